@@ -1,0 +1,1 @@
+//! What decides in the agent, and touches nothing: parsers, models, plans.

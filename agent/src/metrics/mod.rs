@@ -1,0 +1,1 @@
+//! Guest metrics: one collector a file, one registration table, one page.

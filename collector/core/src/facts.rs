@@ -1,0 +1,280 @@
+//! What the inventory says, in the words of this domain. The readers of the manifest folder and of the Kubernetes API both
+//! produce these, and nothing after them knows a Kubernetes type.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, VmKey, VmName};
+
+/// Labels or annotations, by key.
+pub type Labels = BTreeMap<String, String>;
+
+/// What a reader of the inventory emits. After `Init` the reader applies all that there is; `Synced` ends that first pass,
+/// and what was known before `Init` and not applied since is gone. A broken source never emits `Delete`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InventoryEvent {
+    /// A full pass begins.
+    Init,
+    /// There is, or has changed.
+    Apply(Fact),
+    /// Is gone, and its source says so.
+    Delete(FactKey),
+    /// The full pass is complete.
+    Synced,
+}
+
+/// One object of the inventory.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "each variant is its type")]
+pub enum Fact {
+    Vmi(Vmi),
+    Vm(Vm),
+    InfraNode(InfraNode),
+    UserCluster(UserCluster),
+    UserNode(UserNode),
+}
+
+/// Names an object of the inventory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "each variant is its type's key")]
+pub enum FactKey {
+    Vmi(VmKey),
+    Vm(VmKey),
+    InfraNode(NodeName),
+    UserCluster(ClusterName),
+    UserNode(ClusterName, NodeName),
+}
+
+impl Fact {
+    /// The object's key.
+    pub fn key(&self) -> FactKey {
+        match self {
+            Self::Vmi(vmi) => FactKey::Vmi(vmi.key.clone()),
+            Self::Vm(vm) => FactKey::Vm(vm.key.clone()),
+            Self::InfraNode(node) => FactKey::InfraNode(node.name.clone()),
+            Self::UserCluster(cluster) => FactKey::UserCluster(cluster.name.clone()),
+            Self::UserNode(node) => FactKey::UserNode(node.cluster.clone(), node.name.clone()),
+        }
+    }
+}
+
+/// A `VirtualMachineInstance`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vmi {
+    /// Namespace and name.
+    pub key: VmKey,
+    /// This incarnation; none when the manifest has none.
+    pub uid: Option<Uid>,
+    /// Its labels.
+    pub labels: Labels,
+    /// `spec.domain.firmware.uuid`.
+    pub firmware_uuid: Option<Uuid>,
+    /// `spec.hostname`; KubeVirt uses the name when it is absent.
+    pub hostname: Option<String>,
+    /// Whether `status` is there at all.
+    pub has_status: bool,
+    /// `status.phase`.
+    pub phase: Phase,
+    /// `status.nodeName`: the one truth about placement.
+    pub node: Option<NodeName>,
+    /// `status.interfaces`, in their order.
+    pub interfaces: Vec<VmiInterface>,
+    /// `status.guestOSInfo.prettyName`, as the guest agent says.
+    pub guest_os: Option<String>,
+    /// Whether `status.conditions` has `Paused=True`.
+    pub paused: bool,
+    /// `status.migrationState`, when a migration was ever begun.
+    pub migration: Option<Migration>,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+}
+
+/// `status.phase` of a VMI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "KubeVirt's own words")]
+pub enum Phase {
+    Pending,
+    Scheduling,
+    Scheduled,
+    Running,
+    Succeeded,
+    Failed,
+    #[default]
+    Unknown,
+}
+
+/// One of `status.interfaces`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmiInterface {
+    /// The network's name in the VMI; empty for one that only the guest agent knows.
+    pub name: String,
+    /// Hardware address.
+    pub mac: Option<MacAddr>,
+    /// `ipAddress` and `ipAddresses`, first one first, without repetition.
+    pub addresses: Vec<IpAddr>,
+    /// `infoSource` names nothing but the guest agent: a claim of the guest, never dialled (decision 9).
+    pub guest_claim_only: bool,
+}
+
+/// `status.migrationState` of a VMI.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Migration {
+    /// Where it came from.
+    pub source: Option<NodeName>,
+    /// Where it goes or went.
+    pub target: Option<NodeName>,
+    /// It has ended.
+    pub completed: bool,
+    /// It has ended without success.
+    pub failed: bool,
+    /// When it began, RFC 3339.
+    pub start: Option<String>,
+    /// When it ended, RFC 3339.
+    pub end: Option<String>,
+}
+
+impl Migration {
+    /// Begun and not ended.
+    pub fn in_progress(&self) -> bool {
+        !self.completed && !self.failed && self.end.is_none()
+    }
+}
+
+/// A `VirtualMachine`: the definition, which is there while the VM is stopped, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vm {
+    /// Namespace and name.
+    pub key: VmKey,
+    /// Its UID.
+    pub uid: Option<Uid>,
+    /// Labels of the VM's template, which its VMI will carry, over those of the VM itself.
+    pub labels: Labels,
+    /// `status.printableStatus`, e.g. `Stopped`.
+    pub printable_status: Option<String>,
+}
+
+/// A Node of the infra cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InfraNode {
+    /// Its name.
+    pub name: NodeName,
+    /// Its UID.
+    pub uid: Option<Uid>,
+    /// Its labels.
+    pub labels: Labels,
+    /// The `Ready` condition; none when it is absent or `Unknown`.
+    pub ready: Option<bool>,
+}
+
+impl InfraNode {
+    /// `topology.kubernetes.io/region`, else its beta name.
+    pub fn region(&self) -> Option<&str> {
+        self.label(
+            "topology.kubernetes.io/region",
+            "failure-domain.beta.kubernetes.io/region",
+        )
+    }
+    /// `topology.kubernetes.io/zone`, else its beta name.
+    pub fn zone(&self) -> Option<&str> {
+        self.label(
+            "topology.kubernetes.io/zone",
+            "failure-domain.beta.kubernetes.io/zone",
+        )
+    }
+    fn label(&self, ga: &str, beta: &str) -> Option<&str> {
+        self.labels
+            .get(ga)
+            .or_else(|| self.labels.get(beta))
+            .map(String::as_str)
+    }
+}
+
+/// A `UserCluster`: which VMIs are one tenant's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserCluster {
+    /// Its name.
+    pub name: ClusterName,
+    /// `spec.vmis.namespace`: the namespace in the infra cluster that holds its VMIs; others may share it.
+    pub namespace: Namespace,
+    /// `spec.vmis.selector`: which of them; empty selects all in the namespace.
+    pub selector: Selector,
+}
+
+/// A label selector as Kubernetes has it: all `match_labels` and all `match_expressions` must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selector {
+    /// Keys and the value that each must have.
+    pub match_labels: Labels,
+    /// Further requirements.
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// One of a selector's `matchExpressions`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement {
+    /// The label's key.
+    pub key: String,
+    /// How it is compared.
+    pub operator: Operator,
+    /// With what; empty for `Exists` and `DoesNotExist`.
+    pub values: Vec<String>,
+}
+
+/// The operator of a [`Requirement`]; `NotIn` and `DoesNotExist` hold when the key is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "Kubernetes' own words")]
+pub enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+impl Selector {
+    /// Whether `labels` satisfy it.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.match_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| {
+                let value = labels.get(&requirement.key);
+                let listed = value.is_some_and(|value| requirement.values.contains(value));
+                match requirement.operator {
+                    Operator::In => listed,
+                    Operator::NotIn => !listed,
+                    Operator::Exists => value.is_some(),
+                    Operator::DoesNotExist => value.is_none(),
+                }
+            })
+    }
+}
+
+/// A Node of a user cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserNode {
+    /// The cluster that it belongs to.
+    pub cluster: ClusterName,
+    /// Its name there.
+    pub name: NodeName,
+    /// Its UID.
+    pub uid: Option<Uid>,
+    /// Its labels.
+    pub labels: Labels,
+    /// `spec.providerID`, e.g. `kubevirt://worker-0`.
+    pub provider_id: Option<String>,
+    /// The `Ready` condition; none when it is absent or `Unknown`.
+    pub ready: Option<bool>,
+}
+
+impl UserNode {
+    /// The VM's name in `kubevirt://<name>`.
+    pub fn provider_vm(&self) -> Option<VmName> {
+        self.provider_id
+            .as_deref()?
+            .strip_prefix("kubevirt://")?
+            .parse()
+            .ok()
+    }
+}

@@ -1,0 +1,3 @@
+//! The CLI.
+
+fn main() {}

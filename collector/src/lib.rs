@@ -1,0 +1,1 @@
+//! virtfleet-collector as a library.

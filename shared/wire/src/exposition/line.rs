@@ -1,0 +1,272 @@
+//! The reader: one line at a time, borrowed from the text, so that a page of any size is read in constant memory.
+
+use std::borrow::Cow;
+
+use super::{MetricType, is_label_name, is_metric_name};
+
+/// One line of a page.
+#[derive(Debug)]
+pub enum Line<'text> {
+    /// Empty, or a comment that says nothing to a machine.
+    Blank,
+    /// `# HELP name text`, unescaped.
+    Help(&'text str, Cow<'text, str>),
+    /// `# TYPE name type`.
+    Type(&'text str, MetricType),
+    /// A sample.
+    Sample(Sample<'text>),
+    /// OpenMetrics' `# EOF`.
+    Eof,
+}
+
+/// One sample.
+#[derive(Debug, Clone)]
+pub struct Sample<'text> {
+    /// The metric's name.
+    pub name: &'text str,
+    /// Its labels, checked when the line was read.
+    pub labels: Labels<'text>,
+    /// The value.
+    pub value: f64,
+    /// Milliseconds since 1970, when the page says so.
+    pub timestamp_ms: Option<i64>,
+}
+
+/// Iterates over `(name, unescaped value)`.
+#[derive(Debug, Clone)]
+pub struct Labels<'text> {
+    rest: &'text str,
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// The metric's name breaks the rule for names.
+    #[error("bad metric name {0:?}")]
+    Name(String),
+    /// The labels are not `{name="value",…}`.
+    #[error("bad labels at {0:?}")]
+    Labels(String),
+    /// The value is no number.
+    #[error("bad value {0:?}")]
+    Value(String),
+    /// The time stamp is no whole number of milliseconds.
+    #[error("bad time stamp {0:?}")]
+    Timestamp(String),
+    /// A `# TYPE` line names no type that the format has.
+    #[error("bad type {0:?}")]
+    Type(String),
+}
+
+/// At most this much of an offending text is quoted in an error.
+fn quote(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// Reads one line, without its line feed.
+pub fn parse_line(line: &str) -> Result<Line<'_>, LineError> {
+    let line = line.trim_matches([' ', '\t', '\r']);
+    match line.strip_prefix('#') {
+        None if line.is_empty() => Ok(Line::Blank),
+        None => sample(line).map(Line::Sample),
+        Some(comment) => meta(comment.trim_start_matches([' ', '\t'])),
+    }
+}
+
+fn meta(comment: &str) -> Result<Line<'_>, LineError> {
+    let split = |text: &'_ str| -> (usize, usize) {
+        let end = text.find([' ', '\t']).unwrap_or(text.len());
+        (
+            end,
+            text.len() - text[end..].trim_start_matches([' ', '\t']).len(),
+        )
+    };
+    if comment == "EOF" {
+        return Ok(Line::Eof);
+    }
+    let (end, next) = split(comment);
+    let (word, rest) = (&comment[..end], &comment[next..]);
+    if word != "HELP" && word != "TYPE" {
+        return Ok(Line::Blank);
+    }
+    let (end, next) = split(rest);
+    let (name, text) = (&rest[..end], &rest[next..]);
+    if !is_metric_name(name) {
+        return Err(LineError::Name(quote(name)));
+    }
+    if word == "HELP" {
+        return Ok(Line::Help(name, unescape(text)));
+    }
+    MetricType::parse(text)
+        .map(|kind| Line::Type(name, kind))
+        .ok_or_else(|| LineError::Type(quote(text)))
+}
+
+fn sample(line: &str) -> Result<Sample<'_>, LineError> {
+    let end = line.find(['{', ' ', '\t']).unwrap_or(line.len());
+    let (name, rest) = line.split_at(end);
+    if !is_metric_name(name) {
+        return Err(LineError::Name(quote(name)));
+    }
+    let rest = rest.trim_start_matches([' ', '\t']);
+    let (labels, rest) = match rest.strip_prefix('{') {
+        None => (Labels { rest: "" }, rest),
+        Some(inside) => {
+            let mut scan = Labels { rest: inside };
+            let end = loop {
+                if let Some(after) = scan.closed() {
+                    break inside.len() - after.len() - 1;
+                }
+                scan.advance()?;
+            };
+            (Labels { rest: &inside[..end] }, &inside[end + 1..])
+        }
+    };
+    let mut words = rest.split([' ', '\t']).filter(|word| !word.is_empty());
+    let text = words.next().unwrap_or_default();
+    let value = parse_value(text).ok_or_else(|| LineError::Value(quote(text)))?;
+    let timestamp_ms = match words.next() {
+        // OpenMetrics puts an exemplar behind a `#`.
+        None | Some("#") => None,
+        Some(text) => Some(text.parse().map_err(|_| LineError::Timestamp(quote(text)))?),
+    };
+    Ok(Sample {
+        name,
+        labels,
+        value,
+        timestamp_ms,
+    })
+}
+
+/// Go's `ParseFloat`, which the format names, takes `NaN`, `Inf`, `+Inf`, `-Inf` in any case; so does Rust's.
+fn parse_value(text: &str) -> Option<f64> {
+    text.parse().ok()
+}
+
+impl<'text> Labels<'text> {
+    /// What follows the closing brace, when it is next.
+    fn closed(&self) -> Option<&'text str> {
+        self.rest.trim_start_matches([' ', '\t', ',']).strip_prefix('}')
+    }
+
+    fn advance(&mut self) -> Result<(&'text str, Cow<'text, str>), LineError> {
+        let bad = |at: &str| LineError::Labels(quote(at));
+        let text = self.rest.trim_start_matches([' ', '\t', ',']);
+        let (name, after) = text.split_once('=').ok_or_else(|| bad(text))?;
+        let name = name.trim_end_matches([' ', '\t']);
+        if !is_label_name(name) {
+            return Err(bad(text));
+        }
+        let quoted = after
+            .trim_start_matches([' ', '\t'])
+            .strip_prefix('"')
+            .ok_or_else(|| bad(after))?;
+        let mut escaped = false;
+        for (at, byte) in quoted.bytes().enumerate() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => {
+                    self.rest = &quoted[at + 1..];
+                    return Ok((name, unescape(&quoted[..at])));
+                }
+                _ => {}
+            }
+        }
+        Err(bad(text))
+    }
+}
+
+impl<'text> Iterator for Labels<'text> {
+    type Item = Result<(&'text str, Cow<'text, str>), LineError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.trim_start_matches([' ', '\t', ',']).is_empty() {
+            return None;
+        }
+        let item = self.advance();
+        if item.is_err() {
+            self.rest = "";
+        }
+        Some(item)
+    }
+}
+
+fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, c == '\\') {
+            (_, false) => plain.push(c),
+            (_, true) => match chars.next() {
+                Some('n') => plain.push('\n'),
+                Some(other) => plain.push(other),
+                None => plain.push('\\'),
+            },
+        }
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn lines_that_prometheus_accepts() {
+        let ok = |line| match parse_line(line) {
+            Ok(Line::Sample(s)) => (s.name.to_owned(), s.labels.count(), s.value, s.timestamp_ms),
+            other => panic!("{line:?}: {other:?}"),
+        };
+        assert_eq!(ok("a 1"), ("a".into(), 0, 1.0, None));
+        assert_eq!(
+            ok("a{} 1 1395066363000"),
+            ("a".into(), 0, 1.0, Some(1_395_066_363_000))
+        );
+        assert_eq!(
+            ok("a { b = \"c}\" , d=\"\", } 1e3"),
+            ("a".into(), 2, 1000.0, None)
+        );
+        assert_eq!(ok("a{b=\"}\"} +Inf # {} 1"), ("a".into(), 1, f64::INFINITY, None));
+        assert!(matches!(parse_line("# EOF"), Ok(Line::Eof)));
+        assert!(matches!(parse_line("# anything"), Ok(Line::Blank)));
+        assert!(matches!(
+            parse_line("# TYPE a counter"),
+            Ok(Line::Type("a", MetricType::Counter))
+        ));
+        assert!(matches!(parse_line("# HELP a x\\ny"), Ok(Line::Help("a", text)) if text == "x\ny"));
+    }
+
+    #[test]
+    fn lines_that_it_refuses() {
+        for line in [
+            "1a 1",
+            "a",
+            "a b",
+            "a{b=\"c\" 1",
+            "a{b=c} 1",
+            "a{1=\"c\"} 1",
+            "a{b=\"c\\\"} 1",
+            "a 1 x",
+            "# TYPE a x",
+            "é 1",
+        ] {
+            assert!(parse_line(line).is_err(), "{line:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_panics(line in "[a-z{}\"=,\\\\# \t0-9é]{0,60}") {
+            if let Ok(Line::Sample(sample)) = parse_line(&line) {
+                for label in sample.labels {
+                    prop_assert!(label.is_ok());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The page writer: families and samples into one buffer that is kept from scrape to scrape.
+
+use std::io::Write as _;
+
+use super::{MetricType, is_label_name, is_metric_name};
+
+/// A page under construction. Reuse it: [`Page::clear`] keeps the buffer, so steady state allocates nothing.
+#[derive(Debug, Default)]
+pub struct Page {
+    text: Vec<u8>,
+    samples: usize,
+}
+
+/// A place on a page to return to with [`Page::rollback`].
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    length: usize,
+    samples: usize,
+}
+
+impl Page {
+    /// An empty page.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// Empties the page and keeps its buffer.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.samples = 0;
+    }
+    /// The text so far.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.text
+    }
+    /// The text so far. Only `&str`s are ever written, so it is UTF-8.
+    pub fn to_text(&self) -> String {
+        String::from_utf8_lossy(&self.text).into_owned()
+    }
+    /// How many samples the page holds.
+    pub fn samples(&self) -> usize {
+        self.samples
+    }
+    /// The place reached so far.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            length: self.text.len(),
+            samples: self.samples,
+        }
+    }
+    /// Takes back all that was written since `mark`, so that a collector that fails leaves nothing half said.
+    pub fn rollback(&mut self, mark: Mark) {
+        self.text.truncate(mark.length);
+        self.samples = mark.samples;
+    }
+    /// Starts a family. Its `# HELP` and `# TYPE` lines are written with its first sample, so a family without samples
+    /// leaves no trace. All samples of a family must be written before the next one starts (format 0.0.4), and a page
+    /// holds a family once.
+    pub fn family<'page>(
+        &'page mut self,
+        name: &'page str,
+        help: &'page str,
+        kind: MetricType,
+    ) -> Family<'page> {
+        debug_assert!(is_metric_name(name), "{name:?} is no metric name");
+        Family {
+            page: self,
+            name,
+            help,
+            kind,
+            started: false,
+        }
+    }
+    /// A gauge of one sample without labels.
+    pub fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, help, MetricType::Gauge).sample(&[], value);
+    }
+    /// A counter of one sample without labels.
+    pub fn counter(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, help, MetricType::Counter).sample(&[], value);
+    }
+}
+
+/// A family being written.
+#[derive(Debug)]
+pub struct Family<'page> {
+    page: &'page mut Page,
+    name: &'page str,
+    help: &'page str,
+    kind: MetricType,
+    started: bool,
+}
+
+impl Family<'_> {
+    /// The same family, when its first lines stand on the page already.
+    pub(super) fn continued(mut self) -> Self {
+        self.started = true;
+        self
+    }
+
+    /// Writes one sample. Label values may hold anything; they are escaped.
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
+        self.suffixed("", labels, value);
+    }
+
+    /// Writes one sample under the family's name and `suffix` (`_bucket`, `_sum`, `_count`).
+    pub fn suffixed(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
+        if !self.started {
+            self.start();
+        }
+        let text = &mut self.page.text;
+        text.extend_from_slice(self.name.as_bytes());
+        text.extend_from_slice(suffix.as_bytes());
+        for (index, (name, value)) in labels.iter().enumerate() {
+            debug_assert!(is_label_name(name), "{name:?} is no label name");
+            text.push(if index == 0 { b'{' } else { b',' });
+            text.extend_from_slice(name.as_bytes());
+            text.extend_from_slice(b"=\"");
+            escape(text, value, true);
+            text.push(b'"');
+        }
+        if !labels.is_empty() {
+            text.push(b'}');
+        }
+        text.push(b' ');
+        number(text, value);
+        text.push(b'\n');
+        self.page.samples += 1;
+    }
+
+    fn start(&mut self) {
+        self.started = true;
+        let text = &mut self.page.text;
+        text.extend_from_slice(b"# HELP ");
+        text.extend_from_slice(self.name.as_bytes());
+        text.push(b' ');
+        escape(text, self.help, false);
+        text.extend_from_slice(b"\n# TYPE ");
+        text.extend_from_slice(self.name.as_bytes());
+        text.push(b' ');
+        text.extend_from_slice(self.kind.as_str().as_bytes());
+        text.push(b'\n');
+    }
+}
+
+/// Label values escape `\`, `"` and line feed; help texts escape `\` and line feed.
+fn escape(text: &mut Vec<u8>, value: &str, quotes: bool) {
+    let mut rest = value.as_bytes();
+    while let Some(at) = rest
+        .iter()
+        .position(|b| matches!(b, b'\\' | b'\n') || (quotes && *b == b'"'))
+    {
+        text.extend_from_slice(&rest[..at]);
+        text.push(b'\\');
+        text.push(if rest[at] == b'\n' { b'n' } else { rest[at] });
+        rest = &rest[at + 1..];
+    }
+    text.extend_from_slice(rest);
+}
+
+/// Shortest text that reads back as the same number; whole numbers below 2^53 without a fraction.
+fn number(text: &mut Vec<u8>, value: f64) {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let written = if value.is_nan() {
+        text.write_all(b"NaN")
+    } else if value.is_infinite() {
+        text.write_all(if value > 0.0 { b"+Inf" } else { b"-Inf" })
+    } else if value.fract() == 0.0 && value.abs() < EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
+        let whole = value as i64;
+        write!(text, "{whole}")
+    } else if value.abs() >= EXACT || value.abs() < 1e-5 {
+        write!(text, "{value:e}")
+    } else {
+        write!(text, "{value}")
+    };
+    debug_assert!(written.is_ok(), "a vector takes every write");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::exposition::{Line, parse_line};
+
+    #[test]
+    fn a_page_as_prometheus_documents_it() {
+        let mut page = Page::new();
+        page.family("never", "No sample, no trace.", MetricType::Gauge);
+        let mut family = page.family("node_x_total", "Back\\slash and\nline.", MetricType::Counter);
+        family.sample(&[("device", "a\"b\\c\nd"), ("mode", "user")], 1.5);
+        family.sample(&[("device", "e"), ("mode", "idle")], 12_345_678.0);
+        page.gauge("node_y", "Y.", f64::NEG_INFINITY);
+        assert_eq!(
+            page.to_text(),
+            "# HELP node_x_total Back\\\\slash and\\nline.\n# TYPE node_x_total counter\n\
+             node_x_total{device=\"a\\\"b\\\\c\\nd\",mode=\"user\"} 1.5\n\
+             node_x_total{device=\"e\",mode=\"idle\"} 12345678\n\
+             # HELP node_y Y.\n# TYPE node_y gauge\nnode_y -Inf\n"
+        );
+        assert_eq!(page.samples(), 3);
+    }
+
+    #[test]
+    fn rollback_takes_back_what_followed() {
+        let mut page = Page::new();
+        page.gauge("a", "A.", 1.0);
+        let mark = page.mark();
+        page.gauge("b", "B.", 1.0);
+        page.rollback(mark);
+        assert_eq!(page.to_text(), "# HELP a A.\n# TYPE a gauge\na 1\n");
+        assert_eq!(page.samples(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(label in ".*", value in any::<f64>()) {
+            let mut page = Page::new();
+            page.family("m", "h", MetricType::Gauge).sample(&[("l", &label)], value);
+            let text = page.to_text();
+            let line = text.split('\n').nth(2).unwrap();
+            let Ok(Line::Sample(sample)) = parse_line(line) else { panic!("{line:?}") };
+            prop_assert!(sample.value == value || (sample.value.is_nan() && value.is_nan()));
+            let labels: Vec<_> = sample.labels.collect::<Result<_, _>>().unwrap();
+            prop_assert_eq!(labels, vec![("l", std::borrow::Cow::Borrowed(label.as_str()))]);
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! YAML fragments → one merged, located, checked value.

@@ -1,0 +1,200 @@
+//! `AgentConfig`: the agent's settings as typed values, and their JSON Schema.
+//!
+//! The docstrings here are the schema's descriptions, so they are written for the person who writes the YAML. Every field
+//! has a default; the defaults change nothing in the guest.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use crate::duration::Span;
+
+/// The settings' `apiVersion`.
+pub const CONFIG_API_VERSION: &str = "virtfleet.io/v1alpha1";
+/// The settings' `kind`.
+pub const AGENT_CONFIG_KIND: &str = "AgentConfig";
+/// The port on which an agent serves.
+pub const AGENT_PORT: u16 = 10911;
+
+/// Settings of virtfleet-agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct AgentConfig {
+    /// Always `virtfleet.io/v1alpha1`.
+    pub api_version: String,
+    /// Always `AgentConfig`.
+    pub kind: String,
+    /// Where and to whom metrics and the report are served.
+    pub server: ServerSettings,
+    /// What is measured.
+    pub metrics: MetricsSettings,
+    /// How the agent logs.
+    pub log: LogSettings,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            api_version: CONFIG_API_VERSION.to_owned(),
+            kind: AGENT_CONFIG_KIND.to_owned(),
+            server: ServerSettings::default(),
+            metrics: MetricsSettings::default(),
+            log: LogSettings::default(),
+        }
+    }
+}
+
+/// Where and to whom metrics and the report are served.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ServerSettings {
+    /// Addresses to listen on, merged by `name`. The one named `default` is HTTPS on every address, port 10911.
+    pub listeners: Vec<Listener>,
+    /// Certificates, for every listener that is not plain.
+    pub tls: ServerTls,
+    /// Connections that may be open at once; more wait. At least 1.
+    #[schemars(range(min = 1))]
+    pub max_connections: u32,
+    /// Requests that may be answered at once; more get 503. node_exporter's `--web.max-requests`, and its default.
+    #[schemars(range(min = 1))]
+    pub max_requests: u32,
+    /// How long one request may take from its first byte to its answer's last.
+    pub request_timeout: Span,
+    /// How long running requests may go on after SIGTERM.
+    pub shutdown_grace: Span,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            listeners: vec![Listener::default()],
+            tls: ServerTls::default(),
+            max_connections: 64,
+            max_requests: 40,
+            request_timeout: Span::seconds(20),
+            shutdown_grace: Span::seconds(5),
+        }
+    }
+}
+
+/// An address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Listener {
+    /// Names the listener, so that a later fragment can change it.
+    pub name: String,
+    /// Address and port, e.g. `[::]:10911` or `127.0.0.1:10911`. Port 0 lets the kernel choose.
+    pub address: String,
+    /// Serve HTTP without TLS. Refused on any but a loopback address.
+    pub plain: bool,
+}
+
+impl Default for Listener {
+    fn default() -> Self {
+        Self {
+            name: "default".to_owned(),
+            address: format!("[::]:{AGENT_PORT}"),
+            plain: false,
+        }
+    }
+}
+
+/// Certificates in PEM files; they are read again when they change.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ServerTls {
+    /// The agent's certificate and its chain. It carries `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>` as URI
+    /// and `agent.virtfleet.internal` as DNS name.
+    pub certificate: Option<String>,
+    /// The certificate's private key.
+    pub key: Option<String>,
+    /// The authorities whose client certificates are accepted.
+    #[serde(rename = "clientCA")]
+    pub client_ca: Option<String>,
+    /// SPIFFE URIs or DNS names that a client certificate must carry one of. Empty: any client that `clientCA` vouches
+    /// for, except another agent (`spiffe://…/vmi/…`).
+    pub clients: Vec<String>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct MetricsSettings {
+    /// Collectors to turn on (`true`) or off (`false`) by name; others keep their default. `--collector.NAME` and
+    /// `--no-collector.NAME` on the command line win.
+    pub collectors: BTreeMap<String, bool>,
+    /// The `filesystem` collector.
+    pub filesystem: FilesystemSettings,
+    /// The `diskstats` collector.
+    pub diskstats: DeviceFilter,
+    /// The `netdev` collector.
+    pub netdev: DeviceFilter,
+}
+
+/// The `filesystem` collector. Regular expressions as node_exporter has them, with its defaults when absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct FilesystemSettings {
+    /// Mount points to leave out. Not together with `mountPointsInclude`.
+    pub mount_points_exclude: Option<String>,
+    /// Mount points to take; all others are left out.
+    pub mount_points_include: Option<String>,
+    /// Filesystem types to leave out. Not together with `fsTypesInclude`.
+    pub fs_types_exclude: Option<String>,
+    /// Filesystem types to take; all others are left out.
+    pub fs_types_include: Option<String>,
+    /// How long a mount may take to answer before it counts as stuck. Default 5s.
+    pub mount_timeout: Option<Span>,
+}
+
+/// Devices to take or to leave out, by a regular expression on their kernel name. At most one of the two.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct DeviceFilter {
+    /// Devices to leave out.
+    pub device_exclude: Option<String>,
+    /// Devices to take; all others are left out.
+    pub device_include: Option<String>,
+}
+
+/// How a program logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LogSettings {
+    /// The least level that is logged.
+    pub level: LogLevel,
+    /// Text or JSON.
+    pub format: LogFormat,
+}
+
+/// Levels, from quiet to talkative.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the usual five")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere and under systemd.
+    #[default]
+    Auto,
+    /// One line of text.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The JSON Schema (2020-12) of [`AgentConfig`].
+pub fn agent_config_schema() -> serde_json::Value {
+    schemars::schema_for!(AgentConfig).to_value()
+}
