@@ -214,6 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[expect(clippy::float_cmp, reason = "the same number is asked for")]
         fn what_is_written_reads_back(label in ".*", value in any::<f64>()) {
             let mut page = Page::new();
             page.family("m", "h", MetricType::Gauge).sample(&[("l", &label)], value);

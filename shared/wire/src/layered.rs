@@ -1,1 +1,0 @@
-//! YAML fragments → one merged, located, checked value.
