@@ -32,7 +32,7 @@ pub enum InventoryEvent {
     reason = "facts pass through one at a time; boxing each would cost more than it saves"
 )]
 pub enum Fact {
-    Vmi(Vmi),
+    Vmi(Box<Vmi>),
     Vm(Vm),
     InfraNode(InfraNode),
     UserCluster(UserCluster),

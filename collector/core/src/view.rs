@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::{
     finding::Finding,
-    ids::{ClusterName, Namespace, NodeName, Uid, VmName},
+    ids::{ClusterName, Namespace, NodeName, Uid, VmKey, VmName},
     report::GuestReport,
 };
 
@@ -288,4 +288,23 @@ pub struct ClusterView {
     pub nodes: usize,
     /// Of these, Nodes that no VM stands behind.
     pub nodes_without_vm: usize,
+}
+
+/// The whole fleet as of one revision: what lists are made of.
+#[derive(Debug, Clone, Default)]
+pub struct FleetSnapshot {
+    /// See [`List::revision`].
+    pub revision: u64,
+    /// See [`List::partial`].
+    pub partial: bool,
+    /// Whether the inventory has been read completely at least once.
+    pub synced: bool,
+    /// Every VM, by namespace and name.
+    pub vms: BTreeMap<VmKey, VmView>,
+    /// Every infra node, by name: those of the inventory and those that a VMI names.
+    pub hosts: Vec<HostView>,
+    /// Every user cluster, by name.
+    pub clusters: Vec<ClusterView>,
+    /// Findings about the inventory itself: broken files, objects that say nothing, double selection.
+    pub findings: Vec<Finding>,
 }
