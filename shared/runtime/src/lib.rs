@@ -1,1 +1,12 @@
-//! What both programs run on.
+//! What both programs run on: logs, exit codes, shutdown, TLS, and an HTTP server with limits.
+//!
+//! ```text
+//! main ─▶ telemetry::init ─▶ shutdown::signals ─▶ http::serve(listener, tls, limits, service) ─▶ drain ─▶ exit::Code
+//! ```
+
+pub mod exit;
+pub mod http;
+pub mod shutdown;
+pub mod telemetry;
+pub mod throttle;
+pub mod tls;

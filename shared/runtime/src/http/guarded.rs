@@ -1,0 +1,70 @@
+//! The service as the outside meets it: bounded in number and in time.
+
+use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::{Request, Response, StatusCode, body::Incoming, header, service::Service};
+use tokio::sync::Semaphore;
+
+use super::ServerMetrics;
+
+/// The body of every answer.
+pub(super) type Body<B> = Either<Full<Bytes>, B>;
+
+/// Wraps a service with the limits that apply to requests.
+#[derive(Debug, Clone)]
+pub(super) struct Guarded<S> {
+    pub(super) service: S,
+    pub(super) requests: Arc<Semaphore>,
+    pub(super) timeout: Duration,
+    pub(super) metrics: ServerMetrics,
+}
+
+impl<S, B> Service<Request<Incoming>> for Guarded<S>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S::Future: Send + 'static,
+    B: Send + 'static,
+{
+    type Response = Response<Body<B>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.metrics.requests.inc();
+        let Ok(permit) = self.requests.clone().try_acquire_owned() else {
+            self.metrics.busy.inc();
+            let answer = refusal(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many requests are running; try again\n",
+            );
+            return Box::pin(std::future::ready(Ok(answer)));
+        };
+        let (answer, timeout, metrics) = (self.service.call(request), self.timeout, self.metrics.clone());
+        Box::pin(async move {
+            let result = tokio::time::timeout(timeout, answer).await;
+            drop(permit);
+            match result {
+                Ok(Ok(response)) => Ok(response.map(Either::Right)),
+                Ok(Err(never)) => match never {},
+                Err(_) => {
+                    metrics.timeouts.inc();
+                    Ok(refusal(
+                        StatusCode::GATEWAY_TIMEOUT,
+                        "the answer took too long; try again\n",
+                    ))
+                }
+            }
+        })
+    }
+}
+
+fn refusal<B>(status: StatusCode, text: &'static str) -> Response<Body<B>> {
+    let mut response = Response::new(Either::Left(Full::new(Bytes::from_static(text.as_bytes()))));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    response
+}

@@ -1,0 +1,260 @@
+//! The accept loop and the life of a connection.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use hyper::{
+    Request, Response,
+    body::{Body, Incoming},
+    server::conn::http1,
+    service::Service,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{ServerMetrics, guarded::Guarded, write_deadline::WriteDeadline};
+use crate::{shutdown::Shutdown, throttle::Throttle, tls::TlsAcceptor};
+
+/// What one client, or all of them, may take.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections open at once, over all listeners that share a [`Server`]; more wait to be accepted.
+    pub connections: usize,
+    /// Requests answered at once; more get 503.
+    pub requests: usize,
+    /// For the service to answer one request; then 504.
+    pub request_timeout: Duration,
+    /// For a TLS handshake.
+    pub handshake_timeout: Duration,
+    /// For a client to send a request's head: on a kept connection also the longest pause between two requests.
+    pub idle_timeout: Duration,
+    /// For a client to take the next piece of an answer.
+    pub write_timeout: Duration,
+    /// For running requests to end once stopping has begun.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            requests: 40,
+            request_timeout: Duration::from_secs(20),
+            handshake_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(150),
+            write_timeout: Duration::from_secs(20),
+            shutdown_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// How a listener's connections are protected.
+#[derive(Debug, Clone)]
+pub enum Transport {
+    /// Not at all.
+    Plain,
+    /// By TLS with certificates on both sides.
+    Tls(Arc<TlsAcceptor>),
+}
+
+/// One service on any number of listeners, under common limits.
+#[derive(Debug, Clone)]
+pub struct Server<S> {
+    guarded: Guarded<S>,
+    limits: Limits,
+    connections: Arc<Semaphore>,
+    metrics: ServerMetrics,
+    complaints: Arc<Throttle>,
+}
+
+/// What a server serves.
+pub trait HttpService:
+    Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+    /// The answer's body.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
+}
+
+impl<S, B> HttpService for S
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    type Body = B;
+}
+
+impl<S> Server<S>
+where
+    S: HttpService<Future: 'static>,
+{
+    /// A server that listens nowhere yet.
+    pub fn new(service: S, limits: Limits, metrics: ServerMetrics) -> Self {
+        let requests = Arc::new(Semaphore::new(limits.requests));
+        let timeout = limits.request_timeout;
+        Self {
+            guarded: Guarded {
+                service,
+                requests,
+                timeout,
+                metrics: metrics.clone(),
+            },
+            connections: Arc::new(Semaphore::new(limits.connections)),
+            limits,
+            metrics,
+            complaints: Arc::new(Throttle::new(Duration::from_secs(10))),
+        }
+    }
+
+    /// Accepts until `shutdown.graceful`, then lets running requests end: for `shutdown_grace` at the most, and not beyond
+    /// `shutdown.hard`. Returns how many connections had to be cut.
+    pub async fn serve(self, listener: TcpListener, transport: Transport, shutdown: Shutdown) -> usize {
+        let tasks = TaskTracker::new();
+        let cut = CancellationToken::new();
+        loop {
+            let permit = tokio::select! {
+                () = shutdown.graceful.cancelled() => break,
+                permit = self.connections.clone().acquire_owned() => permit,
+            };
+            let accepted = tokio::select! {
+                () = shutdown.graceful.cancelled() => break,
+                accepted = listener.accept() => accepted,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of files or memory: the connection stays in the queue, so a loop without a pause would spin.
+                    if let Some(held) = self.complaints.pass(Instant::now()) {
+                        tracing::warn!(%error, held, "cannot accept a connection");
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let connection = Connection {
+                server: self.clone(),
+                peer,
+                graceful: shutdown.graceful.clone(),
+                cut: cut.clone(),
+            };
+            let transport = transport.clone();
+            tasks.spawn(async move {
+                connection.run(stream, transport).await;
+                drop(permit);
+            });
+        }
+        drop(listener);
+        tasks.close();
+        tokio::select! {
+            () = tasks.wait() => return 0,
+            () = tokio::time::sleep(self.limits.shutdown_grace) => {}
+            () = shutdown.hard.cancelled() => {}
+        }
+        let left = tasks.len();
+        cut.cancel();
+        tasks.wait().await;
+        left
+    }
+}
+
+/// One accepted connection.
+struct Connection<S> {
+    server: Server<S>,
+    peer: SocketAddr,
+    graceful: CancellationToken,
+    cut: CancellationToken,
+}
+
+impl<S> Connection<S>
+where
+    S: HttpService<Future: 'static>,
+{
+    async fn run(self, stream: TcpStream, transport: Transport) {
+        self.server.metrics.accepted.inc();
+        self.server.metrics.open.inc();
+        tokio::select! {
+            () = self.cut.cancelled() => {}
+            () = self.speak(stream, transport) => {}
+        }
+        self.server.metrics.open.dec();
+    }
+
+    async fn speak(&self, stream: TcpStream, transport: Transport) {
+        // Answers are written whole; waiting to fill a segment only adds latency.
+        drop(stream.set_nodelay(true));
+        match transport {
+            Transport::Plain => self.http(stream).await,
+            Transport::Tls(acceptor) => {
+                let config = acceptor.config(Instant::now());
+                let handshake = tokio_rustls::TlsAcceptor::from(config).accept(stream);
+                let limit = self.server.limits.handshake_timeout;
+                let stream = tokio::select! {
+                    () = self.graceful.cancelled() => return,
+                    result = tokio::time::timeout(limit, handshake) => match result {
+                        Ok(Ok(stream)) => stream,
+                        Ok(Err(error)) => return self.handshake_failed(&error.to_string()),
+                        Err(_) => return self.handshake_failed("the client did not finish the handshake in time"),
+                    },
+                };
+                match acceptor.authorise(stream.get_ref().1.peer_certificates()) {
+                    Ok(client) => {
+                        tracing::debug!(peer = %self.peer, client, "connected");
+                        self.http(stream).await;
+                    }
+                    Err(reason) => {
+                        self.server.metrics.unauthorised.inc();
+                        self.complain("the client may not ask", &reason);
+                    }
+                }
+            }
+        }
+    }
+
+    fn handshake_failed(&self, reason: &str) {
+        self.server.metrics.handshake_failures.inc();
+        self.complain("TLS handshake failed", reason);
+    }
+
+    fn complain(&self, what: &str, reason: &str) {
+        if let Some(held) = self.server.complaints.pass(Instant::now()) {
+            tracing::warn!(peer = %self.peer, reason, held, "{what}");
+        }
+    }
+
+    async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let io = TokioIo::new(WriteDeadline::new(stream, self.server.limits.write_timeout));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.server.limits.idle_timeout)
+            .max_buf_size(16 * 1024)
+            .serve_connection(io, self.server.guarded.clone());
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.graceful.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(peer = %self.peer, %error, "connection ended early");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! TLS 1.3 with certificates on both sides, from PEM files that are read again when they change.
+//!
+//! ring is named as the provider in every configuration: as soon as two crates enable two providers, rustls' default
+//! panics.
+
+mod client;
+mod files;
+mod peer;
+mod reload;
+mod server;
+
+pub use client::{ClientTls, ClientTlsPaths};
+pub use files::{CertificateSummary, TlsError};
+pub use peer::{VmIdentity, peer_names};
+pub use server::{ServerTlsPaths, TlsAcceptor};
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+
+/// The DNS name in every agent's certificate; addresses change, this does not.
+pub const AGENT_DNS_NAME: &str = "agent.virtfleet.internal";
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}

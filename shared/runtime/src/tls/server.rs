@@ -1,0 +1,113 @@
+//! The server's side: our certificate, and which clients may ask.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use rustls::{ServerConfig, pki_types::CertificateDer, server::WebPkiClientVerifier, version::TLS13};
+
+use super::{
+    TlsError, VmIdentity,
+    files::{authorities, certificates, private_key},
+    peer_names, provider,
+    reload::{Reloading, Source},
+};
+
+/// The files, and who may ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTlsPaths {
+    /// Certificate and chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Authorities of clients.
+    pub client_ca: PathBuf,
+    /// Names, one of which a client must carry; empty for any client but an agent.
+    pub clients: Vec<String>,
+}
+
+impl Source for ServerTlsPaths {
+    type Config = ServerConfig;
+
+    fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(&self.client_ca)?), provider())
+                .build()
+                .map_err(|source| TlsError::Authorities {
+                    path: self.client_ca.clone(),
+                    source,
+                })?;
+        let refused = |source| TlsError::Refused {
+            path: self.certificate.clone(),
+            source,
+        };
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(refused)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(certificates(&self.certificate)?, private_key(&self.key)?)
+            .map_err(refused)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // Every peer shows its certificate each time: a ticket would outlive a rotation of the authorities.
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    fn files(&self) -> [&Path; 3] {
+        [&self.certificate, &self.key, &self.client_ca]
+    }
+}
+
+/// The current configuration, and whether a client may ask.
+#[derive(Debug)]
+pub struct TlsAcceptor(Reloading<ServerTlsPaths>);
+
+impl TlsAcceptor {
+    /// Reads the files for the first time.
+    pub fn new(paths: ServerTlsPaths) -> Result<Self, TlsError> {
+        Reloading::new(paths).map(Self)
+    }
+
+    /// The configuration for a new connection at `now`; files that have changed are read again, and when the new ones
+    /// cannot be used the last good ones stay.
+    pub fn config(&self, now: Instant) -> Arc<ServerConfig> {
+        self.0.current(now)
+    }
+
+    /// Whether the client with this certificate may ask; the name that lets it, or why not.
+    pub fn authorise(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<String, String> {
+        let certificate = chain.and_then(<[_]>::first).ok_or("no client certificate")?;
+        authorise(&self.0.source.clients, &peer_names(certificate))
+    }
+}
+
+/// An empty list lets in every verified client but an agent: agents share the authority, and must not read each other.
+fn authorise(allowed: &[String], names: &[String]) -> Result<String, String> {
+    if allowed.is_empty() {
+        return match names.iter().find(|name| VmIdentity::from_uri(name).is_some()) {
+            Some(agent) => Err(format!("{agent} is an agent, and agents do not read each other")),
+            None => Ok(names.first().cloned().unwrap_or_else(|| "unnamed".to_owned())),
+        };
+    }
+    let found = names.iter().find(|name| allowed.contains(name)).cloned();
+    found.ok_or_else(|| format!("none of {names:?} is among server.tls.clients"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_do_not_read_each_other_unless_listed() {
+        let list = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+        let agent = list(&["spiffe://d/vmi/a/b/c", "agent.virtfleet.internal"]);
+        let prometheus = list(&["prometheus.monitoring.svc"]);
+        authorise(&[], &agent).unwrap_err();
+        assert_eq!(authorise(&[], &prometheus).unwrap(), "prometheus.monitoring.svc");
+        authorise(&[], &[]).unwrap();
+        authorise(&list(&["spiffe://d/collector"]), &prometheus).unwrap_err();
+        authorise(&list(&["spiffe://d/vmi/a/b/c"]), &agent).unwrap();
+    }
+}

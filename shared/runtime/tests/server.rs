@@ -1,0 +1,321 @@
+//! The server on a real loopback socket: who gets in, what is refused, and that stopping under load loses no answer.
+
+use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use prometheus_client::registry::Registry;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::Notify,
+    task::JoinHandle,
+};
+use virtfleet_runtime::{
+    http::{Limits, Server, ServerMetrics, Transport},
+    shutdown::Shutdown,
+    tls::{AGENT_DNS_NAME, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, peer_names},
+};
+
+struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Ca {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
+    }
+
+    /// Writes `NAME.crt`, `NAME.key` into `dir`.
+    fn issue(&self, dir: &Path, name: &str, uri: &str) {
+        let mut params = CertificateParams::new(vec![AGENT_DNS_NAME.to_owned()]).unwrap();
+        params
+            .subject_alt_names
+            .push(SanType::URI(uri.try_into().unwrap()));
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        std::fs::write(dir.join(format!("{name}.crt")), certificate.pem()).unwrap();
+        std::fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+}
+
+/// A folder with a CA, an agent's certificate and a collector's.
+fn pki() -> (tempfile::TempDir, Ca) {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Ca::new();
+    std::fs::write(dir.path().join("ca.crt"), &ca.pem).unwrap();
+    ca.issue(dir.path(), "agent", "spiffe://test/vmi/ns/vm/uid");
+    ca.issue(dir.path(), "collector", "spiffe://test/collector");
+    (dir, ca)
+}
+
+fn acceptor(dir: &Path) -> TlsAcceptor {
+    TlsAcceptor::new(ServerTlsPaths {
+        certificate: dir.join("agent.crt"),
+        key: dir.join("agent.key"),
+        client_ca: dir.join("ca.crt"),
+        clients: Vec::new(),
+    })
+    .unwrap()
+}
+
+struct Running {
+    address: SocketAddr,
+    shutdown: Shutdown,
+    metrics: ServerMetrics,
+    task: JoinHandle<usize>,
+    /// Lets `/slow` answer.
+    release: Arc<Notify>,
+}
+
+async fn start(limits: Limits, transport: Transport) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let metrics = ServerMetrics::register(&mut Registry::default());
+    let shutdown = Shutdown::default();
+    let release = Arc::new(Notify::new());
+    let gate = release.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let gate = gate.clone();
+        async move {
+            if request.uri().path() == "/slow" {
+                gate.notified().await;
+            }
+            let size = if request.uri().path() == "/big" {
+                64 << 20
+            } else {
+                3
+            };
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(vec![b'x'; size]))))
+        }
+    });
+    let server = Server::new(service, limits, metrics.clone());
+    let task = tokio::spawn(server.serve(listener, transport, shutdown.clone()));
+    Running {
+        address,
+        shutdown,
+        metrics,
+        task,
+        release,
+    }
+}
+
+async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, usize), Box<dyn std::error::Error>> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let request = Request::get(path).header("host", "test").body(Empty::new())?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let size = response.into_body().collect().await?.to_bytes().len();
+    driver.abort();
+    Ok((status, size))
+}
+
+/// Waits until `condition` holds; the deadline only bounds a failure.
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+async fn tls_client(
+    dir: &Path,
+    name: &str,
+    address: SocketAddr,
+) -> Result<(StatusCode, Vec<String>), Box<dyn std::error::Error>> {
+    let tls = ClientTls::new(ClientTlsPaths {
+        ca: dir.join("ca.crt"),
+        certificate: dir.join(format!("{name}.crt")),
+        key: dir.join(format!("{name}.key")),
+    })?;
+    let connector = tokio_rustls::TlsConnector::from(tls.config(std::time::Instant::now()));
+    let stream = connector
+        .connect(AGENT_DNS_NAME.try_into()?, TcpStream::connect(address).await?)
+        .await?;
+    let names = peer_names(&stream.get_ref().1.peer_certificates().unwrap_or_default()[0]);
+    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let request = Request::get("/").header("host", "test").body(Empty::new())?;
+    let status = sender.send_request(request).await?.status();
+    driver.abort();
+    Ok((status, names))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopping_under_load_finishes_every_running_request_and_takes_no_new_one() {
+    let running = start(Limits::default(), Transport::Plain).await;
+    let address = running.address;
+    let clients: Vec<_> = (0..20)
+        .map(|_| tokio::spawn(async move { get(address, "/slow").await.unwrap() }))
+        .collect();
+    let requests = running.metrics.requests.clone();
+    until("20 requests are running", || requests.get() == 20).await;
+    running.shutdown.graceful.cancel();
+    let refused = async {
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), refused)
+        .await
+        .expect("the listener closes");
+    running.release.notify_waiters();
+    for client in clients {
+        assert_eq!(client.await.unwrap(), (StatusCode::OK, 3));
+    }
+    assert_eq!(running.task.await.unwrap(), 0, "no connection was cut");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_end_is_cut_after_the_grace() {
+    let limits = Limits {
+        shutdown_grace: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let running = start(limits, Transport::Plain).await;
+    let address = running.address;
+    let client = tokio::spawn(async move { get(address, "/slow").await.is_err() });
+    let requests = running.metrics.requests.clone();
+    until("the request runs", || requests.get() == 1).await;
+    running.shutdown.graceful.cancel();
+    assert_eq!(running.task.await.unwrap(), 1);
+    assert!(client.await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_requests_get_503_and_slow_ones_504() {
+    let limits = Limits {
+        requests: 1,
+        request_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let running = start(limits, Transport::Plain).await;
+    let address = running.address;
+    let slow = tokio::spawn(async move { get(address, "/slow").await.unwrap().0 });
+    let requests = running.metrics.requests.clone();
+    until("the slow one runs", || requests.get() == 1).await;
+    assert_eq!(
+        get(address, "/").await.unwrap().0,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    assert_eq!(slow.await.unwrap(), StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(
+        (running.metrics.busy.get(), running.metrics.timeouts.get()),
+        (1, 1)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_is_dropped() {
+    let limits = Limits {
+        write_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let running = start(limits, Transport::Plain).await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    stream
+        .write_all(b"GET /big HTTP/1.1\r\nhost: test\r\n\r\n")
+        .await
+        .unwrap();
+    let (accepted, open) = (running.metrics.accepted.clone(), running.metrics.open.clone());
+    until("the connection is gone", || {
+        accepted.get() == 1 && open.get() == 0
+    })
+    .await;
+    let mut rest = Vec::new();
+    let read = stream.read_to_end(&mut rest).await;
+    assert!(read.is_err() || rest.len() < 64 << 20, "the answer was cut");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_verified_client_that_is_no_agent_gets_in() {
+    let (dir, _ca) = pki();
+    let running = start(Limits::default(), Transport::Tls(Arc::new(acceptor(dir.path())))).await;
+    let (status, names) = tls_client(dir.path(), "collector", running.address)
+        .await
+        .unwrap();
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(names, ["spiffe://test/vmi/ns/vm/uid", AGENT_DNS_NAME]);
+
+    assert!(
+        tls_client(dir.path(), "agent", running.address).await.is_err(),
+        "an agent"
+    );
+    let unauthorised = running.metrics.unauthorised.clone();
+    until("it is counted", || unauthorised.get() == 1).await;
+
+    let (foreign, _) = pki();
+    std::fs::copy(dir.path().join("ca.crt"), foreign.path().join("ca.crt")).unwrap();
+    assert!(
+        tls_client(foreign.path(), "collector", running.address)
+            .await
+            .is_err(),
+        "another authority"
+    );
+    assert!(get(running.address, "/").await.is_err(), "no TLS at all");
+    let failures = running.metrics.handshake_failures.clone();
+    until("both are counted", || failures.get() == 2).await;
+}
+
+#[test]
+fn changed_certificates_are_read_again_and_broken_ones_leave_the_last_good() {
+    let (dir, ca) = pki();
+    let acceptor = acceptor(dir.path());
+    let now = std::time::Instant::now();
+    let first = acceptor.config(now);
+    ca.issue(dir.path(), "agent", "spiffe://test/vmi/ns/vm/uid");
+    assert!(
+        Arc::ptr_eq(&first, &acceptor.config(now)),
+        "not looked at again so soon"
+    );
+    let second = acceptor.config(now + Duration::from_secs(60));
+    assert!(!Arc::ptr_eq(&first, &second));
+    std::fs::write(dir.path().join("agent.key"), "broken").unwrap();
+    assert!(Arc::ptr_eq(
+        &second,
+        &acceptor.config(now + Duration::from_secs(120))
+    ));
+}
+
+#[test]
+fn each_unusable_file_is_named() {
+    let (dir, _ca) = pki();
+    let paths = |certificate: &str, key: &str, ca: &str| ServerTlsPaths {
+        certificate: dir.path().join(certificate),
+        key: dir.path().join(key),
+        client_ca: dir.path().join(ca),
+        clients: Vec::new(),
+    };
+    std::fs::write(dir.path().join("empty"), "").unwrap();
+    for (paths, named) in [
+        (paths("absent", "agent.key", "ca.crt"), "absent"),
+        (paths("empty", "agent.key", "ca.crt"), "empty"),
+        (paths("agent.crt", "empty", "ca.crt"), "empty"),
+        (paths("agent.crt", "collector.key", "ca.crt"), "agent.crt"),
+        (paths("agent.crt", "agent.key", "empty"), "empty"),
+    ] {
+        let error = TlsAcceptor::new(paths).unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+}
