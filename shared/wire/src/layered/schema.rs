@@ -1,0 +1,232 @@
+//! Holds a file's tree against the JSON Schema of its type: keys that the type does not know, numbers out of range.
+//!
+//! serde stops at the first unknown key and does not know which key was meant; the schema knows all of them. Only what
+//! schemars writes for ordinary types is understood: `$ref`, `properties`, `additionalProperties`, `items`, `anyOf`,
+//! `oneOf`, `allOf`, `minimum`, `maximum`. What is beyond that is left to serde.
+
+use serde_json::{Map, Value};
+
+use super::{
+    path::{Step, print},
+    problem::Problem,
+    tree::{Tree, TreeValue},
+};
+
+/// How many `$ref`s and alternatives are followed at one place.
+const MAX_HOPS: usize = 16;
+
+/// A schema with none of these words allows anything.
+const SAYS: [&str; 10] = [
+    "type",
+    "properties",
+    "additionalProperties",
+    "items",
+    "enum",
+    "const",
+    "$ref",
+    "anyOf",
+    "oneOf",
+    "allOf",
+];
+
+/// All that a value at one place may be.
+struct Shapes<'s> {
+    root: &'s Value,
+    alternatives: Vec<&'s Map<String, Value>>,
+    /// Anything at all may stand here.
+    open: bool,
+}
+
+impl<'s> Shapes<'s> {
+    fn new(root: &'s Value, schemas: impl IntoIterator<Item = &'s Value>) -> Self {
+        let mut shapes = Self {
+            root,
+            alternatives: Vec::new(),
+            open: false,
+        };
+        for schema in schemas {
+            shapes.add(schema, 0);
+        }
+        shapes
+    }
+
+    fn add(&mut self, schema: &'s Value, hops: usize) {
+        let Value::Object(shape) = schema else {
+            self.open |= *schema == Value::Bool(true);
+            return;
+        };
+        if hops > MAX_HOPS || !SAYS.iter().any(|key| shape.contains_key(*key)) {
+            self.open = true;
+            return;
+        }
+        self.alternatives.push(shape);
+        if let Some(target) = shape.get("$ref").and_then(Value::as_str) {
+            match target
+                .strip_prefix('#')
+                .and_then(|pointer| self.root.pointer(pointer))
+            {
+                Some(target) => self.add(target, hops + 1),
+                None => self.open = true,
+            }
+        }
+        for key in ["anyOf", "oneOf", "allOf"] {
+            for alternative in shape.get(key).and_then(Value::as_array).into_iter().flatten() {
+                self.add(alternative, hops + 1);
+            }
+        }
+    }
+
+    /// The names that a mapping may have here, when it may not have any.
+    fn properties(&self) -> impl Iterator<Item = (&'s String, &'s Value)> {
+        self.alternatives
+            .iter()
+            .filter_map(|shape| shape.get("properties")?.as_object())
+            .flatten()
+    }
+
+    /// What may stand under a key; none when the key is unknown.
+    fn under(&self, key: &str) -> Option<Self> {
+        let mut found: Vec<&Value> = self
+            .properties()
+            .filter(|(name, _)| *name == key)
+            .map(|(_, schema)| schema)
+            .collect();
+        let mut mapping = false;
+        for shape in &self.alternatives {
+            mapping |= shape.contains_key("properties") || shape.contains_key("additionalProperties");
+            match shape.get("additionalProperties") {
+                None | Some(Value::Bool(false)) => {}
+                Some(schema) => found.push(schema),
+            }
+        }
+        // No shape speaks of keys: either anything goes, or serde will say that a mapping is wrong here.
+        let unsaid = self.open || !mapping;
+        if found.is_empty() && !unsaid {
+            return None;
+        }
+        let mut under = Self::new(self.root, found);
+        under.open |= unsaid;
+        Some(under)
+    }
+
+    fn items(&self) -> Self {
+        let schemas = self.alternatives.iter().filter_map(|shape| shape.get("items"));
+        let mut items = Self::new(self.root, schemas);
+        items.open |= self.open;
+        items
+    }
+
+    /// Words that may stand here, when it is an enumeration.
+    fn words(&self) -> impl Iterator<Item = &'s str> {
+        self.alternatives.iter().flat_map(|shape| {
+            let listed = shape.get("enum").and_then(Value::as_array).into_iter().flatten();
+            listed.chain(shape.get("const")).filter_map(Value::as_str)
+        })
+    }
+
+    /// The bound that a number breaks.
+    fn bound(&self, number: f64) -> Option<String> {
+        self.alternatives.iter().find_map(|shape| {
+            let bound = |key| shape.get(key).and_then(Value::as_f64);
+            match (bound("minimum"), bound("maximum")) {
+                (Some(least), _) if number < least => Some(format!("{number} is less than {least}")),
+                (_, Some(most)) if number > most => Some(format!("{number} is more than {most}")),
+                _ => None,
+            }
+        })
+    }
+}
+
+/// Takes out of a file's tree what the schema does not know or forbids, and names it.
+pub(super) fn screen(tree: &mut Tree, schema: &Value, problems: &mut Vec<Problem>) {
+    walk(tree, &Shapes::new(schema, [schema]), &mut Vec::new(), problems);
+}
+
+/// Returns whether the value may stay.
+fn walk(tree: &mut Tree, shapes: &Shapes<'_>, steps: &mut Vec<Step>, problems: &mut Vec<Problem>) -> bool {
+    match &mut tree.value {
+        TreeValue::Scalar(Value::Number(number)) if !shapes.open => {
+            if let Some(message) = number.as_f64().and_then(|number| shapes.bound(number)) {
+                problems.push(Problem::at(&tree.origin, print(steps), message));
+                return false;
+            }
+        }
+        TreeValue::Scalar(_) => {}
+        TreeValue::List(items) => {
+            let shapes = shapes.items();
+            let mut index = 0;
+            items.retain_mut(|item| {
+                steps.push(Step::Item(index, item.name().map(str::to_owned)));
+                let stays = walk(item, &shapes, steps, problems);
+                steps.pop();
+                index += 1;
+                stays
+            });
+        }
+        TreeValue::Map(map) => map.retain(|key, child| {
+            steps.push(Step::Key(key.clone()));
+            let stays = if let Some(shapes) = shapes.under(key) {
+                walk(child, &shapes, steps, problems)
+            } else {
+                let mut problem = Problem::at(&child.origin, print(steps), "unknown key");
+                problem.nearest = nearest(key, shapes.properties().map(|(name, _)| name.as_str()))
+                    .map(str::to_owned)
+                    .or_else(|| elsewhere(key, shapes.root));
+                problems.push(problem);
+                false
+            };
+            steps.pop();
+            stays
+        }),
+    }
+    true
+}
+
+/// The known word that is most like the given one, if any is at all.
+fn nearest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    let lower = word.to_lowercase();
+    known
+        .map(|known| (strsim::damerau_levenshtein(&lower, &known.to_lowercase()), known))
+        .filter(|(distance, known)| {
+            *distance <= 1 + known.len().min(word.len()) / 4 && *distance < known.len()
+        })
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// Where in the whole schema a key of this very name is: it may only stand at the wrong place.
+fn elsewhere(key: &str, root: &Value) -> Option<String> {
+    fn find(key: &str, shapes: &Shapes<'_>, path: &str, depth: usize) -> Option<String> {
+        if depth == 0 {
+            return None;
+        }
+        let join = |name: &str| {
+            if path.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{path}.{name}")
+            }
+        };
+        if let Some((name, _)) = shapes.properties().find(|(name, _)| *name == key) {
+            return Some(join(name));
+        }
+        shapes.properties().find_map(|(name, schema)| {
+            let below = Shapes::new(shapes.root, [schema]);
+            find(key, &below, &join(name), depth - 1)
+                .or_else(|| find(key, &below.items(), &format!("{}[]", join(name)), depth - 1))
+        })
+    }
+    find(key, &Shapes::new(root, [root]), "", 5)
+}
+
+/// The word that was probably meant where the schema lists the words that may stand.
+pub(super) fn nearest_word(root: &Value, steps: &[Step], word: &str) -> Option<String> {
+    let mut shapes = Shapes::new(root, [root]);
+    for step in steps {
+        shapes = match step {
+            Step::Key(key) => shapes.under(key)?,
+            Step::Item(..) => shapes.items(),
+        };
+    }
+    nearest(word, shapes.words()).map(str::to_owned)
+}

@@ -1,0 +1,425 @@
+//! A settings tree in which every value knows the file and line that set it, and the rule by which two are merged.
+//!
+//! Maps merge, the last scalar wins, lists whose items all have a `name` merge by it, every other list is replaced whole,
+//! and an explicit null takes back what weaker files said. Merging is associative: folding three files from either end
+//! gives the same.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::{
+    path::{Step, print},
+    problem::Problem,
+    yaml::{Node, NodeValue},
+};
+
+/// Who set a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// No file: the program's default stands.
+    Default,
+    /// A file, at a line (from 1).
+    File {
+        /// The file's name.
+        file: Arc<str>,
+        /// The line of the value's key.
+        line: usize,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("(default)"),
+            Self::File { file, line } => write!(f, "{file}:{line}"),
+        }
+    }
+}
+
+/// What a value does to the weaker ones of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stance {
+    /// Merges into them.
+    Merges,
+    /// Drops those of weaker files, and merges into the default: a null stood in between.
+    Resets,
+    /// Drops all of them, the default too.
+    Replaces,
+}
+
+/// A value with its origin.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Tree {
+    pub(super) origin: Origin,
+    pub(super) value: TreeValue,
+    stance: Stance,
+}
+
+/// What a [`Tree`] is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum TreeValue {
+    Scalar(Value),
+    List(Vec<Tree>),
+    Map(BTreeMap<String, Tree>),
+}
+
+impl Tree {
+    /// The tree of a program's defaults. Nulls are left out: they mean "nothing" there.
+    pub(super) fn defaults(value: Value) -> Self {
+        let value = match value {
+            Value::Array(items) => TreeValue::List(items.into_iter().map(Self::defaults).collect()),
+            Value::Object(entries) => TreeValue::Map(
+                entries
+                    .into_iter()
+                    .filter(|(_, value)| !value.is_null())
+                    .map(|(key, value)| (key, Self::defaults(value)))
+                    .collect(),
+            ),
+            scalar => TreeValue::Scalar(scalar),
+        };
+        Self {
+            origin: Origin::Default,
+            value,
+            stance: Stance::Merges,
+        }
+    }
+
+    /// The tree of one file's document. Two items of one name in one list are a problem, and are merged.
+    pub(super) fn of_document(node: Node, file: &Arc<str>, problems: &mut Vec<Problem>) -> Self {
+        let line = node.line;
+        Self::of_node(node, line, file, &mut Vec::new(), problems)
+    }
+
+    fn of_node(
+        node: Node,
+        line: usize,
+        file: &Arc<str>,
+        steps: &mut Vec<Step>,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        let origin = Origin::File {
+            file: file.clone(),
+            line,
+        };
+        let (value, stance) = match node.value {
+            NodeValue::Scalar(Value::Null) => (TreeValue::Scalar(Value::Null), Stance::Resets),
+            NodeValue::Scalar(value) => (TreeValue::Scalar(value), Stance::Replaces),
+            NodeValue::Mapping(entries) => {
+                let mut map = BTreeMap::new();
+                for (key, key_line, node) in entries {
+                    steps.push(Step::Key(key.clone()));
+                    let tree = Self::of_node(node, key_line, file, steps, problems);
+                    steps.pop();
+                    map.insert(key, tree);
+                }
+                (TreeValue::Map(map), Stance::Merges)
+            }
+            NodeValue::Sequence(nodes) => {
+                let mut items = Vec::with_capacity(nodes.len());
+                for (index, node) in nodes.into_iter().enumerate() {
+                    let name = node.get("name").and_then(Node::as_str).map(str::to_owned);
+                    steps.push(Step::Item(index, name));
+                    let line = node.line;
+                    items.push(Self::of_node(node, line, file, steps, problems));
+                    steps.pop();
+                }
+                if is_named(&items) {
+                    let mut unique = Vec::new();
+                    for twice in merge_named(&mut unique, items) {
+                        let path = print(steps);
+                        let message = format!("two items have the name {:?}", twice.1);
+                        problems.push(Problem::at(&twice.0, path, message));
+                    }
+                    (TreeValue::List(unique), Stance::Merges)
+                } else {
+                    (TreeValue::List(items), Stance::Replaces)
+                }
+            }
+        };
+        Self {
+            origin,
+            value,
+            stance,
+        }
+    }
+
+    /// The item's `name`, when it is a mapping that has one.
+    pub(super) fn name(&self) -> Option<&str> {
+        match &self.value {
+            TreeValue::Map(map) => match &map.get("name")?.value {
+                TreeValue::Scalar(Value::String(name)) if !name.is_empty() => Some(name),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// `over` laid over `self`, both from files.
+    pub(super) fn merge(self, over: Self) -> Self {
+        if over.stance != Stance::Merges {
+            return over;
+        }
+        let under_stance = self.stance;
+        match (self.value, over.value) {
+            (TreeValue::Map(mut under), TreeValue::Map(map)) => {
+                for (key, tree) in map {
+                    let merged = match under.remove(&key) {
+                        Some(weaker) => weaker.merge(tree),
+                        None => tree,
+                    };
+                    under.insert(key, merged);
+                }
+                Self {
+                    origin: over.origin,
+                    value: TreeValue::Map(under),
+                    stance: under_stance,
+                }
+            }
+            (TreeValue::List(mut under), TreeValue::List(items)) if is_named(&under) => {
+                merge_named(&mut under, items);
+                Self {
+                    origin: over.origin,
+                    value: TreeValue::List(under),
+                    stance: under_stance,
+                }
+            }
+            (under, value) => Self {
+                origin: over.origin,
+                value,
+                stance: match under {
+                    TreeValue::Scalar(Value::Null) => Stance::Resets,
+                    _ => Stance::Replaces,
+                },
+            },
+        }
+    }
+
+    /// What files say, laid over the default: here a null means that the default stands, or nothing if there is none.
+    pub(super) fn over_default(self, default: Option<&Self>) -> Option<Self> {
+        let default = default.filter(|_| self.stance != Stance::Replaces);
+        let value = match self.value {
+            TreeValue::Scalar(Value::Null) => return default.cloned(),
+            TreeValue::Map(map) => {
+                let mut under = match default.map(|tree| &tree.value) {
+                    Some(TreeValue::Map(under)) => under.clone(),
+                    _ => BTreeMap::new(),
+                };
+                for (key, tree) in map {
+                    let weaker = under.remove(&key);
+                    if let Some(tree) = tree.over_default(weaker.as_ref()) {
+                        under.insert(key, tree);
+                    }
+                }
+                TreeValue::Map(under)
+            }
+            TreeValue::List(items) => {
+                let mut under = match default.map(|tree| &tree.value) {
+                    Some(TreeValue::List(under)) if is_named(under) => under.clone(),
+                    _ => Vec::new(),
+                };
+                for item in items {
+                    let weaker = item
+                        .name()
+                        .and_then(|name| under.iter().position(|w| w.name() == Some(name)));
+                    match weaker {
+                        Some(index) => {
+                            if let Some(tree) = item.over_default(under.get(index)) {
+                                under[index] = tree;
+                            }
+                        }
+                        // A null among a list's items is no reset: it stays, for the type to refuse.
+                        None if item.value == TreeValue::Scalar(Value::Null) => under.push(item),
+                        None => under.extend(item.over_default(None)),
+                    }
+                }
+                TreeValue::List(under)
+            }
+            scalar @ TreeValue::Scalar(_) => scalar,
+        };
+        Some(Self {
+            origin: self.origin,
+            value,
+            stance: Stance::Merges,
+        })
+    }
+
+    /// The same without origins.
+    pub(super) fn to_json(&self) -> Value {
+        match &self.value {
+            TreeValue::Scalar(value) => value.clone(),
+            TreeValue::List(items) => items.iter().map(Self::to_json).collect(),
+            TreeValue::Map(map) => Value::Object(
+                map.iter()
+                    .map(|(key, tree)| (key.clone(), tree.to_json()))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+/// Whether a list is one that merges by name: it has items, and each has a name.
+fn is_named(items: &[Tree]) -> bool {
+    !items.is_empty() && items.iter().all(|item| item.name().is_some())
+}
+
+/// Lays named items over named ones; new names go to the end. Returns origin and name of those that were there already.
+fn merge_named(under: &mut Vec<Tree>, items: Vec<Tree>) -> Vec<(Origin, String)> {
+    let mut places: HashMap<String, usize> = under
+        .iter()
+        .enumerate()
+        .filter_map(|(index, item)| Some((item.name()?.to_owned(), index)))
+        .collect();
+    let mut merged = Vec::new();
+    for item in items {
+        let name = item.name().unwrap_or_default().to_owned();
+        if let Some(index) = places.get(&name) {
+            merged.push((item.origin.clone(), name));
+            let weaker = under[*index].clone();
+            under[*index] = weaker.merge(item);
+        } else {
+            places.insert(name, under.len());
+            under.push(item);
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::layered::yaml::{parse_yaml, to_yaml};
+
+    fn tree(text: &str) -> Tree {
+        let document = parse_yaml(text).unwrap().remove(0);
+        Tree::of_document(document, &"f".into(), &mut Vec::new())
+    }
+
+    fn merged(default: Value, files: &[&str]) -> Value {
+        let said = files.iter().map(|text| tree(text)).reduce(Tree::merge).unwrap();
+        said.over_default(Some(&Tree::defaults(default)))
+            .unwrap()
+            .to_json()
+    }
+
+    #[test]
+    fn the_rules_one_by_one() {
+        let default = || json!({"m": {"a": 1, "b": 2}, "l": [{"name": "d", "x": 1}], "p": [1, 2], "o": null});
+        let base = json!({"m": {"a": 1, "b": 2}, "l": [{"name": "d", "x": 1}], "p": [1, 2]});
+        let with = |key: &str, value: Value| {
+            let mut expected = base.clone();
+            expected[key] = value;
+            expected
+        };
+        for (what, files, expected) in [
+            (
+                "maps merge",
+                &["m: {a: 3}", "m: {b: 4}"][..],
+                with("m", json!({"a": 3, "b": 4})),
+            ),
+            (
+                "the last scalar wins",
+                &["m: {a: 3}", "m: {a: 5}"],
+                with("m", json!({"a": 5, "b": 2})),
+            ),
+            (
+                "a named item merges with its namesake, the default's too",
+                &["l: [{name: d, y: 2}]", "l: [{name: d, x: 3}]"],
+                with("l", json!([{"name": "d", "x": 3, "y": 2}])),
+            ),
+            (
+                "a new name goes to the end",
+                &["l: [{name: e}]", "l: [{name: c}]"],
+                with("l", json!([{"name": "d", "x": 1}, {"name": "e"}, {"name": "c"}])),
+            ),
+            (
+                "a list without names is replaced whole",
+                &["p: [3]", "p: [4, 5]"],
+                with("p", json!([4, 5])),
+            ),
+            ("an empty list empties", &["l: []"], with("l", json!([]))),
+            (
+                "what comes after an empty list adds to nothing",
+                &["l: []", "l: [{name: e}]"],
+                with("l", json!([{"name": "e"}])),
+            ),
+            (
+                "null takes back what files said",
+                &["m: {a: 3}", "m: {a: ~}"],
+                base.clone(),
+            ),
+            (
+                "what comes after a null merges with the default only",
+                &["l: [{name: e}]", "l: ~", "l: [{name: c}]"],
+                with("l", json!([{"name": "d", "x": 1}, {"name": "c"}])),
+            ),
+            (
+                "null where there is no default is nothing",
+                &["o: ~\nn: {k: ~}"],
+                with("n", json!({})),
+            ),
+        ] {
+            assert_eq!(merged(default(), files), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn two_items_of_one_name_in_one_file_are_a_problem() {
+        let document = parse_yaml("l:\n- {name: x, a: 1}\n- {name: x, b: 2}\n")
+            .unwrap()
+            .remove(0);
+        let mut problems = Vec::new();
+        let tree = Tree::of_document(document, &"f".into(), &mut problems);
+        assert_eq!(tree.to_json(), json!({"l": [{"name": "x", "a": 1, "b": 2}]}));
+        assert_eq!(problems[0].to_string(), "f:3: l: two items have the name \"x\"");
+    }
+
+    fn documents() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![Just(Value::Null), (0..3).prop_map(Value::from)];
+        let any = leaf.prop_recursive(4, 32, 4, |inner| {
+            let map = prop::collection::btree_map("[abc]", inner.clone(), 0..4)
+                .prop_map(|entries| Value::Object(entries.into_iter().collect()));
+            let named = prop::collection::btree_map("[xyz]", inner.clone(), 0..4).prop_map(|items| {
+                items
+                    .into_iter()
+                    .map(|(name, value)| json!({"name": name, "v": value}))
+                    .collect()
+            });
+            prop_oneof![4 => map, 2 => named, 1 => prop::collection::vec(inner, 0..3).prop_map(Value::from)]
+        });
+        prop::collection::btree_map("[abc]", any, 0..4)
+            .prop_map(|entries| Value::Object(entries.into_iter().collect()))
+    }
+
+    proptest! {
+        #[test]
+        fn merging_is_associative(a in documents(), b in documents(), c in documents(), default in documents()) {
+            let [a, b, c] = [a, b, c].map(|value| {
+                let document = parse_yaml(&to_yaml(&value)).unwrap().pop();
+                document.map(|node| Tree::of_document(node, &"f".into(), &mut Vec::new()))
+            });
+            let (Some(a), Some(b), Some(c)) = (a, b, c) else { return Ok(()) };
+            let left = a.clone().merge(b.clone()).merge(c.clone());
+            let right = a.merge(b.merge(c));
+            prop_assert_eq!(&left, &right);
+            let default = Tree::defaults(default);
+            prop_assert_eq!(left.over_default(Some(&default)), right.over_default(Some(&default)));
+        }
+
+        #[test]
+        fn merging_a_file_with_itself_changes_nothing(a in documents()) {
+            let document = parse_yaml(&to_yaml(&a)).unwrap().pop();
+            if let Some(node) = document {
+                let a = Tree::of_document(node, &"f".into(), &mut Vec::new());
+                prop_assert_eq!(a.clone().merge(a.clone()).to_json(), a.to_json());
+            }
+        }
+    }
+}
