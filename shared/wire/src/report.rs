@@ -19,6 +19,10 @@ pub const REPORT_KIND: &str = "GuestReport";
 /// The most that a report may weigh, in bytes of JSON; a section that would pass it is cut and marked `truncated`.
 pub const MAX_REPORT_BYTES: usize = 256 * 1024;
 
+/// The most values (scalars, lists, mappings) that the sections of a report may hold together. A value takes two bytes of JSON
+/// and many times that in memory, so the bytes alone do not bound what a hostile guest costs.
+pub const MAX_REPORT_VALUES: usize = 16 * 1024;
+
 /// The program that speaks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -103,6 +107,9 @@ pub enum ReportError {
     /// More bytes than a report may have.
     #[error("{0} bytes, and a report has at most {MAX_REPORT_BYTES}")]
     TooLarge(usize),
+    /// More values than a report may have.
+    #[error("more than {MAX_REPORT_VALUES} values in its sections")]
+    TooManyValues,
     /// Not JSON of a report's shape.
     #[error("not a report: {0}")]
     Malformed(#[from] serde_json::Error),
@@ -128,6 +135,10 @@ impl GuestReport {
                 api_version: report.api_version,
                 kind: report.kind,
             });
+        }
+        let items = report.sections.values().flat_map(|section| &section.items);
+        if items.map(values).sum::<usize>() > MAX_REPORT_VALUES {
+            return Err(ReportError::TooManyValues);
         }
         Ok(report)
     }
@@ -161,6 +172,15 @@ impl GuestReport {
     }
 }
 
+/// How many values a value holds, itself included.
+fn values(value: &serde_json::Value) -> usize {
+    1 + match value {
+        serde_json::Value::Array(items) => items.iter().map(values).sum(),
+        serde_json::Value::Object(entries) => entries.values().map(values).sum(),
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +200,14 @@ mod tests {
         assert!(matches!(
             GuestReport::from_json(&vec![b' '; MAX_REPORT_BYTES + 1]),
             Err(ReportError::TooLarge(_))
+        ));
+        let zeros = format!(
+            r#"{{"apiVersion":"{REPORT_API_VERSION}","kind":"{REPORT_KIND}","sections":{{"x":{{"items":[[{}0]]}}}}}}"#,
+            "0,".repeat(MAX_REPORT_VALUES)
+        );
+        assert!(matches!(
+            GuestReport::from_json(zeros.as_bytes()),
+            Err(ReportError::TooManyValues)
         ));
         assert!(matches!(
             GuestReport::from_json(b"<html>"),

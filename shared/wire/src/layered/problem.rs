@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use super::tree::Origin;
 
+/// Stands for a file where no file sets the value that is wrong.
+const DEFAULT: &str = "(default)";
+
 /// What is wrong with the settings, and where. Prints as `file:line: path: message (did you mean …?)`, always one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
@@ -26,7 +29,7 @@ impl Problem {
     /// A problem of the value that `origin` set.
     pub fn at(origin: &Origin, path: impl Into<String>, message: impl Into<String>) -> Self {
         let (file, line) = match origin {
-            Origin::Default => ("(default)".to_owned(), 0),
+            Origin::Default => (DEFAULT.to_owned(), 0),
             Origin::File { file, line } => (file.to_string(), *line),
         };
         Self {
@@ -47,6 +50,11 @@ impl Problem {
             message: message.into(),
             nearest: None,
         }
+    }
+
+    /// Whether it is about a value that no file sets.
+    pub fn is_about_default(&self) -> bool {
+        self.file == DEFAULT
     }
 
     /// The section (top-level key) that it is about; empty when it is about the whole file.
