@@ -6,6 +6,7 @@
 
 pub mod exit;
 pub mod http;
+pub mod process;
 pub mod shutdown;
 pub mod telemetry;
 pub mod throttle;

@@ -28,7 +28,7 @@ use crate::{shutdown::Shutdown, throttle::Throttle, tls::TlsAcceptor};
 /// What one client, or all of them, may take.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections open at once, over all listeners that share a [`Server`]; more wait to be accepted.
+    /// Connections served at once, over all listeners that share a [`Server`]; more wait, one a listener already accepted.
     pub connections: usize,
     /// Requests answered at once; more get 503.
     pub requests: usize,
@@ -129,10 +129,6 @@ where
         let tasks = TaskTracker::new();
         let cut = CancellationToken::new();
         loop {
-            let permit = tokio::select! {
-                () = shutdown.graceful.cancelled() => break,
-                permit = self.connections.clone().acquire_owned() => permit,
-            };
             let accepted = tokio::select! {
                 () = shutdown.graceful.cancelled() => break,
                 accepted = listener.accept() => accepted,
@@ -147,6 +143,11 @@ where
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
+            };
+            // After accepting: a listener that waits for a client must not hold a place that another one needs.
+            let permit = tokio::select! {
+                () = shutdown.graceful.cancelled() => break,
+                permit = self.connections.clone().acquire_owned() => permit,
             };
             let connection = Connection {
                 server: self.clone(),

@@ -11,6 +11,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
+use super::Validity;
+
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -48,6 +50,20 @@ pub enum TlsError {
         /// Why.
         source: rustls::server::VerifierBuilderError,
     },
+}
+
+impl TlsError {
+    /// Whether a file is not there (yet), which time may mend.
+    pub fn is_missing_file(&self) -> bool {
+        let Self::Read {
+            source: rustls::pki_types::pem::Error::Io(error),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        error.kind() == std::io::ErrorKind::NotFound
+    }
 }
 
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -111,22 +127,29 @@ impl Stamp {
     }
 }
 
-/// What a person wants to know of a certificate file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CertificateSummary {
-    /// URIs and DNS names that it carries.
-    pub names: Vec<String>,
-    /// Certificates in the file.
-    pub chain: usize,
-}
-
-impl CertificateSummary {
-    /// Reads a certificate file.
-    pub fn read(path: &Path) -> Result<Self, TlsError> {
-        let chain = certificates(path)?;
-        Ok(Self {
-            names: super::peer_names(&chain[0]),
-            chain: chain.len(),
-        })
+/// What is in PEM text: the narrowest validity of its certificates, or nothing more to say of a private key. `key` asks for
+/// a private key instead of certificates.
+///
+/// Errors: why it cannot be used, as a sentence's end.
+pub fn check_pem(pem: &[u8], key: bool) -> Result<Option<Validity>, String> {
+    if key {
+        return PrivateKeyDer::from_pem_slice(pem)
+            .map(|_| None)
+            .map_err(|error| match error {
+                rustls::pki_types::pem::Error::NoItemsFound => "holds no private key".to_owned(),
+                error => format!("is no PEM: {error}"),
+            });
     }
+    let mut narrowest: Option<Validity> = None;
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| format!("is no PEM: {error}"))?;
+        let own = Validity::of(&certificate).ok_or("holds a certificate that cannot be parsed")?;
+        narrowest = Some(narrowest.map_or(own, |known| Validity {
+            not_before: known.not_before.max(own.not_before),
+            not_after: known.not_after.min(own.not_after),
+        }));
+    }
+    narrowest
+        .map(Some)
+        .ok_or_else(|| "holds no certificate".to_owned())
 }

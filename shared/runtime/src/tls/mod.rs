@@ -8,11 +8,13 @@ mod files;
 mod peer;
 mod reload;
 mod server;
+mod validity;
 
 pub use client::{ClientTls, ClientTlsPaths};
-pub use files::{CertificateSummary, TlsError};
+pub use files::{TlsError, check_pem};
 pub use peer::{VmIdentity, peer_names};
 pub use server::{ServerTlsPaths, TlsAcceptor};
+pub use validity::Validity;
 
 use std::sync::Arc;
 

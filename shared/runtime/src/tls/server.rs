@@ -22,8 +22,8 @@ pub struct ServerTlsPaths {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Authorities of clients.
-    pub client_ca: PathBuf,
+    /// Authorities of clients; none lets in everybody, without asking for a certificate.
+    pub client_ca: Option<PathBuf>,
     /// Names, one of which a client must carry; empty for any client but an agent.
     pub clients: Vec<String>,
 }
@@ -32,13 +32,17 @@ impl Source for ServerTlsPaths {
     type Config = ServerConfig;
 
     fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(&self.client_ca)?), provider())
-                .build()
-                .map_err(|source| TlsError::Authorities {
-                    path: self.client_ca.clone(),
-                    source,
-                })?;
+        let verifier = match &self.client_ca {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(path) => {
+                WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider())
+                    .build()
+                    .map_err(|source| TlsError::Authorities {
+                        path: path.clone(),
+                        source,
+                    })?
+            }
+        };
         let refused = |source| TlsError::Refused {
             path: self.certificate.clone(),
             source,
@@ -56,7 +60,11 @@ impl Source for ServerTlsPaths {
     }
 
     fn files(&self) -> [&Path; 3] {
-        [&self.certificate, &self.key, &self.client_ca]
+        [
+            &self.certificate,
+            &self.key,
+            self.client_ca.as_deref().unwrap_or(&self.certificate),
+        ]
     }
 }
 
@@ -78,6 +86,9 @@ impl TlsAcceptor {
 
     /// Whether the client with this certificate may ask; the name that lets it, or why not.
     pub fn authorise(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<String, String> {
+        if self.0.source.client_ca.is_none() {
+            return Ok("not asked".to_owned());
+        }
         let certificate = chain.and_then(<[_]>::first).ok_or("no client certificate")?;
         authorise(&self.0.source.clients, &peer_names(certificate))
     }

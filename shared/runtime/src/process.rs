@@ -1,0 +1,171 @@
+//! The program's own process metrics (room: shared/runtime), named as Prometheus' client libraries name them
+//! ("Writing client libraries", section "Process metrics").
+//!
+//! Reads `<procfs>/self` and `<procfs>/stat`. What cannot be read is left out: a page with one family less is worth more
+//! than no page.
+
+use std::{fs, path::Path};
+
+use nix::{
+    sys::resource::{Resource, getrlimit},
+    unistd::{SysconfVar, sysconf},
+};
+use virtfleet_wire::exposition::Page;
+
+/// What the kernel counts in, as `sysconf` tells it.
+#[derive(Debug, Clone, Copy)]
+struct Units {
+    /// `_SC_CLK_TCK`: ticks in a second.
+    ticks: f64,
+    /// `_SC_PAGESIZE`, in bytes.
+    page: f64,
+}
+
+/// The fields of `/proc/self/stat` that are shown. Numbers as in proc_pid_stat(5).
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct SelfStat {
+    /// 14 and 15: user and system time, in ticks.
+    cpu_ticks: f64,
+    /// 20.
+    threads: f64,
+    /// 22: ticks from boot to the start of the process.
+    start_ticks: f64,
+    /// 23, in bytes.
+    virtual_bytes: f64,
+    /// 24, in pages.
+    resident_pages: f64,
+}
+
+/// Appends `process_*` of this very process to `page`. `procfs` is where proc is mounted, usually `/proc`.
+pub fn append_process_metrics(page: &mut Page, procfs: &Path) {
+    let units = units();
+    let stat = fs::read_to_string(procfs.join("self/stat")).ok();
+    if let Some((stat, units)) = stat.as_deref().and_then(parse_self_stat).zip(units) {
+        let boot = fs::read_to_string(procfs.join("stat"))
+            .ok()
+            .and_then(|text| boot_time(&text));
+        append_stat(page, stat, units, boot);
+    }
+    if let Ok(entries) = fs::read_dir(procfs.join("self/fd")) {
+        // The listing itself holds one of them open.
+        let open = entries.count().saturating_sub(1);
+        page.gauge("process_open_fds", "Open file descriptors.", open as f64);
+    }
+    if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        page.gauge(
+            "process_max_fds",
+            "File descriptors that may be open at once (soft limit).",
+            soft as f64,
+        );
+    }
+}
+
+fn append_stat(page: &mut Page, stat: SelfStat, units: Units, boot: Option<f64>) {
+    page.counter(
+        "process_cpu_seconds_total",
+        "User and system CPU time spent, in seconds.",
+        stat.cpu_ticks / units.ticks,
+    );
+    page.gauge(
+        "process_resident_memory_bytes",
+        "Resident memory, in bytes.",
+        stat.resident_pages * units.page,
+    );
+    page.gauge(
+        "process_virtual_memory_bytes",
+        "Virtual memory, in bytes.",
+        stat.virtual_bytes,
+    );
+    page.gauge("process_threads", "Threads of the process.", stat.threads);
+    if let Some(boot) = boot {
+        page.gauge(
+            "process_start_time_seconds",
+            "When the process was started, in seconds since 1970.",
+            boot + stat.start_ticks / units.ticks,
+        );
+    }
+}
+
+fn units() -> Option<Units> {
+    let read = |var| sysconf(var).ok().flatten().filter(|value| *value > 0);
+    Some(Units {
+        ticks: read(SysconfVar::CLK_TCK)? as f64,
+        page: read(SysconfVar::PAGE_SIZE)? as f64,
+    })
+}
+
+/// The second field is the program's name in parentheses, which may hold spaces and parentheses: count from the last one.
+fn parse_self_stat(text: &str) -> Option<SelfStat> {
+    let (_, rest) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // The first one here is field 3.
+    let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
+    Some(SelfStat {
+        cpu_ticks: field(14)? + field(15)?,
+        threads: field(20)?,
+        start_ticks: field(22)?,
+        virtual_bytes: field(23)?,
+        resident_pages: field(24)?,
+    })
+}
+
+/// `btime` of `/proc/stat`: seconds from 1970 to the boot.
+fn boot_time(text: &str) -> Option<f64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("btime "))?
+        .trim()
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "4711 (a) b (c) S 1 4711 4711 0 -1 4194560 500 0 0 0 250 50 0 0 20 0 3 0 1000 104857600 2560 \
+                        18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+
+    #[test]
+    fn a_stat_line_with_a_hostile_name_gives_its_metrics() {
+        let stat = parse_self_stat(STAT).unwrap();
+        let units = Units {
+            ticks: 100.0,
+            page: 4096.0,
+        };
+        let mut page = Page::new();
+        append_stat(&mut page, stat, units, boot_time("cpu 1 2\nbtime 1700000000\n"));
+        let text = page.to_text();
+        for line in [
+            "process_cpu_seconds_total 3\n",
+            "process_resident_memory_bytes 10485760\n",
+            "process_virtual_memory_bytes 104857600\n",
+            "process_threads 3\n",
+            "process_start_time_seconds 1700000010\n",
+        ] {
+            assert!(text.contains(line), "{line:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_stat_line_gives_nothing() {
+        for text in ["", "1 (x", "1 (x) S 1 2", &STAT.replace("2560", "many")] {
+            assert_eq!(parse_self_stat(text), None, "{text:?}");
+        }
+        assert_eq!(boot_time("cpu 1\n"), None);
+    }
+
+    #[test]
+    fn this_process_has_all_of_them() {
+        let mut page = Page::new();
+        append_process_metrics(&mut page, Path::new("/proc"));
+        assert_eq!(page.samples(), 7, "{}", page.to_text());
+    }
+
+    #[test]
+    fn an_empty_procfs_leaves_only_the_limit() {
+        let root = tempfile::tempdir().unwrap();
+        let mut page = Page::new();
+        append_process_metrics(&mut page, root.path());
+        assert_eq!(page.samples(), 1, "{}", page.to_text());
+    }
+}

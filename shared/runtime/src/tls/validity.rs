@@ -1,0 +1,57 @@
+//! From when to when a certificate is valid.
+
+use std::time::Duration;
+
+use rustls::pki_types::{CertificateDer, UnixTime};
+use webpki::{EndEntityCert, Error, KeyUsage};
+
+/// The times between which a certificate is valid, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// First second.
+    pub not_before: u64,
+    /// Last second.
+    pub not_after: u64,
+}
+
+impl Validity {
+    /// Reads it from a certificate; none when it cannot be parsed.
+    ///
+    /// webpki has no accessor for the two times, but names them when it refuses a certificate for being too young or too
+    /// old, and it looks at them before it looks for an issuer. So it is asked about 1970 and about the year 9999.
+    pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let certificate = EndEntityCert::try_from(certificate).ok()?;
+        let not_before = match refusal(&certificate, 0)? {
+            Error::CertNotValidYet { not_before, .. } => not_before.as_secs(),
+            // It was valid in 1970 already.
+            _ => 0,
+        };
+        match refusal(&certificate, 253_402_300_799)? {
+            Error::CertExpired { not_after, .. } => Some(Self {
+                not_before,
+                not_after: not_after.as_secs(),
+            }),
+            // RFC 5280, 4.1.2.5: 99991231235959Z means "does not expire".
+            _ => Some(Self {
+                not_before,
+                not_after: 253_402_300_799,
+            }),
+        }
+    }
+}
+
+/// Why `certificate` is not valid at a time, without any authority to vouch for it; so there always is a reason.
+fn refusal(certificate: &EndEntityCert<'_>, seconds: u64) -> Option<Error> {
+    let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    certificate
+        .verify_for_usage(
+            webpki::ALL_VERIFICATION_ALGS,
+            &[],
+            &[],
+            time,
+            KeyUsage::server_auth(),
+            None,
+            None,
+        )
+        .err()
+}
