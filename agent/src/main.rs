@@ -1,3 +1,7 @@
-//! The agent.
+//! virtfleet-agent: the agent in every KubeVirt VM.
 
-fn main() {}
+use virtfleet_runtime::exit::Code;
+
+fn main() -> Code {
+    virtfleet_agent::cli::main()
+}

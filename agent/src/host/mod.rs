@@ -1,5 +1,27 @@
 //! The only place that touches the guest.
+//!
+//! The scrape path reads through [`Reread`] (files that stay open) and [`slurp`]; everything that is read once reads through
+//! [`read_bounded`] and its siblings, which never wait in `open`.
 
+mod addresses;
+mod atomic_file;
+mod bounded;
+mod clock;
+mod kernel;
+mod mount_probe;
+mod ports;
+mod reread;
+mod resolve;
 mod roots;
+mod stamped;
 
+pub use addresses::{AddressesError, Held, held_addresses};
+pub use atomic_file::{WriteError, write_atomic};
+pub use bounded::{ReadError, is_mask, list, read_bounded, read_device, read_text};
+pub use clock::{clock, is_root, realtime_unix_ms};
+pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
+pub use mount_probe::{MountProbe, Outcome, Target};
+pub use ports::{Port, try_port};
+pub use reread::{Reread, RereadError, slurp};
 pub use roots::Roots;
+pub use stamped::Stamped;

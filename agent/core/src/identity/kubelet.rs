@@ -1,0 +1,174 @@
+//! What kubelet was told about its own node: labels, name, provider id.
+
+use std::collections::BTreeMap;
+
+use virtfleet_wire::layered::{YamlError, parse_yaml};
+
+use super::cloud::plain;
+
+/// The most labels that are taken.
+const MAX_LABELS: usize = 256;
+
+/// What one source (a command line, a file) tells kubelet. Absent fields were not said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// `--node-labels`, by key; repeated flags add up, as kubelet has it.
+    pub labels: BTreeMap<String, String>,
+    /// `--hostname-override`.
+    pub node_name: Option<String>,
+    /// `--provider-id`, or `providerID` of the configuration file.
+    pub provider_id: Option<String>,
+    /// `--config`: the configuration file.
+    pub config: Option<String>,
+    /// `--config-dir`: the directory of the configuration's drop-ins.
+    pub config_dir: Option<String>,
+}
+
+/// Reads kubelet's arguments, with or without the program's name in front. Flags are `--name=value` or `--name value`, with
+/// one dash or two (pflag).
+pub fn arguments<S: AsRef<str>>(arguments: &[S]) -> Told {
+    let mut told = Told::default();
+    let mut rest = arguments.iter().map(AsRef::as_ref);
+    while let Some(argument) = rest.next() {
+        let Some(flag) = argument.strip_prefix("--") else {
+            continue;
+        };
+        let (name, inline) = match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (flag, None),
+        };
+        let known = [
+            "node-labels",
+            "hostname-override",
+            "provider-id",
+            "config",
+            "config-dir",
+        ];
+        if !known.contains(&name) {
+            continue;
+        }
+        let Some(value) = inline.or_else(|| rest.next()) else {
+            break;
+        };
+        match name {
+            "node-labels" => told.add_labels(value),
+            "hostname-override" => told.node_name = plain(value),
+            "provider-id" => told.provider_id = plain(value),
+            "config" => told.config = plain(value),
+            _ => told.config_dir = plain(value),
+        }
+    }
+    told
+}
+
+impl Told {
+    /// `a=b,c=d`; what is not `key=value` with a label's characters is left out.
+    fn add_labels(&mut self, text: &str) {
+        for (key, value) in text.split(',').filter_map(|pair| pair.split_once('=')) {
+            let (key, value) = (key.trim(), value.trim());
+            if self.labels.len() < MAX_LABELS
+                && is_label(key, 317)
+                && (value.is_empty() || is_label(value, 63))
+            {
+                self.labels.insert(key.to_owned(), value.to_owned());
+            }
+        }
+    }
+}
+
+fn is_label(text: &str, most: usize) -> bool {
+    !text.is_empty()
+        && text.len() <= most
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
+}
+
+/// A process's `/proc/PID/cmdline` as arguments, when it is kubelet's: the program's base name is `kubelet` or
+/// `hyperkube`.
+pub fn command_line(bytes: &[u8]) -> Option<Vec<String>> {
+    let arguments: Vec<String> = bytes
+        .strip_suffix(b"\0")
+        .unwrap_or(bytes)
+        .split(|byte| *byte == 0)
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect();
+    let program = arguments.first()?.rsplit('/').next()?;
+    ["kubelet", "hyperkube"].contains(&program).then_some(arguments)
+}
+
+/// `KubeletConfiguration`: its `providerID`.
+///
+/// Errors: the line, when it is not YAML.
+pub fn configuration(text: &str) -> Result<Told, YamlError> {
+    let provider_id = parse_yaml(text)?
+        .iter()
+        .find_map(|document| document.get("providerID")?.as_str().and_then(plain));
+    Ok(Told {
+        provider_id,
+        ..Told::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn flags_are_read_in_every_form() {
+        let told = arguments(&[
+            "/usr/bin/kubelet",
+            "--v=4",
+            "--node-labels=topology.kubernetes.io/zone=a,x=",
+            "--hostname-override",
+            "worker-0",
+            "--node-labels",
+            "pool=blue,=bad,bad,b\u{7}d=1",
+            "--provider-id=kubevirt://worker-0",
+            "--config=/var/lib/kubelet/config.yaml",
+            "--node-labels",
+        ]);
+        let labels: Vec<_> = told.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        assert_eq!(labels, ["pool=blue", "topology.kubernetes.io/zone=a", "x="]);
+        assert_eq!(told.node_name.as_deref(), Some("worker-0"));
+        assert_eq!(told.provider_id.as_deref(), Some("kubevirt://worker-0"));
+        assert_eq!(told.config.as_deref(), Some("/var/lib/kubelet/config.yaml"));
+    }
+
+    #[test]
+    fn only_kubelets_command_line_counts() {
+        assert_eq!(
+            command_line(b"/usr/local/bin/kubelet\0--v=2\0").unwrap(),
+            ["/usr/local/bin/kubelet", "--v=2"]
+        );
+        for other in [
+            &b""[..],
+            b"/bin/kubelet-wrapper\0--v=2\0",
+            b"grep\0kubelet\0",
+            &[0xff, 0xfe],
+        ] {
+            assert_eq!(command_line(other), None);
+        }
+    }
+
+    #[test]
+    fn the_configuration_names_the_provider_id() {
+        let told = configuration("kind: KubeletConfiguration\nproviderID: kubevirt://a\n").unwrap();
+        assert_eq!(told.provider_id.as_deref(), Some("kubevirt://a"));
+        assert_eq!(configuration("").unwrap(), Told::default());
+        assert!(configuration("a: [").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), text in "\\PC{0,80}") {
+            if let Some(line) = command_line(&bytes) {
+                arguments(&line);
+            }
+            arguments(&["--node-labels", &text]);
+            drop(configuration(&text));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Parsers of procfs, sysfs and udev texts (room: `agent/core`). They take text, give borrowed values, allocate little,
+//! and never panic, whatever the text holds.
+//!
+//! They take what kernels from 4.x on print: columns that a later kernel added are optional, columns that we do not know
+//! are ignored, and a value that is no number is an error with its line, never a silent 0.
+
+pub mod cpulist;
+pub mod diskstats;
+pub mod loadavg;
+pub mod meminfo;
+pub mod mountinfo;
+pub mod net_dev;
+pub mod os_release;
+pub mod pairs;
+pub mod pressure;
+pub mod stat;
+pub mod udev;
+
+/// A text that is not what the kernel prints.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: expected {expected}, found {found:?}")]
+pub struct ParseError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What should stand there.
+    pub expected: &'static str,
+    /// What stands there, at most 40 characters of it.
+    pub found: String,
+}
+
+impl ParseError {
+    /// The error for `found` in the line with this index, from 0.
+    fn at(index: usize, expected: &'static str, found: &str) -> Self {
+        Self {
+            line: index + 1,
+            expected,
+            found: found.chars().take(40).collect(),
+        }
+    }
+}
+
+/// Words of a line: procfs separates them by blanks and tabs.
+fn words(line: &str) -> std::str::SplitAsciiWhitespace<'_> {
+    line.split_ascii_whitespace()
+}
+
+/// The next word as a counter.
+fn counter(word: Option<&str>, index: usize, expected: &'static str) -> Result<u64, ParseError> {
+    let word = word.unwrap_or_default();
+    word.parse().map_err(|_| ParseError::at(index, expected, word))
+}
+
+#[cfg(test)]
+mod hostile {
+    use proptest::prelude::*;
+
+    /// Texts that a parser must survive: noise, and `sample` cut, with noise put in or a stretch taken out.
+    pub(super) fn text(sample: &'static str) -> impl Strategy<Value = String> {
+        let bytes = proptest::collection::vec(any::<u8>(), 0..200);
+        let mutated = (any::<prop::sample::Index>(), 0..40_usize, "[ -~\t\n\0é]{0,12}").prop_map(
+            move |(at, cut, noise)| {
+                let at = at.index(sample.len() + 1);
+                let rest = sample.as_bytes().get(at + cut..).unwrap_or_default();
+                let all = [&sample.as_bytes()[..at], noise.as_bytes(), rest].concat();
+                String::from_utf8_lossy(&all).into_owned()
+            },
+        );
+        prop_oneof![
+            bytes.prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+            mutated,
+        ]
+    }
+}

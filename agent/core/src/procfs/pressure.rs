@@ -1,0 +1,60 @@
+//! `/proc/pressure/*` (kernel: `Documentation/accounting/psi.rst`).
+
+use super::{ParseError, counter, words};
+
+/// Time that tasks stood still for want of a resource, since boot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Microseconds in which at least one task waited; `None` when the kernel prints no such line (irq).
+    pub some_us: Option<u64>,
+    /// Microseconds in which no task could go on; `None` when the kernel prints no such line (cpu before 5.13).
+    pub full_us: Option<u64>,
+}
+
+/// Reads one resource's file.
+pub fn pressure(text: &str) -> Result<Pressure, ParseError> {
+    let mut pressure = Pressure::default();
+    for (index, line) in text.lines().enumerate() {
+        let mut words = words(line);
+        let slot = match words.next() {
+            Some("some") => &mut pressure.some_us,
+            Some("full") => &mut pressure.full_us,
+            _ => continue,
+        };
+        let total = words.find_map(|word| word.strip_prefix("total="));
+        *slot = Some(counter(total, index, "total=MICROSECONDS")?);
+    }
+    Ok(pressure)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "some avg10=0.00 avg60=0.11 avg300=0.00 total=14036781\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
+
+    #[test]
+    fn lines_by_kernel_and_resource() {
+        let both = pressure(SAMPLE).unwrap();
+        assert_eq!((both.some_us, both.full_us), (Some(14_036_781), Some(5)));
+        assert_eq!(
+            pressure("full avg10=0 total=7").unwrap(),
+            Pressure {
+                some_us: None,
+                full_us: Some(7)
+            }
+        );
+        assert_eq!(pressure("").unwrap(), Pressure::default());
+        assert!(pressure("some avg10=0.00").is_err());
+        assert_eq!(pressure("some total=1\nfull total=x").unwrap_err().line, 2);
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE)) {
+            pressure(&text).ok();
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `/proc/stat`: CPU times and a few counters (kernel: `fs/proc/stat.c`).
+
+use super::{ParseError, counter, words};
+
+/// Ticks a second in `/proc/stat`: the kernel's `USER_HZ`, 100 on every architecture that KubeVirt runs.
+pub const TICKS_PER_SECOND: f64 = 100.0;
+
+/// One CPU's times in ticks, in the order of the columns. Columns that an old kernel does not have are 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// In user mode; includes `guest`.
+    pub user: u64,
+    /// In user mode at low priority; includes `guest_nice`.
+    pub nice: u64,
+    /// In kernel mode.
+    pub system: u64,
+    /// Idle.
+    pub idle: u64,
+    /// Idle while a request to a disk was outstanding.
+    pub iowait: u64,
+    /// In interrupt handlers.
+    pub irq: u64,
+    /// In soft interrupts.
+    pub softirq: u64,
+    /// Ready to run while the host ran something else.
+    pub steal: u64,
+    /// Running virtual CPUs of guests of this machine.
+    pub guest: u64,
+    /// The same at low priority.
+    pub guest_nice: u64,
+}
+
+impl CpuTimes {
+    /// How many columns a CPU's line has.
+    pub const COLUMNS: usize = 10;
+
+    /// The times in the order of the columns.
+    pub fn columns(&self) -> [u64; Self::COLUMNS] {
+        [
+            self.user,
+            self.nice,
+            self.system,
+            self.idle,
+            self.iowait,
+            self.irq,
+            self.softirq,
+            self.steal,
+            self.guest,
+            self.guest_nice,
+        ]
+    }
+
+    /// From columns in that order.
+    pub fn from_columns(columns: [u64; Self::COLUMNS]) -> Self {
+        let [
+            user,
+            nice,
+            system,
+            idle,
+            iowait,
+            irq,
+            softirq,
+            steal,
+            guest,
+            guest_nice,
+        ] = columns;
+        Self {
+            user,
+            nice,
+            system,
+            idle,
+            iowait,
+            irq,
+            softirq,
+            steal,
+            guest,
+            guest_nice,
+        }
+    }
+}
+
+/// The counters below the CPU lines; `None` where the text has no such line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Interrupts since boot.
+    pub interrupts: Option<u64>,
+    /// Context switches since boot.
+    pub context_switches: Option<u64>,
+    /// Processes and threads started since boot.
+    pub forks: Option<u64>,
+    /// When the machine booted, in seconds since 1970.
+    pub boot_time: Option<u64>,
+    /// Tasks that can run now.
+    pub running: Option<u64>,
+    /// Tasks that wait for a disk now.
+    pub blocked: Option<u64>,
+}
+
+/// The `cpuN` lines as `(N, times)`, without the sum. Only online CPUs have a line.
+pub fn cpus(text: &str) -> impl Iterator<Item = Result<(u32, CpuTimes), ParseError>> {
+    text.lines()
+        .enumerate()
+        // The CPU lines come first; the `intr` line after them can be long, so nothing behind is looked at.
+        .take_while(|(_, line)| line.starts_with("cpu"))
+        .filter_map(|(index, line)| cpu(index, line).transpose())
+}
+
+fn cpu(index: usize, line: &str) -> Result<Option<(u32, CpuTimes)>, ParseError> {
+    let mut words = words(line);
+    let name = words.next().unwrap_or_default();
+    let digits = name.strip_prefix("cpu").unwrap_or_default();
+    if digits.is_empty() {
+        return Ok(None);
+    }
+    let id = digits
+        .parse()
+        .map_err(|_| ParseError::at(index, "cpu and its number", name))?;
+    let mut columns = [0; CpuTimes::COLUMNS];
+    let mut found = 0;
+    for (column, word) in columns.iter_mut().zip(words) {
+        *column = counter(Some(word), index, "a number of ticks")?;
+        found += 1;
+    }
+    // user, nice, system and idle have been there since Linux 2.4.
+    if found < 4 {
+        return Err(ParseError::at(index, "at least 4 times of a CPU", line));
+    }
+    Ok(Some((id, CpuTimes::from_columns(columns))))
+}
+
+/// The counters below the CPU lines.
+pub fn counters(text: &str) -> Result<Counters, ParseError> {
+    let mut counters = Counters::default();
+    for (index, line) in text.lines().enumerate() {
+        let mut words = words(line);
+        let slot = match words.next() {
+            Some("intr") => &mut counters.interrupts,
+            Some("ctxt") => &mut counters.context_switches,
+            Some("processes") => &mut counters.forks,
+            Some("btime") => &mut counters.boot_time,
+            Some("procs_running") => &mut counters.running,
+            Some("procs_blocked") => &mut counters.blocked,
+            _ => continue,
+        };
+        *slot = Some(counter(words.next(), index, "a counter")?);
+    }
+    Ok(counters)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "cpu  10 1 5 900 3 0 1 2 0 0\ncpu0 6 1 3 450 2 0 1 1 4 5\ncpu3 4 0 2 450 1 0 0 1 0 0\n\
+                          intr 77 9 0 0\nctxt 123\nbtime 1700000000\nprocesses 42\nprocs_running 2\nprocs_blocked 1\n\
+                          softirq 5 1 1\n";
+
+    #[test]
+    fn cpus_keep_their_numbers_when_one_is_offline() {
+        let cpus: Vec<_> = cpus(SAMPLE).collect::<Result<_, _>>().unwrap();
+        assert_eq!(cpus.iter().map(|c| c.0).collect::<Vec<_>>(), [0, 3]);
+        assert_eq!(cpus[0].1.columns(), [6, 1, 3, 450, 2, 0, 1, 1, 4, 5]);
+    }
+
+    #[test]
+    fn columns_of_other_kernels() {
+        let old: Vec<_> = cpus("cpu0 1 2 3 4\n").collect::<Result<_, _>>().unwrap();
+        assert_eq!(old[0].1.columns(), [1, 2, 3, 4, 0, 0, 0, 0, 0, 0]);
+        let new: Vec<_> = cpus("cpu0 1 2 3 4 5 6 7 8 9 10 11 x\n")
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(new[0].1.guest_nice, 10);
+    }
+
+    #[test]
+    fn counters_are_found_or_absent() {
+        let found = counters(SAMPLE).unwrap();
+        assert_eq!(found.interrupts, Some(77));
+        assert_eq!(found.boot_time, Some(1_700_000_000));
+        assert_eq!(found.blocked, Some(1));
+        assert_eq!(counters("").unwrap(), Counters::default());
+    }
+
+    #[test]
+    fn broken_lines_are_named() {
+        let error = cpus("cpu  1 1 1 1\ncpu0 1 2\n").collect::<Result<Vec<_>, _>>();
+        assert_eq!(error.unwrap_err().line, 2);
+        assert!(cpus("cpux 1 2 3 4").next().unwrap().is_err());
+        assert!(cpus("cpu0 1 2 -3 4").next().unwrap().is_err());
+        assert_eq!(
+            counters("ctxt 1\nbtime").unwrap_err().to_string(),
+            "line 2: expected a counter, found \"\""
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE)) {
+            cpus(&text).count();
+            counters(&text).ok();
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Flags and verbs. node_exporter's `--path.*`, `--collector.X` and `--no-collector.X` work where a person types them.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use serde::de::DeserializeOwned;
+use virtfleet_wire::settings::{LogFormat, LogLevel};
+
+use crate::{host::Roots, metrics::COLLECTORS, output::Output};
+
+/// What was typed.
+#[derive(Debug, Clone)]
+pub struct Args {
+    /// The guest's trees.
+    pub roots: Roots,
+    /// `--config`: this file instead of the usual places.
+    pub config: Option<PathBuf>,
+    /// `--log.level`, over the settings.
+    pub log_level: Option<LogLevel>,
+    /// `--log.format`, over the settings.
+    pub log_format: Option<LogFormat>,
+    /// Collectors turned on or off.
+    pub collectors: BTreeMap<String, bool>,
+    /// What to do.
+    pub verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verb {
+    /// Serve.
+    Run,
+    /// One scrape on standard output.
+    Metrics,
+    /// The report on standard output.
+    Report(Output),
+    /// Everything that a person would check by hand.
+    Doctor(Output),
+    /// Validate this file, or the usual ones.
+    CheckConfig(Option<PathBuf>, Output),
+    /// The settings' JSON Schema.
+    Schema,
+    /// Root: write what only root may read where `run` can read it.
+    State,
+}
+
+const ROOTS: [(&str, &str, &str); 4] = [
+    (
+        "path.rootfs",
+        "/",
+        "The guest's root filesystem; settings and state files lie under it",
+    ),
+    ("path.procfs", "/proc", "Where procfs is mounted"),
+    ("path.sysfs", "/sys", "Where sysfs is mounted"),
+    ("path.udev.data", "/run/udev/data", "Where udev keeps its data"),
+];
+
+/// The command line as clap knows it; completions and man pages are made from this.
+pub fn command() -> Command {
+    let roots = ROOTS.map(|(name, default, help)| {
+        Arg::new(name)
+            .long(name)
+            .value_name("DIR")
+            .default_value(default)
+            .value_parser(value_parser!(PathBuf))
+            .global(true)
+            .help_heading("Roots")
+            .help(help)
+    });
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .global(true)
+        .help("Read this settings file instead of the usual places");
+    let format = Arg::new("output")
+        .short('o')
+        .long("output")
+        .value_name("FORMAT")
+        .value_parser(value_parser!(Output));
+    let text_or = format.clone().default_value("text").help("text, json or yaml");
+    let json_or = format
+        .default_value("json")
+        .help("json or yaml; text means json here");
+    Command::new("virtfleet-agent")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("The agent in every KubeVirt VM: guest metrics and the guest's own report")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .args(roots)
+        .arg(config)
+        .subcommand(
+            Command::new("run")
+                .about("Serve metrics and the report")
+                .args(log_flags())
+                .args(collector_flags()),
+        )
+        .subcommand(
+            Command::new("metrics")
+                .about("Print one scrape, as /metrics has it")
+                .args(collector_flags()),
+        )
+        .subcommand(
+            Command::new("report")
+                .about("Print the report, as /v1/report has it")
+                .arg(json_or),
+        )
+        .subcommand(
+            Command::new("doctor")
+                .about("Check everything that a person would check by hand; exit code 1 when something fails")
+                .args(collector_flags())
+                .arg(text_or.clone()),
+        )
+        .subcommand(
+            Command::new("check-config")
+                .about("Validate the settings; name every problem with file and line")
+                .arg(
+                    Arg::new("file")
+                        .value_name("FILE")
+                        .value_parser(value_parser!(PathBuf))
+                        .help("One file alone; without it, all those that `run` would read"),
+                )
+                .arg(text_or),
+        )
+        .subcommand(Command::new("schema").about("Print the JSON Schema of the settings"))
+        .subcommand(Command::new("state").about(
+            "As root: write what only root may read to /run/virtfleet/state, for an agent without rights",
+        ))
+}
+
+fn collector_flags() -> impl Iterator<Item = Arg> {
+    COLLECTORS.iter().flat_map(|entry| {
+        let name = entry.name;
+        let [on, off] = flags(name);
+        [
+            Arg::new(on.clone())
+                .long(on.clone())
+                .action(ArgAction::SetTrue)
+                .overrides_with(off.clone())
+                .help_heading("Collectors")
+                .help(format!(
+                    "{}{}",
+                    entry.about,
+                    if entry.default_on { " (on by default)" } else { "" }
+                )),
+            Arg::new(off.clone())
+                .long(off)
+                .action(ArgAction::SetTrue)
+                .overrides_with(on)
+                .hide(true)
+                .help(format!("Turn the {name} collector off")),
+        ]
+    })
+}
+
+/// node_exporter's names for them; both win over the settings.
+fn log_flags() -> [Arg; 2] {
+    let level = Arg::new("log.level")
+        .long("log.level")
+        .value_name("LEVEL")
+        .value_parser(["error", "warn", "info", "debug", "trace"])
+        .help("The least level that is logged");
+    let format = Arg::new("log.format")
+        .long("log.format")
+        .value_name("FORMAT")
+        .value_parser(["auto", "text", "json"])
+        .help("auto is text on a terminal and JSON elsewhere");
+    [level, format]
+}
+
+/// A word that clap has accepted, as the settings' type.
+fn word<T: DeserializeOwned>(matches: &ArgMatches, flag: &str) -> Option<T> {
+    let word = matches.try_get_one::<String>(flag).ok().flatten()?;
+    serde_json::from_value(word.as_str().into()).ok()
+}
+
+/// The two flags of a collector.
+fn flags(name: &str) -> [String; 2] {
+    [format!("collector.{name}"), format!("no-collector.{name}")]
+}
+
+impl Args {
+    /// From what clap has accepted.
+    pub fn from_matches(matches: &ArgMatches) -> Self {
+        let (name, sub) = matches.subcommand().unwrap_or(("", matches));
+        let root = |flag: &str| sub.get_one::<PathBuf>(flag).cloned().unwrap_or_default();
+        let format = || sub.get_one::<Output>("output").copied().unwrap_or_default();
+        let verb = match name {
+            "run" => Verb::Run,
+            "metrics" => Verb::Metrics,
+            "report" => Verb::Report(match format() {
+                Output::Text => Output::Json,
+                format => format,
+            }),
+            "doctor" => Verb::Doctor(format()),
+            "check-config" => Verb::CheckConfig(sub.get_one::<PathBuf>("file").cloned(), format()),
+            "state" => Verb::State,
+            _ => Verb::Schema,
+        };
+        let mut collectors = BTreeMap::new();
+        if matches!(verb, Verb::Run | Verb::Metrics | Verb::Doctor(_)) {
+            for entry in COLLECTORS {
+                let [on, off] = flags(entry.name);
+                if sub.get_flag(&on) || sub.get_flag(&off) {
+                    collectors.insert(entry.name.to_owned(), sub.get_flag(&on));
+                }
+            }
+        }
+        Self {
+            roots: Roots {
+                rootfs: root("path.rootfs"),
+                procfs: root("path.procfs"),
+                sysfs: root("path.sysfs"),
+                udev_data: root("path.udev.data"),
+            },
+            config: sub.get_one::<PathBuf>("config").cloned(),
+            log_level: word(sub, "log.level"),
+            log_format: word(sub, "log.format"),
+            collectors,
+            verb,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, clap::Error> {
+        command()
+            .try_get_matches_from(line.split(' '))
+            .map(|matches| Args::from_matches(&matches))
+    }
+
+    #[test]
+    fn clap_finds_no_fault_in_the_definition() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn roots_and_settings_may_stand_before_and_after_the_verb() {
+        for line in [
+            "a --path.procfs /p --config c run",
+            "a run --path.procfs /p --config c",
+        ] {
+            let args = parse(line).unwrap();
+            assert_eq!(
+                (args.roots.procfs, args.config),
+                ("/p".into(), Some("c".into())),
+                "{line}"
+            );
+            assert_eq!(args.roots.sysfs, PathBuf::from("/sys"));
+        }
+    }
+
+    #[test]
+    fn collectors_are_turned_on_and_off_and_the_last_flag_wins() {
+        let args = parse("a metrics --no-collector.cpu --collector.os").unwrap();
+        assert_eq!(
+            args.collectors,
+            BTreeMap::from([("cpu".to_owned(), false), ("os".to_owned(), true)])
+        );
+        let args = parse("a metrics --no-collector.cpu --collector.cpu").unwrap();
+        assert_eq!(args.collectors, BTreeMap::from([("cpu".to_owned(), true)]));
+        parse("a metrics --collector.cpux").unwrap_err();
+    }
+
+    #[test]
+    fn every_word_of_the_log_flags_is_one_of_the_settings() {
+        for level in ["error", "warn", "info", "debug", "trace"] {
+            assert!(
+                parse(&format!("a run --log.level {level}"))
+                    .unwrap()
+                    .log_level
+                    .is_some(),
+                "{level}"
+            );
+        }
+        for format in ["auto", "text", "json"] {
+            assert!(
+                parse(&format!("a run --log.format {format}"))
+                    .unwrap()
+                    .log_format
+                    .is_some(),
+                "{format}"
+            );
+        }
+        assert_eq!(parse("a run").unwrap().log_level, None);
+    }
+
+    #[test]
+    fn each_verb_is_understood() {
+        assert_eq!(parse("a report").unwrap().verb, Verb::Report(Output::Json));
+        assert_eq!(
+            parse("a report -o yaml").unwrap().verb,
+            Verb::Report(Output::Yaml)
+        );
+        assert_eq!(
+            parse("a report -o text").unwrap().verb,
+            Verb::Report(Output::Json),
+            "as its help says"
+        );
+        assert_eq!(parse("a doctor").unwrap().verb, Verb::Doctor(Output::Text));
+        assert_eq!(
+            parse("a check-config x -o json").unwrap().verb,
+            Verb::CheckConfig(Some("x".into()), Output::Json)
+        );
+        parse("a").unwrap_err();
+        parse("a report -o xml").unwrap_err();
+    }
+}

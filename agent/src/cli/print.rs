@@ -1,0 +1,31 @@
+//! How answers leave the process.
+
+use std::io::{Error, ErrorKind, Result, Write};
+
+/// Writes text to standard output.
+pub(super) fn text(text: &str) -> Result<()> {
+    bytes(text.as_bytes())
+}
+
+/// Writes bytes to standard output.
+pub(super) fn bytes(bytes: &[u8]) -> Result<()> {
+    write(std::io::stdout().lock(), bytes)
+}
+
+/// Writes text with colours to standard output; anstream takes them out where nobody sees them.
+pub(super) fn coloured(text: &str) -> Result<()> {
+    write(anstream::stdout().lock(), text.as_bytes())
+}
+
+/// Says on standard error what is wrong.
+pub(super) fn complain(text: &str) {
+    drop(writeln!(std::io::stderr().lock(), "virtfleet-agent: {text}"));
+}
+
+/// A reader that has gone (`| head`) is no error.
+fn write(mut out: impl Write, bytes: &[u8]) -> Result<()> {
+    let gone = |error: &Error| error.kind() == ErrorKind::BrokenPipe;
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .or_else(|error| if gone(&error) { Ok(()) } else { Err(error) })
+}

@@ -1,0 +1,192 @@
+//! What each verb does: gathers its parts, calls the library, prints.
+
+use anyhow::Context as _;
+use virtfleet_runtime::{
+    exit::Code,
+    tls::{Validity, check_pem},
+};
+use virtfleet_wire::{
+    exposition::Page,
+    settings::{MetricsSettings, ServerTls},
+};
+
+use super::{Args, Verb, print};
+use crate::{
+    doctor::{self, CollectorRun},
+    identity::state::write_state,
+    metrics::{Filter, Registry},
+    output::Output,
+    report::Reporter,
+    run,
+    server::try_tls,
+    settings,
+};
+
+/// Why the program ends, and with which code.
+pub(super) struct Failure {
+    pub(super) error: anyhow::Error,
+    pub(super) code: Code,
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self {
+            error: error.into(),
+            code: Code::Failure,
+        }
+    }
+}
+
+/// Does what was asked for.
+pub(super) fn run(args: &Args) -> Result<Code, Failure> {
+    match &args.verb {
+        Verb::Run => run::run(args)
+            .map_err(|(error, code)| Failure { error, code })
+            .map(|()| Code::Ok),
+        Verb::Metrics => metrics(args),
+        Verb::Report(output) => report(args, *output),
+        Verb::Doctor(output) => examine(args, *output),
+        Verb::CheckConfig(file, output) => {
+            // A file that is named is a part of the settings; `--config`, as for `run`, is all of them.
+            let part = file.as_deref();
+            let path = part.or(args.config.as_deref());
+            let checked = settings::check_config(&args.roots, path, part.is_none(), *output)?;
+            print::text(&checked.text)?;
+            Ok(if checked.valid { Code::Ok } else { Code::Failure })
+        }
+        Verb::Schema => {
+            print::text(&Output::Json.render(&settings::schema(), |_| String::new())?)?;
+            Ok(Code::Ok)
+        }
+        Verb::State => {
+            print::text(
+                &write_state(&args.roots)
+                    .context("cannot write the state")?
+                    .to_string(),
+            )?;
+            Ok(Code::Ok)
+        }
+    }
+}
+
+fn metrics(args: &Args) -> Result<Code, Failure> {
+    let loaded = settings::load(&args.roots, args.config.as_deref());
+    let mut registry = Registry::new(&args.roots, &loaded.config.metrics, &args.collectors)?;
+    let mut page = Page::new();
+    registry.scrape(&Filter::default(), &mut page)?;
+    print::bytes(page.as_bytes())?;
+    for problem in &loaded.problems {
+        print::complain(&problem.to_string());
+    }
+    for complaint in failures(&registry) {
+        print::complain(&complaint);
+    }
+    Ok(Code::Ok)
+}
+
+/// Why collectors failed in the last scrape, a line each: the page only says that they did.
+fn failures(registry: &Registry) -> Vec<String> {
+    let reason = |name| Some(format!("collector {name}: {}", registry.reason(name)?));
+    registry.enabled().filter_map(reason).collect()
+}
+
+fn report(args: &Args, output: Output) -> Result<Code, Failure> {
+    let loaded = settings::load(&args.roots, args.config.as_deref());
+    let report = Reporter::new(args.roots.clone(), env!("CARGO_PKG_VERSION"), &loaded).report();
+    print::text(&output.render(&report, |_| String::new())?)?;
+    Ok(Code::Ok)
+}
+
+fn examine(args: &Args, output: Output) -> Result<Code, Failure> {
+    let loaded = settings::load(&args.roots, args.config.as_deref());
+    let metrics = loaded.config.metrics.clone();
+    let seen = doctor::look(&args.roots, loaded, &inspect, &agree, || {
+        collectors(args, &metrics)
+    });
+    let lines = doctor::check(&seen);
+    print::coloured(&doctor::print(&lines, output)?)?;
+    Ok(if doctor::any_failed(&lines) {
+        Code::Failure
+    } else {
+        Code::Ok
+    })
+}
+
+/// What is in a TLS file, for the doctor.
+fn inspect(key: &str, pem: &[u8]) -> Result<Option<Validity>, String> {
+    check_pem(pem, key == "key")
+}
+
+/// Whether `run` could serve with these files, for the doctor.
+fn agree(tls: &ServerTls) -> Result<(), String> {
+    try_tls(tls).map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+}
+
+/// Runs each collector that is on, alone.
+fn collectors(args: &Args, settings: &MetricsSettings) -> Vec<CollectorRun> {
+    let mut registry = match Registry::new(&args.roots, settings, &args.collectors) {
+        Ok(registry) => registry,
+        Err(error) => {
+            return vec![CollectorRun {
+                name: "all".to_owned(),
+                result: Err(error.to_string()),
+            }];
+        }
+    };
+    let names: Vec<_> = registry.enabled().collect();
+    let mut page = Page::new();
+    let run = |name: &'static str| {
+        page.clear();
+        let filter = Filter {
+            collect: vec![name.to_owned()],
+            exclude: Vec::new(),
+        };
+        let result = registry
+            .scrape(&filter, &mut page)
+            .map_err(|error| error.to_string())
+            .and_then(|()| {
+                let failed = format!("node_scrape_collector_success{{collector=\"{name}\"}} 0");
+                // Its own duration and success are no samples of the guest.
+                let samples = page.samples().saturating_sub(2);
+                if page.to_text().lines().any(|line| line == failed) {
+                    Err(registry.reason(name).unwrap_or("it failed").to_owned())
+                } else {
+                    Ok(samples)
+                }
+            });
+        CollectorRun {
+            name: name.to_owned(),
+            result,
+        }
+    };
+    names.into_iter().map(run).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, fs};
+
+    use super::*;
+    use crate::host::Roots;
+
+    #[test]
+    fn a_collector_that_fails_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("loadavg"), "high").unwrap();
+        let roots = Roots {
+            procfs: dir.path().to_owned(),
+            ..Roots::default()
+        };
+        let mut registry = Registry::new(&roots, &MetricsSettings::default(), &BTreeMap::new()).unwrap();
+        let filter = Filter {
+            collect: vec!["loadavg".to_owned()],
+            exclude: Vec::new(),
+        };
+        registry.scrape(&filter, &mut Page::new()).unwrap();
+        let failures = failures(&registry);
+        assert!(
+            matches!(failures.as_slice(), [one] if one.starts_with("collector loadavg: ") && one.contains("/loadavg")),
+            "{failures:?}"
+        );
+    }
+}

@@ -1,0 +1,257 @@
+use virtfleet_wire::report::Clock;
+
+use super::*;
+use crate::{host::Roots, output::Output, settings};
+
+const NOW: u64 = 1_800_000_000;
+
+/// A machine on which all is well.
+fn healthy() -> Seen {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Roots {
+        rootfs: dir.path().to_owned(),
+        ..Roots::default()
+    };
+    let mut settings = settings::load(&roots, None);
+    settings.problems.clear();
+    let pem = |key, content| PemFile {
+        key,
+        path: format!("/etc/virtfleet/{key}.pem"),
+        content,
+    };
+    let valid = Ok(Some(Validity {
+        not_before: NOW - 1,
+        not_after: NOW + 90 * 86_400,
+    }));
+    Seen {
+        settings,
+        pem: vec![pem("certificate", valid), pem("key", Ok(None))],
+        tls: None,
+        listeners: vec![ListenerSeen {
+            name: "default".into(),
+            address: "[::]:10911".into(),
+            port: Port::Free,
+        }],
+        agent_pid: None,
+        roots: vec![("--path.procfs", "/proc".into(), Ok(()))],
+        missing: Vec::new(),
+        vendor: Some("KubeVirt".into()),
+        boot_id: "0b9f0b8e".into(),
+        state: Ok(StateSeen {
+            age_ms: 120_000,
+            this_boot: true,
+        }),
+        clock: Clock {
+            realtime_ns: NOW * 1_000_000_000,
+            ..Clock::default()
+        },
+        collectors: vec![CollectorRun {
+            name: "cpu".into(),
+            result: Ok(16),
+        }],
+    }
+}
+
+#[test]
+fn a_healthy_machine_has_only_ok_lines() {
+    let lines = check(&healthy());
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.status == Status::Ok && line.next.is_empty()),
+        "{lines:#?}"
+    );
+    assert!(!any_failed(&lines));
+}
+
+fn certificate(seen: &mut Seen, not_before: u64, not_after: u64) {
+    seen.pem[0].content = Ok(Some(Validity {
+        not_before,
+        not_after,
+    }));
+}
+
+type Harm = fn(&mut Seen);
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn each_ailment_gives_its_line_and_the_next_command() {
+    let cases: [(Harm, Status, &str); 17] = [
+        (
+            |seen| certificate(seen, 0, NOW - 86_400),
+            Status::Fail,
+            "tls certificate: /etc/virtfleet/certificate.pem: expired 1 d ago",
+        ),
+        (
+            |seen| certificate(seen, 0, NOW + 86_400),
+            Status::Warn,
+            "tls certificate: /etc/virtfleet/certificate.pem: 1 d left",
+        ),
+        (
+            |seen| certificate(seen, NOW + 1, NOW + 9),
+            Status::Fail,
+            "tls certificate: /etc/virtfleet/certificate.pem: not valid yet",
+        ),
+        (
+            |seen| seen.pem[1].content = Err("permission denied".into()),
+            Status::Fail,
+            "tls key: /etc/virtfleet/key.pem: permission denied",
+        ),
+        (
+            |seen| seen.tls = Some("c.pem cannot be used".into()),
+            Status::Fail,
+            "tls: the files do not go together: c.pem cannot be used",
+        ),
+        (
+            |seen| seen.settings.problems = vec![virtfleet_wire::layered::Problem::of_file("f", 3, "wrong")],
+            Status::Fail,
+            "settings: f:3: wrong",
+        ),
+        (
+            |seen| seen.listeners[0].port = Port::InUse,
+            Status::Fail,
+            "listener default: [::]:10911: in use by another program",
+        ),
+        (
+            |seen| seen.listeners[0].port = Port::Refused("no such address".into()),
+            Status::Fail,
+            "listener default: [::]:10911: no such address",
+        ),
+        (
+            |seen| seen.listeners.clear(),
+            Status::Fail,
+            "listeners: none can be served, so nobody can read metrics or the report",
+        ),
+        (
+            |seen| seen.roots[0].2 = Err("no such file".into()),
+            Status::Fail,
+            "--path.procfs: /proc: no such file",
+        ),
+        (
+            |seen| seen.roots[0] = ("--path.udev.data", "/u".into(), Err("no such file".into())),
+            Status::Warn,
+            "--path.udev.data: /u: no such file",
+        ),
+        (
+            |seen| seen.vendor = None,
+            Status::Warn,
+            "platform: SMBIOS vendor is unknown, not KubeVirt: the collector may not know this machine",
+        ),
+        (
+            |seen| {
+                seen.missing = vec![Missing {
+                    field: "smbiosUuid".into(),
+                    reason: "/sys/x: permission denied".into(),
+                }];
+            },
+            Status::Warn,
+            "identity smbiosUuid: /sys/x: permission denied",
+        ),
+        (
+            |seen| {
+                seen.state = Ok(StateSeen {
+                    age_ms: 0,
+                    this_boot: false,
+                });
+            },
+            Status::Warn,
+            "state file: written in another boot",
+        ),
+        (
+            |seen| seen.boot_id.clear(),
+            Status::Warn,
+            "boot id: cannot be read: a reboot will go unnoticed",
+        ),
+        (
+            |seen| seen.clock.realtime_ns = 1,
+            Status::Fail,
+            "clock: before 2024: it was never set, and certificates will not be valid",
+        ),
+        (
+            |seen| seen.collectors[0].result = Err("/proc/stat: no such file".into()),
+            Status::Fail,
+            "collector cpu: /proc/stat: no such file",
+        ),
+    ];
+    for (harm, status, expected) in cases {
+        let mut seen = healthy();
+        harm(&mut seen);
+        let lines = check(&seen);
+        let found = lines
+            .iter()
+            .find(|line| format!("{}: {}", line.what, line.detail) == expected);
+        let found = found.unwrap_or_else(|| panic!("no line {expected:?} in {lines:#?}"));
+        assert_eq!(found.status, status, "{expected}");
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.status == Status::Ok || !line.next.is_empty()),
+            "{lines:#?}"
+        );
+        if status == Status::Fail {
+            assert!(any_failed(&lines));
+        }
+    }
+}
+
+#[test]
+fn a_port_that_a_running_agent_holds_is_fine() {
+    let mut seen = healthy();
+    seen.listeners[0].port = Port::InUse;
+    seen.agent_pid = Some(7);
+    assert!(!any_failed(&check(&seen)));
+}
+
+#[test]
+fn lines_are_aligned_and_machines_can_read_them() {
+    let mut seen = healthy();
+    seen.boot_id.clear();
+    seen.collectors[0].result = Err("a\u{1b}[31mb".into());
+    let lines = check(&seen);
+    let text = print(&lines, Output::Text).unwrap();
+    assert!(
+        !text.contains("\u{1b}[31mb"),
+        "a guest's escape sequences are not passed on"
+    );
+    insta::assert_snapshot!("doctor", anstream::adapter::strip_str(&text).to_string());
+    let json: serde_json::Value = serde_json::from_str(&print(&lines, Output::Json).unwrap()).unwrap();
+    assert_eq!(json[0]["status"], "ok");
+}
+
+#[test]
+fn looking_at_this_machine_gives_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.yaml");
+    let text = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  tls: {certificate: /nowhere}\n  \
+                listeners: [{name: default, address: \"127.0.0.1:0\", plain: true}]\n";
+    std::fs::write(&file, text).unwrap();
+    let roots = Roots::default();
+    let settings = settings::load(&roots, Some(&file));
+    let seen = look(&roots, settings, &|_, _| Ok(None), &|_| Ok(()), Vec::new);
+    assert_eq!(seen.listeners[0].port, Port::Free);
+    assert_eq!(seen.pem[0].content, Err("no such file".into()));
+    assert!(any_failed(&check(&seen)));
+}
+
+#[test]
+fn tls_files_are_tried_together_once_each_is_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    for name in ["c", "k", "ca"] {
+        std::fs::write(at(name), "x").unwrap();
+    }
+    let (c, k, ca) = (at("c"), at("k"), at("ca"));
+    let text = format!(
+        "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  \
+         tls: {{certificate: {c}, key: {k}, clientCA: {ca}}}\n  listeners: [{{name: default, address: \"127.0.0.1:0\"}}]\n"
+    );
+    std::fs::write(at("agent.yaml"), text).unwrap();
+    let tls = |good: bool| {
+        let settings = settings::load(&Roots::default(), Some(&dir.path().join("agent.yaml")));
+        let inspect = |_: &str, _: &[u8]| if good { Ok(None) } else { Err("no PEM".to_owned()) };
+        let agree = |_: &_| Err("a key of another certificate".to_owned());
+        look(&Roots::default(), settings, &inspect, &agree, Vec::new).tls
+    };
+    assert_eq!(tls(true).as_deref(), Some("a key of another certificate"));
+    assert_eq!(tls(false), None, "each file has its own line then");
+}

@@ -1,0 +1,159 @@
+//! `/run/virtfleet/state/identity.json`: what only root may read of the identity, written by root for the unprivileged
+//! agent (`virtfleet-agent state`).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use virtfleet_wire::identity::Identity;
+
+use super::observe_bare;
+use crate::host::{ReadError, Roots, WriteError, is_root, read_text, realtime_unix_ms, write_atomic};
+
+/// The file, by its path in the guest.
+pub const STATE_FILE: &str = "/run/virtfleet/state/identity.json";
+/// The file's format; a reader takes no other.
+const VERSION: u32 = 1;
+const MAX_BYTES: usize = 256 * 1024;
+/// The agent's group, as `packaging/sysusers.d/virtfleet.conf` makes it.
+pub(super) const GROUP: &str = "virtfleet";
+
+/// What the file holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    version: u32,
+    /// When it was written, milliseconds since 1970.
+    pub written_at_unix_ms: u64,
+    /// The boot in which it was written; in another boot it says nothing.
+    #[serde(default)]
+    pub boot_id: String,
+    /// The identity as root sees it.
+    pub identity: Identity,
+}
+
+impl State {
+    /// How long ago it was written, in milliseconds; 0 if the clock was set back since.
+    pub fn age_ms(&self, now_unix_ms: u64) -> u64 {
+        now_unix_ms.saturating_sub(self.written_at_unix_ms)
+    }
+}
+
+/// Why there is no state to read. Displays as the reason; [`STATE_FILE`] is the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadStateError {
+    /// The file.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Its content.
+    #[error("not a state file: {0}")]
+    Malformed(serde_json::Error),
+    /// Written by another version of the agent.
+    #[error("version {0}, expected {VERSION}")]
+    Version(u32),
+}
+
+/// What was written, for whom. Displays as lines for a person, without the values: they may end in a log that more people
+/// read than the file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Written {
+    /// What the file now holds.
+    pub state: State,
+    /// Whether the agent's group may read it; if not, only root may.
+    pub for_group: bool,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wrote {STATE_FILE}, readable by root ")?;
+        if self.for_group {
+            writeln!(f, "and the group {GROUP}")?;
+        } else {
+            writeln!(
+                f,
+                "only: there is no group {GROUP}; make it and run this again if an agent runs without root"
+            )?;
+        }
+        let known = [
+            ("smbiosUuid", &self.state.identity.smbios_uuid),
+            ("smbiosSerial", &self.state.identity.smbios_serial),
+        ];
+        for (name, value) in known {
+            if value.is_some() {
+                writeln!(f, "  {name}: known")?;
+                continue;
+            }
+            let missing = self
+                .state
+                .identity
+                .missing
+                .iter()
+                .find(|missing| missing.field == name);
+            let reason = missing.map_or("not found", |missing| missing.reason.as_str());
+            writeln!(f, "  {name}: none; {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why the state was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteStateError {
+    /// Only root reads what belongs in it.
+    #[error(
+        "only root can read the SMBIOS UUID and serial; run this as root, as virtfleet-agent.service does before it starts"
+    )]
+    NotRoot,
+    /// The file.
+    #[error("the state file stays as it was")]
+    Write(#[from] WriteError),
+    /// An identity that is no JSON.
+    #[error("cannot encode the state file")]
+    Encode(#[source] serde_json::Error),
+}
+
+/// Reads the state file.
+pub fn read_state(roots: &Roots) -> Result<State, ReadStateError> {
+    let text = read_text(&roots.root(STATE_FILE), MAX_BYTES)?;
+    let state: State = serde_json::from_str(&text).map_err(ReadStateError::Malformed)?;
+    if state.version == VERSION {
+        Ok(state)
+    } else {
+        Err(ReadStateError::Version(state.version))
+    }
+}
+
+/// Observes the identity and writes it, atomically and to the disk. Root only.
+///
+/// The mode is 0640 with the agent's group: the kernel keeps the UUID and the serial from ordinary users, and so do we. If
+/// the group does not exist the mode is 0600, not 0644: then no unprivileged agent is installed that could read it, and
+/// nobody else should. The report and `doctor` say it when an agent is kept out.
+pub fn write_state(roots: &Roots) -> Result<Written, WriteStateError> {
+    if !is_root() {
+        return Err(WriteStateError::NotRoot);
+    }
+    let observed = observe_bare(roots);
+    let state = State {
+        version: VERSION,
+        written_at_unix_ms: realtime_unix_ms(),
+        boot_id: observed.boot_id,
+        identity: observed.identity,
+    };
+    let mut json = serde_json::to_vec_pretty(&state).map_err(WriteStateError::Encode)?;
+    json.push(b'\n');
+    let group = group_id(roots);
+    let mode = if group.is_some() { 0o640 } else { 0o600 };
+    write_atomic(&roots.root(STATE_FILE), &json, mode, group)?;
+    Ok(Written {
+        state,
+        for_group: group.is_some(),
+    })
+}
+
+/// The group's number from the guest's own `/etc/group`: a static binary has no name service to ask.
+fn group_id(roots: &Roots) -> Option<u32> {
+    let groups = read_text(&roots.root("/etc/group"), 1 << 20).ok()?;
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(GROUP)).then(|| fields.nth(1)?.parse().ok())?
+    })
+}

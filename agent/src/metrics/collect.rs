@@ -1,0 +1,132 @@
+//! What a collector is, what it is built from, and how it fails.
+
+use std::{
+    borrow::Cow,
+    error::Error,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use virtfleet_agent_core::procfs::ParseError;
+use virtfleet_wire::{exposition::Page, settings::MetricsSettings};
+
+use super::RegistryError;
+use crate::host::{Kernel, Machine, RereadError, Roots, Statfs};
+
+/// Reads one corner of the guest and writes its families.
+pub trait Collector: Send {
+    /// Appends this collector's families to `page`, each family at once. What was written before an error is taken back
+    /// by the caller.
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError>;
+}
+
+/// Why a collector wrote nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// This guest has no such data; that is no fault. The scrape says success 0, as node_exporter does.
+    #[error("no data: {0}")]
+    NoData(Cow<'static, str>),
+    /// Something that should work does not.
+    #[error("{what}")]
+    Failed {
+        /// What failed, with the file or the call.
+        what: String,
+        /// Why, where something below said so.
+        source: Option<Box<dyn Error + Send + Sync>>,
+    },
+}
+
+impl CollectError {
+    /// This guest has no such data.
+    pub fn no_data(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::NoData(reason.into())
+    }
+    /// Something failed, and nothing below says more.
+    pub fn failed(what: impl Into<String>) -> Self {
+        Self::Failed {
+            what: what.into(),
+            source: None,
+        }
+    }
+    /// Something failed because of `source`.
+    pub fn because(what: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
+        Self::Failed {
+            what: what.into(),
+            source: Some(Box::new(source)),
+        }
+    }
+    /// A file does not hold what it should.
+    pub fn parse(path: &Path) -> impl FnOnce(ParseError) -> Self {
+        let path: PathBuf = path.to_owned();
+        move |error| {
+            Self::because(
+                format!("{} is not as the kernel writes it", path.display()),
+                error,
+            )
+        }
+    }
+}
+
+impl From<RereadError> for CollectError {
+    fn from(error: RereadError) -> Self {
+        let what = error.to_string();
+        let source = match error {
+            RereadError::Io { source, .. } => Some(source.into()),
+            RereadError::TooLarge { .. } => None,
+        };
+        Self::Failed { what, source }
+    }
+}
+
+/// What collectors are built from.
+#[derive(Clone)]
+pub struct Context {
+    /// Where the guest's trees are.
+    pub roots: Roots,
+    /// The settings' `metrics` section.
+    pub settings: MetricsSettings,
+    /// Who is asked for a filesystem's space.
+    pub statfs: Arc<dyn Statfs>,
+    /// Who is asked about the machine.
+    pub machine: Arc<dyn Machine>,
+}
+
+impl Context {
+    /// With the kernel that runs us.
+    pub fn new(roots: Roots, settings: MetricsSettings) -> Self {
+        Self {
+            roots,
+            settings,
+            statfs: Arc::new(Kernel),
+            machine: Arc::new(Kernel),
+        }
+    }
+}
+
+/// Builds a collector; nothing is read before its first scrape, so that only settings can be wrong.
+pub type Build = fn(&Context) -> Result<Box<dyn Collector>, RegistryError>;
+
+/// A line of the registration table.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// The collector's name, as in `--collector.NAME`, `collect[]=NAME` and the label `collector`.
+    pub name: &'static str,
+    /// Whether it runs unless the settings say otherwise.
+    pub default_on: bool,
+    /// One line for help texts.
+    pub about: &'static str,
+    /// Its constructor.
+    pub build: Build,
+}
+
+impl Entry {
+    /// A collector that runs by default.
+    pub const fn on(name: &'static str, about: &'static str, build: Build) -> Self {
+        Self {
+            name,
+            default_on: true,
+            about,
+            build,
+        }
+    }
+}

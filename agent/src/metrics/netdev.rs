@@ -1,0 +1,114 @@
+//! `netdev`: traffic and errors of network devices, from `/proc/net/dev`.
+//!
+//! node_exporter asks netlink and then adds fields up to what `/proc/net/dev` has had from the start (the kernel adds
+//! missed to drop, framing errors to frame, carrier errors to carrier). The one counter that it has besides, nohandler,
+//! is in sysfs.
+
+use std::collections::HashSet;
+
+use virtfleet_agent_core::procfs::net_dev::{NetDevice, devices};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use super::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
+use crate::host::{Reread, Roots, slurp};
+
+const KEYS: [&str; 2] = ["metrics.netdev.deviceExclude", "metrics.netdev.deviceInclude"];
+/// A file of one number.
+const NUMBER_LIMIT: usize = 4096;
+
+macro_rules! columns {
+    ($($name:literal,)*) => {
+        [$((
+            concat!("node_network_", $name, "_total"),
+            concat!("Network device statistic ", $name, "."),
+        ),)*]
+    };
+}
+
+/// The columns of `/proc/net/dev`, in order: name and help.
+static COLUMNS: [(&str, &str); NetDevice::COLUMNS] = columns! {
+    "receive_bytes",
+    "receive_packets",
+    "receive_errs",
+    "receive_drop",
+    "receive_fifo",
+    "receive_frame",
+    "receive_compressed",
+    "receive_multicast",
+    "transmit_bytes",
+    "transmit_packets",
+    "transmit_errs",
+    "transmit_drop",
+    "transmit_fifo",
+    "transmit_colls",
+    "transmit_carrier",
+    "transmit_compressed",
+};
+
+struct Netdev {
+    roots: Roots,
+    file: Reread,
+    filter: NameFilter,
+    buffer: Vec<u8>,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let settings = &context.settings.netdev;
+    Ok(Box::new(Netdev {
+        filter: NameFilter::new(
+            KEYS,
+            settings.device_exclude.as_deref(),
+            settings.device_include.as_deref(),
+            None,
+        )?,
+        file: Reread::new(context.roots.proc("net/dev")),
+        roots: context.roots.clone(),
+        buffer: Vec::new(),
+    }))
+}
+
+impl Collector for Netdev {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let path = self.file.path().to_owned();
+        let text = self.file.text()?;
+        let mut rows: Vec<NetDevice<'_>> = Vec::new();
+        let mut names = HashSet::new();
+        for device in devices(&text) {
+            let device = device.map_err(CollectError::parse(&path))?;
+            if self.filter.takes(device.name) && names.insert(device.name) {
+                rows.push(device);
+            }
+        }
+        if text.is_empty() {
+            return Err(CollectError::failed(format!("{} is empty", path.display())));
+        }
+        for (index, (name, help)) in COLUMNS.iter().enumerate() {
+            let mut family = page.family(name, help, MetricType::Counter);
+            for row in &rows {
+                family.sample(&[("device", row.name)], row.values[index] as f64);
+            }
+        }
+        let mut family = page.family(
+            "node_network_receive_nohandler_total",
+            "Network device statistic receive_nohandler.",
+            MetricType::Counter,
+        );
+        for row in &rows {
+            if let Some(value) = nohandler(&self.roots, row.name, &mut self.buffer) {
+                family.sample(&[("device", row.name)], value as f64);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opened and closed at each scrape: a node has a device for each pod, and its files are not worth a descriptor each. A
+/// device that has just gone has none.
+fn nohandler(roots: &Roots, device: &str, buffer: &mut Vec<u8>) -> Option<u64> {
+    if device.contains('/') || device == "." || device == ".." {
+        return None;
+    }
+    let path = roots.sys(format!("class/net/{device}/statistics/rx_nohandler"));
+    let text = str::from_utf8(slurp(&path, buffer, NUMBER_LIMIT).ok()?).ok()?;
+    text.trim().parse().ok()
+}

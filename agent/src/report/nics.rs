@@ -1,0 +1,42 @@
+//! `nics`: the network interfaces that stand for a device of the VM. Bridges, tunnels and veths are in
+//! `identity.interfaces` and nowhere else: a node may have hundreds.
+
+use virtfleet_wire::report::{Section, SectionStatus};
+
+use super::files::{line, link_name, number, object};
+use crate::host::{Roots, list};
+
+pub(super) fn read(roots: &Roots) -> Section {
+    let Ok(names) = list(&roots.sys("class/net")) else {
+        return Section {
+            status: SectionStatus::Failed,
+            ..Section::default()
+        };
+    };
+    let items = names
+        .into_iter()
+        .filter(|name| roots.sys(format!("class/net/{name}/device")).exists())
+        .map(|name| {
+            let at = |path: &str| roots.sys(format!("class/net/{name}/{path}"));
+            let queues = list(&at("queues")).unwrap_or_default();
+            let count = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count();
+            // virtio without a link speed says -1, and an interface that is down refuses to say.
+            let speed = number::<i64>(&at("speed")).filter(|speed| *speed > 0);
+            object([
+                ("name", Some(name.clone().into())),
+                ("mac", line(&at("address")).map(Into::into)),
+                ("mtu", number::<u64>(&at("mtu")).map(Into::into)),
+                ("driver", link_name(&at("device/driver")).map(Into::into)),
+                ("operstate", line(&at("operstate")).map(Into::into)),
+                ("speedMbps", speed.map(Into::into)),
+                ("rxQueues", Some(count("rx-").into())),
+                ("txQueues", Some(count("tx-").into())),
+            ])
+        })
+        .collect();
+    Section {
+        status: SectionStatus::Ok,
+        items,
+        ..Section::default()
+    }
+}

@@ -1,0 +1,225 @@
+//! `run`: settings → collectors → listeners → serve until told to stop → drain.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::Context as _;
+use tokio::task::JoinSet;
+use virtfleet_runtime::{
+    exit::Code,
+    http::{Limits, Server, Transport},
+    shutdown::{self, Shutdown},
+    telemetry,
+};
+use virtfleet_wire::settings::{LogSettings, ServerSettings};
+
+use crate::{
+    cli::Args,
+    metrics::Registry,
+    report::Reporter,
+    server::{ListenError, OwnMetrics, Routes, Worker, WorkerGone, bind},
+    settings::{self, LoadedSettings},
+};
+
+/// Serves until SIGTERM or SIGINT. Errors: why it ends, and with which code.
+pub fn run(args: &Args) -> Result<(), (anyhow::Error, Code)> {
+    let settings = settings::load(&args.roots, args.config.as_deref());
+    let failure = |error: anyhow::Error| (error, Code::Failure);
+    if settings.config.server.listeners.is_empty() {
+        return Err((nothing_to_serve(&settings), Code::Config));
+    }
+    let log = LogSettings {
+        level: args.log_level.unwrap_or(settings.config.log.level),
+        format: args.log_format.unwrap_or(settings.config.log.format),
+    };
+    telemetry::init(&log).map_err(|error| failure(error.into()))?;
+    for problem in &settings.problems {
+        tracing::error!(section = problem.section(), "not applied: {problem}");
+    }
+    // One thread serves, one collects: at rest neither runs, and the agent stays small.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")
+        .map_err(failure)?;
+    runtime.block_on(serve(args, &settings))
+}
+
+async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Error, Code)> {
+    let failure = |error: anyhow::Error| (error, Code::Failure);
+    let config = &settings.config;
+    let shutdown = shutdown::signals()
+        .context("cannot listen to signals")
+        .map_err(failure)?;
+    // Only the command line can be wrong here; the settings were checked when they were loaded.
+    let registry = Registry::new(&args.roots, &config.metrics, &args.collectors)
+        .map_err(|error| (error.into(), Code::Usage))?;
+    let reporter = Reporter::new(args.roots.clone(), env!("CARGO_PKG_VERSION"), settings);
+    let (own, server_metrics) = OwnMetrics::new(args.roots.procfs.clone(), settings.problems.len());
+    let listeners = bind(&config.server).await.map_err(|error| {
+        // An address may come or be let go, a certificate be issued; the settings stay as they are.
+        let code = match &error {
+            ListenError::Bind { .. } => Code::Failure,
+            ListenError::Tls(error) if error.is_missing_file() => Code::Failure,
+            _ => Code::Config,
+        };
+        (anyhow::Error::new(error).context("cannot serve"), code)
+    })?;
+    let worker = Worker::start(registry, reporter, own)
+        .context("cannot start a thread")
+        .map_err(failure)?;
+    let ready = Arc::new(AtomicBool::new(false));
+    let server = Server::new(
+        Routes::new(worker.clone(), Arc::clone(&ready)),
+        limits(&config.server),
+        server_metrics,
+    );
+    let mut serving = JoinSet::new();
+    for (listener, transport) in listeners {
+        let address = listener
+            .local_addr()
+            .context("a listener has no address")
+            .map_err(failure)?;
+        tracing::info!(%address, tls = matches!(transport, Transport::Tls(_)), "serving");
+        serving.spawn(server.clone().serve(listener, transport, shutdown.clone()));
+    }
+    until_stopped(&worker, &ready, &shutdown)
+        .await
+        .map_err(|gone| failure(gone.into()))?;
+    notify(sd_notify::NotifyState::Stopping);
+    let mut cut = 0;
+    while let Some(ended) = serving.join_next().await {
+        cut += ended.context("a listener has panicked").map_err(failure)?;
+    }
+    if cut > 0 {
+        tracing::warn!(connections = cut, "cut, because they did not end in time");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Ready once the first scrape has ended; over when told to stop, a first scrape that hangs notwithstanding. Errors: the
+/// worker has ended. Then nothing can be answered, and a new process is the way out.
+async fn until_stopped(worker: &Worker, ready: &AtomicBool, shutdown: &Shutdown) -> Result<(), WorkerGone> {
+    tokio::select! {
+        () = shutdown.graceful.cancelled() => return Ok(()),
+        first = worker.ready() => first?,
+    }
+    ready.store(true, Ordering::Release);
+    notify(sd_notify::NotifyState::Ready);
+    tokio::select! {
+        () = shutdown.graceful.cancelled() => Ok(()),
+        gone = worker.gone() => Err(gone),
+    }
+}
+
+/// One line with all that can have led to it: what is wrong with the listeners, with TLS, and with whole files.
+fn nothing_to_serve(settings: &LoadedSettings) -> anyhow::Error {
+    let reasons: Vec<String> = settings
+        .problems
+        .iter()
+        .filter(|problem| matches!(problem.section(), "" | "server"))
+        .map(ToString::to_string)
+        .collect();
+    anyhow::anyhow!(
+        "cannot serve, because no listener is left: {} (virtfleet-agent check-config)",
+        reasons.join("; ")
+    )
+}
+
+fn limits(server: &ServerSettings) -> Limits {
+    Limits {
+        connections: server.max_connections as usize,
+        requests: server.max_requests as usize,
+        request_timeout: server.request_timeout.0,
+        shutdown_grace: server.shutdown_grace.0,
+        ..Limits::default()
+    }
+}
+
+/// Tells systemd, when it is there.
+fn notify(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "systemd was not told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use super::*;
+    use crate::{cli::Verb, host::Roots};
+
+    /// What `run` says with these settings, and how it ends.
+    fn args(text: &str) -> (tempfile::TempDir, Args) {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("agent.yaml");
+        let head = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\n";
+        fs::write(&config, format!("{head}{text}")).unwrap();
+        let args = Args {
+            roots: Roots::default(),
+            config: Some(config),
+            log_level: None,
+            log_format: None,
+            collectors: std::collections::BTreeMap::new(),
+            verb: Verb::Run,
+        };
+        (dir, args)
+    }
+
+    #[test]
+    fn without_a_listener_one_line_says_why_and_systemd_does_not_try_again() {
+        for (text, reason) in [
+            (
+                "",
+                "(default): server.tls: listener default serves HTTPS and needs server.tls.certificate",
+            ),
+            ("server: {listeners: []}", "agent.yaml:3: server.listeners: empty"),
+            ("server: [", "agent.yaml:4: not YAML"),
+        ] {
+            let (_dir, args) = args(text);
+            let (error, code) = run(&args).unwrap_err();
+            let line = format!("{error:#}");
+            assert_eq!(code, Code::Config, "{line}");
+            assert!(line.contains(reason) && !line.contains('\n'), "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_may_be_free_later() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let (_dir, args) = args(&format!(
+            "server: {{listeners: [{{name: default, address: \"{address}\", plain: true}}]}}"
+        ));
+        let settings = settings::load(&args.roots, args.config.as_deref());
+        let (error, code) = serve(&args, &settings).await.unwrap_err();
+        assert_eq!(code, Code::Failure, "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn a_first_scrape_that_hangs_does_not_keep_the_agent_from_stopping() {
+        let (ready, shutdown) = (AtomicBool::new(false), Shutdown::default());
+        shutdown.graceful.cancel();
+        let worker = Worker::scripted(None);
+        let stopped = until_stopped(&worker, &ready, &shutdown);
+        let stopped = tokio::time::timeout(Duration::from_secs(20), stopped).await;
+        assert_eq!(stopped.unwrap(), Ok(()));
+        assert!(!ready.load(Ordering::Acquire));
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_ends_ends_the_agent() {
+        for answers in [0, 1] {
+            let (ready, shutdown) = (AtomicBool::new(false), Shutdown::default());
+            let worker = Worker::scripted(Some(answers));
+            let stopped = until_stopped(&worker, &ready, &shutdown);
+            let stopped = tokio::time::timeout(Duration::from_secs(20), stopped).await;
+            assert_eq!(stopped.unwrap(), Err(WorkerGone), "{answers}");
+            assert_eq!(ready.load(Ordering::Acquire), answers == 1);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Serves the guest's truth: `/metrics`, `/v1/report`, `/healthz`, `/readyz`.
+//!
+//! ```text
+//! listeners ─▶ runtime::http (TLS, limits) ─▶ routes ─▶ worker thread (owns collectors and reporter) ─▶ answer
+//! ```
+
+mod answer;
+mod listen;
+mod own_metrics;
+mod query;
+mod routes;
+mod worker;
+
+pub use listen::{ListenError, bind, try_tls};
+pub use own_metrics::OwnMetrics;
+pub use routes::Routes;
+pub use worker::{Worker, WorkerGone};

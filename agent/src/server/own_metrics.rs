@@ -1,0 +1,44 @@
+//! The agent's own metrics: kept in prometheus-client, brought onto the page by the exposition reader (decision 14).
+
+use std::path::PathBuf;
+
+use prometheus_client::{metrics::gauge::ConstGauge, metrics::info::Info, registry::Registry};
+use virtfleet_runtime::{http::ServerMetrics, process::append_process_metrics};
+use virtfleet_wire::exposition::{Page, append_openmetrics};
+
+/// The agent's own metrics, prefix `virtfleet_agent_`, and those of its process, under their usual names.
+#[derive(Debug)]
+pub struct OwnMetrics {
+    registry: Registry,
+    procfs: PathBuf,
+}
+
+impl OwnMetrics {
+    /// Registers everything; the server counts in what is returned beside it.
+    pub fn new(procfs: PathBuf, settings_problems: usize) -> (Self, ServerMetrics) {
+        let mut registry = Registry::with_prefix("virtfleet_agent");
+        registry.register(
+            "build",
+            "The agent's build",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
+        registry.register(
+            "settings_problems",
+            "Settings that are not applied because they are wrong or unknown",
+            ConstGauge::new(i64::try_from(settings_problems).unwrap_or(i64::MAX)),
+        );
+        let server = ServerMetrics::register(&mut registry);
+        (Self { registry, procfs }, server)
+    }
+
+    /// Appends them to `page`; `text` is a buffer to use again.
+    pub(super) fn append(&self, page: &mut Page, text: &mut String) {
+        text.clear();
+        if prometheus_client::encoding::text::encode(text, &self.registry).is_err() {
+            tracing::error!("the agent's own metrics cannot be encoded");
+        } else if let Err((line, error)) = append_openmetrics(page, text) {
+            tracing::error!(line, %error, "the agent's own metrics cannot be read back");
+        }
+        append_process_metrics(page, &self.procfs);
+    }
+}

@@ -1,0 +1,102 @@
+//! Which path answers what.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use hyper::{Method, Request, StatusCode, body::Incoming, header, service::Service};
+use virtfleet_wire::exposition;
+
+use super::{
+    Worker,
+    answer::{Answer, gzipped, takes_gzip, text, with_type},
+    query,
+    worker::WorkerGone,
+};
+
+const INDEX: &str = "virtfleet-agent\n\n\
+    /metrics     guest metrics, text format 0.0.4; ?collect[]=NAME or ?exclude[]=NAME\n\
+    /v1/report   what the guest says of itself, JSON\n\
+    /healthz     200 while the process answers\n\
+    /readyz      200 once a whole scrape has succeeded\n";
+
+/// The agent's HTTP service.
+#[derive(Debug, Clone)]
+pub struct Routes {
+    worker: Worker,
+    ready: Arc<AtomicBool>,
+}
+
+impl Routes {
+    /// Routes to a worker; `/readyz` says no until `ready` is set.
+    pub fn new(worker: Worker, ready: Arc<AtomicBool>) -> Self {
+        Self { worker, ready }
+    }
+
+    async fn answer(self, request: Request<Incoming>) -> Answer {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
+            answer
+                .headers_mut()
+                .insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));
+            return answer;
+        }
+        let result = match request.uri().path() {
+            "/metrics" => self.metrics(&request).await,
+            "/v1/report" => self.report().await,
+            "/healthz" => Ok(text(StatusCode::OK, "ok\n")),
+            "/readyz" if self.ready.load(Ordering::Acquire) => Ok(text(StatusCode::OK, "ready\n")),
+            "/readyz" => Ok(text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the first scrape has not ended yet\n",
+            )),
+            "/" => Ok(text(StatusCode::OK, INDEX)),
+            path => Ok(text(
+                StatusCode::NOT_FOUND,
+                format!("{path} is not served here\n\n{INDEX}"),
+            )),
+        };
+        result.unwrap_or_else(|gone| text(StatusCode::INTERNAL_SERVER_ERROR, format!("{gone}\n")))
+    }
+
+    async fn metrics(&self, request: &Request<Incoming>) -> Result<Answer, WorkerGone> {
+        let compress = takes_gzip(request.headers());
+        let page = self
+            .worker
+            .metrics(query::filter(request.uri().query()), compress)
+            .await?;
+        Ok(match page {
+            Ok(Ok(page)) => {
+                let answer = with_type(StatusCode::OK, exposition::CONTENT_TYPE, page);
+                if compress { gzipped(answer) } else { answer }
+            }
+            Ok(Err(reason)) => text(StatusCode::INTERNAL_SERVER_ERROR, reason + "\n"),
+            Err(refused) => text(StatusCode::BAD_REQUEST, format!("{refused}\n")),
+        })
+    }
+
+    async fn report(&self) -> Result<Answer, WorkerGone> {
+        Ok(match self.worker.report().await? {
+            Ok(json) => with_type(StatusCode::OK, "application/json", json),
+            Err(reason) => text(StatusCode::INTERNAL_SERVER_ERROR, reason + "\n"),
+        })
+    }
+}
+
+impl Service<Request<Incoming>> for Routes {
+    type Response = hyper::Response<http_body_util::Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let routes = self.clone();
+        Box::pin(async move { Ok(routes.answer(request).await) })
+    }
+}

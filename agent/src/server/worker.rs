@@ -1,0 +1,190 @@
+//! The one thread that owns the collectors and the reporter. A collector may block on a slow kernel file; the server's
+//! thread must not. Requests wait for it in a short queue, each with its own deadline in the server.
+
+use std::panic::AssertUnwindSafe;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use virtfleet_wire::exposition::Page;
+
+use super::{OwnMetrics, answer::gzip};
+use crate::{
+    metrics::{Filter, FilterError, Registry},
+    report::Reporter,
+};
+
+/// A page or a report, ready to send.
+pub(super) type Body = Result<Bytes, String>;
+
+enum Job {
+    Metrics {
+        filter: Filter,
+        gzip: bool,
+        reply: oneshot::Sender<Result<Body, FilterError>>,
+    },
+    Report {
+        reply: oneshot::Sender<Body>,
+    },
+}
+
+/// A handle to the thread; it ends with the last handle.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    jobs: mpsc::Sender<Job>,
+}
+
+/// The thread has ended, which it only does when it cannot go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the thread that collects has ended; restart virtfleet-agent")]
+pub struct WorkerGone;
+
+/// Jobs that may wait: as many as requests may run by default.
+const QUEUE: usize = 40;
+
+impl Worker {
+    /// Starts the thread. Errors: the kernel gives us none.
+    pub fn start(registry: Registry, reporter: Reporter, own: OwnMetrics) -> std::io::Result<Self> {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let work = Work {
+            registry,
+            reporter,
+            own,
+            page: Page::new(),
+            openmetrics: String::new(),
+        };
+        std::thread::Builder::new()
+            .name("collect".to_owned())
+            .spawn(move || work.run(queue))?;
+        Ok(Self { jobs })
+    }
+
+    /// A page of metrics, compressed when asked for.
+    pub(super) async fn metrics(
+        &self,
+        filter: Filter,
+        gzip: bool,
+    ) -> Result<Result<Body, FilterError>, WorkerGone> {
+        let (reply, answer) = oneshot::channel();
+        self.jobs
+            .send(Job::Metrics { filter, gzip, reply })
+            .await
+            .map_err(|_| WorkerGone)?;
+        answer.await.map_err(|_| WorkerGone)
+    }
+
+    /// The report as JSON.
+    pub(super) async fn report(&self) -> Result<Body, WorkerGone> {
+        let (reply, answer) = oneshot::channel();
+        self.jobs
+            .send(Job::Report { reply })
+            .await
+            .map_err(|_| WorkerGone)?;
+        answer.await.map_err(|_| WorkerGone)
+    }
+
+    /// Returns when the thread has ended.
+    pub async fn gone(&self) -> WorkerGone {
+        self.jobs.closed().await;
+        WorkerGone
+    }
+
+    /// Returns once the thread has answered a whole scrape.
+    pub async fn ready(&self) -> Result<(), WorkerGone> {
+        self.metrics(Filter::default(), false).await.map(drop)
+    }
+}
+
+struct Work {
+    registry: Registry,
+    reporter: Reporter,
+    own: OwnMetrics,
+    page: Page,
+    openmetrics: String,
+}
+
+impl Work {
+    fn run(mut self, mut queue: mpsc::Receiver<Job>) {
+        while let Some(job) = queue.blocking_recv() {
+            // A request that was given up while it waited is not worked on; the sender of its answer is closed.
+            match job {
+                Job::Metrics { filter, gzip, reply } if !reply.is_closed() => {
+                    let answer = guarded(|| self.metrics(&filter, gzip));
+                    drop(reply.send(answer.unwrap_or_else(|reason| Ok(Err(reason)))));
+                }
+                Job::Report { reply } if !reply.is_closed() => {
+                    let answer = guarded(|| self.report());
+                    drop(reply.send(answer.unwrap_or_else(Err)));
+                }
+                Job::Metrics { .. } | Job::Report { .. } => {}
+            }
+        }
+    }
+
+    fn metrics(&mut self, filter: &Filter, compress: bool) -> Result<Body, FilterError> {
+        self.page.clear();
+        self.registry.scrape(filter, &mut self.page)?;
+        if filter.collect.is_empty() {
+            self.own.append(&mut self.page, &mut self.openmetrics);
+        }
+        Ok(if compress {
+            gzip(self.page.as_bytes())
+                .map(Bytes::from)
+                .map_err(|error| error.to_string())
+        } else {
+            Ok(Bytes::copy_from_slice(self.page.as_bytes()))
+        })
+    }
+
+    fn report(&mut self) -> Body {
+        self.reporter
+            .report()
+            .to_json_within_limit()
+            .map(Bytes::from)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// A panic fails one answer and not the thread: a guest's odd file must not end the agent again and again. Collectors are
+/// rebuilt after theirs by the registry; what else is kept between two answers is a buffer or is set anew.
+fn guarded<T>(answer: impl FnOnce() -> T) -> Result<T, String> {
+    std::panic::catch_unwind(AssertUnwindSafe(answer))
+        .map_err(|_| "the agent panicked at this answer; its log says where".to_owned())
+}
+
+#[cfg(test)]
+impl Worker {
+    /// A worker that answers this many scrapes with an empty page and then ends; or, with none, that never answers.
+    pub(crate) fn scripted(answers: Option<usize>) -> Self {
+        let (jobs, mut queue) = mpsc::channel(QUEUE);
+        std::thread::spawn(move || {
+            for _ in 0..answers.unwrap_or_default() {
+                if let Some(Job::Metrics { reply, .. }) = queue.blocking_recv() {
+                    drop(reply.send(Ok(Ok(Bytes::new()))));
+                }
+            }
+            let mut unanswered = Vec::new();
+            while answers.is_none() {
+                match queue.blocking_recv() {
+                    Some(job) => unanswered.push(job),
+                    None => break,
+                }
+            }
+        });
+        Self { jobs }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::guarded;
+
+    #[test]
+    fn a_panic_fails_one_answer() {
+        assert_eq!(guarded(|| 1), Ok(1));
+        assert!(
+            guarded(|| -> u8 { panic!("odd file") })
+                .unwrap_err()
+                .contains("panicked")
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! The agent's settings: which files are read, in which order, and what comes of them.
+//!
+//! ```text
+//! files ─ load ─▶ merged, typed settings ─ validate ─▶ LoadedSettings ─▶ run · report · doctor · check-config
+//! ```
+//!
+//! Nothing here fails: an agent whose settings are wrong still runs and says so. `docs/settings.md` has the rules.
+
+mod check;
+mod files;
+mod validate;
+
+use std::path::Path;
+
+use serde_json::Value;
+use virtfleet_wire::{
+    layered::{Expect, Origins, Problem, load as load_layered},
+    settings::{AGENT_CONFIG_KIND, AgentConfig, CONFIG_API_VERSION, agent_config_schema},
+};
+
+pub use check::{Checked, check_config};
+
+use crate::host::Roots;
+
+/// Sections of which only the wrong values are dropped: without them nothing could be reported at all.
+const KEEP: [&str; 2] = ["server", "log"];
+
+/// The settings that this agent runs with, and how they came about.
+#[derive(Debug, Clone)]
+pub struct LoadedSettings {
+    /// What to run with. Sections with a problem have their defaults; listeners with a problem are left out.
+    pub config: AgentConfig,
+    /// All that is wrong with the files.
+    pub problems: Vec<Problem>,
+    /// Who set what.
+    pub origins: Origins,
+    /// Files that were read and applied, weakest first, by their path in the guest.
+    pub files: Vec<String>,
+    /// Files that were read or tried and left out whole.
+    pub skipped: Vec<String>,
+    /// Files that a stronger one of the same name replaces, or that an empty one masks.
+    pub masked: Vec<String>,
+}
+
+/// Reads the settings below `roots.rootfs`, or one file alone when the caller names it (a path as the caller sees it).
+pub fn load(roots: &Roots, explicit: Option<&Path>) -> LoadedSettings {
+    let found = match explicit {
+        Some(path) => files::read_one(path),
+        None => files::read_all(roots),
+    };
+    let expect = Expect {
+        api_version: CONFIG_API_VERSION,
+        kind: AGENT_CONFIG_KIND,
+    };
+    let loaded = load_layered::<AgentConfig>(&found.fragments, expect, &KEEP);
+    let mut config = loaded.value;
+    let mut problems = found.problems;
+    problems.extend(loaded.problems);
+    problems.extend(validate::validate(&mut config, &loaded.origins));
+    let files = found.fragments.into_iter().map(|fragment| fragment.file);
+    let (applied, mut skipped): (Vec<_>, Vec<_>) = files.partition(|file| !loaded.skipped.contains(file));
+    skipped.extend(found.unreadable);
+    LoadedSettings {
+        config,
+        problems,
+        origins: loaded.origins,
+        files: applied,
+        skipped,
+        masked: found.masked,
+    }
+}
+
+/// The JSON Schema of the settings, for editors and for `virtfleet-agent schema`.
+pub fn schema() -> Value {
+    let mut schema = agent_config_schema();
+    if let Some(schema) = schema.as_object_mut() {
+        let id = format!("https://{CONFIG_API_VERSION}/{AGENT_CONFIG_KIND}.schema.json");
+        schema.insert("$id".to_owned(), id.into());
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! What the types cannot say: values that are well formed and still cannot be meant, or must not be done.
+//!
+//! What is wrong is named and taken out of the settings, so that a program may run with the rest.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+};
+
+use virtfleet_wire::{
+    layered::{Origins, Problem},
+    settings::{AgentConfig, Listener, MetricsSettings, ServerSettings},
+};
+
+use crate::{host::Roots, metrics::Registry};
+
+/// Names what is wrong and takes it out: a listener goes, another value of `server` gets its default, and so does all of
+/// `metrics`.
+pub(super) fn validate(config: &mut AgentConfig, origins: &Origins) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut refuse = |path: String, message: String| {
+        problems.push(Problem::at(&origins.of(&path), path, message));
+    };
+    listeners(&mut config.server, &mut refuse);
+    durations(&mut config.server, &mut refuse);
+    // The registry knows its collectors and their settings; building it reads nothing and starts nothing.
+    if let Err(error) = Registry::new(&Roots::default(), &config.metrics, &BTreeMap::new()) {
+        refuse(error.key(), error.message());
+        config.metrics = MetricsSettings::default();
+    }
+    problems
+}
+
+type Refuse<'a> = dyn FnMut(String, String) + 'a;
+
+fn listeners(server: &mut ServerSettings, refuse: &mut Refuse<'_>) {
+    let tls = &server.tls;
+    let files = [
+        ("certificate", &tls.certificate),
+        ("key", &tls.key),
+        ("clientCA", &tls.client_ca),
+    ];
+    let absent: Vec<&str> = files
+        .iter()
+        .filter(|(_, file)| file.as_deref().is_none_or(str::is_empty))
+        .map(|(key, _)| *key)
+        .collect();
+    if server.listeners.is_empty() {
+        let message = "empty, so nobody could read metrics or the report; name at least one".to_owned();
+        refuse("server.listeners".to_owned(), message);
+    }
+    let mut needs_tls: Vec<String> = Vec::new();
+    let mut good: Vec<(Listener, SocketAddr)> = Vec::new();
+    for listener in std::mem::take(&mut server.listeners) {
+        let place = format!("server.listeners[{}]", listener.name);
+        let Ok(address) = listener.address.parse::<SocketAddr>() else {
+            let message = format!(
+                "{:?} is not an address and port such as [::]:10911 or 127.0.0.1:10911",
+                listener.address
+            );
+            refuse(place + ".address", message);
+            continue;
+        };
+        if listener.plain && !address.ip().is_loopback() {
+            let message = format!("HTTP without TLS is for loopback addresses only, and {address} is none");
+            refuse(place + ".plain", message);
+            continue;
+        }
+        if let Some((other, _)) = good.iter().find(|(_, held)| overlap(*held, address)) {
+            let message = format!(
+                "{address} is taken by listener {} ({})",
+                other.name, other.address
+            );
+            refuse(place + ".address", message);
+            continue;
+        }
+        if !listener.plain && !absent.is_empty() {
+            needs_tls.push(listener.name);
+            continue;
+        }
+        good.push((listener, address));
+    }
+    if !needs_tls.is_empty() {
+        let keys: Vec<String> = absent.iter().map(|key| format!("server.tls.{key}")).collect();
+        let message = format!(
+            "listener {} serves HTTPS and needs {}; set {}, or make the listener plain on a loopback address",
+            needs_tls.join(", "),
+            keys.join(", "),
+            if keys.len() == 1 { "it" } else { "them" }
+        );
+        refuse("server.tls".to_owned(), message);
+    }
+    server.listeners = good.into_iter().map(|(listener, _)| listener).collect();
+}
+
+/// Whether the kernel lets only one of the two be bound: same port, and an address that is the other's or every address.
+/// `[::]` takes IPv4 too, as Linux has it by default (`net.ipv6.bindv6only = 0`).
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let covers = |wide: IpAddr, narrow: IpAddr| {
+        wide == narrow || (wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4()))
+    };
+    a.port() == b.port() && a.port() != 0 && (covers(a.ip(), b.ip()) || covers(b.ip(), a.ip()))
+}
+
+fn durations(server: &mut ServerSettings, refuse: &mut Refuse<'_>) {
+    if server.request_timeout.0.is_zero() {
+        refuse(
+            "server.requestTimeout".to_owned(),
+            "0s leaves no time for any request".to_owned(),
+        );
+        server.request_timeout = ServerSettings::default().request_timeout;
+    }
+}
