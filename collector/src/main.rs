@@ -1,3 +1,7 @@
-//! The collector.
+//! virtfleet-collector: the collector on the infra cluster.
 
-fn main() {}
+use virtfleet_runtime::exit::Code;
+
+fn main() -> Code {
+    virtfleet_collector::cli::main()
+}

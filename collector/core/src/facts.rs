@@ -27,10 +27,6 @@ pub enum InventoryEvent {
 /// One object of the inventory.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each variant is its type")]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "facts pass through one at a time; boxing each would cost more than it saves"
-)]
 pub enum Fact {
     Vmi(Box<Vmi>),
     Vm(Vm),

@@ -6,7 +6,23 @@
 //! heard (scrape)    ──▶   │
 //!                         └──▶ dial: which address of a VM may be dialled
 //! ```
+//!
+//! Inside the index: [`index`] takes events and finds whom they touch, `keys` says what a VM shares with others, [`tenant`]
+//! and `join` say whose it is and which Node it is, [`state`] and [`identity`] judge it, `derive` puts its view and findings
+//! together, `snapshot` counts hosts and clusters.
 
+mod derive;
+mod detail;
+pub mod dial;
 pub mod facts;
+pub mod findings;
 pub mod heard;
+pub mod identity;
+pub mod index;
+mod join;
+mod keys;
+mod snapshot;
+pub mod state;
+mod store;
+pub mod tenant;
 pub mod view;

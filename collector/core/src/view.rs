@@ -305,6 +305,7 @@ pub struct FleetSnapshot {
     pub hosts: Vec<HostView>,
     /// Every user cluster, by name.
     pub clusters: Vec<ClusterView>,
-    /// Findings about the inventory itself: broken files, objects that say nothing, double selection.
+    /// Findings that belong to no VM: broken files, objects that are not used, Nodes that nobody stands behind. A VM's own
+    /// are in its detail.
     pub findings: Vec<Finding>,
 }

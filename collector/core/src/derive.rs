@@ -1,0 +1,248 @@
+//! One VM's keys, view and findings from what the store holds. Pure: the same store gives the same values.
+
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    ids::{NodeName, VmKey},
+    report::GuestReport,
+};
+
+use crate::{
+    facts::{Labels, Vmi},
+    findings::{self, word},
+    heard::UnixMs,
+    identity,
+    join::{self, Firm, name_all},
+    keys::{Keys, Tie},
+    state::vm_state,
+    store::{Entry, Memory, Store},
+    tenant::tenant,
+    view::{AgentStatus, AgentView, GuestView, VmState, VmView},
+};
+
+/// What a VM shares with others.
+pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
+    let tenant = tenant(store.clusters_in(&key.namespace), &key.namespace, labels(entry));
+    let cluster = tenant.cluster();
+    let firm = cluster.map_or(Firm::None, |cluster| join::firm(store, cluster, key));
+    let mut keys = Keys {
+        firm,
+        ..Keys::default()
+    };
+    if let Some(vmi) = &entry.vmi {
+        keys.host.clone_from(&vmi.node);
+        keys.ties.extend(
+            vmi.firmware_uuid
+                .filter(|uuid| !uuid.is_placeholder())
+                .map(Tie::Firmware),
+        );
+        if vm_state(Some(vmi)).can_answer() {
+            keys.ties.extend(store.rules.choose(vmi).ok().map(Tie::Address));
+        }
+    }
+    if let Some((_, answer)) = &entry.memory.answer {
+        let report = &answer.report;
+        keys.ties.extend(identity::claimed_uuid(report).map(Tie::Claimed));
+        keys.ties.extend(boot_id(report).map(Tie::Boot));
+        if keys.firm == Firm::None
+            && let (Some(cluster), Some(hostname)) = (cluster, hostname(report))
+        {
+            keys.ties.insert(Tie::Hostname(cluster.clone(), hostname));
+        }
+    }
+    keys.tenant = tenant;
+    keys
+}
+
+/// The VMI's labels, else those that the definition will give it.
+pub(crate) fn labels(entry: &Entry) -> &Labels {
+    static NONE: Labels = Labels::new();
+    let of_vmi = entry.vmi.as_ref().map(|vmi| &vmi.labels);
+    of_vmi
+        .or_else(|| entry.vm.as_ref().map(|vm| &vm.labels))
+        .unwrap_or(&NONE)
+}
+
+fn boot_id(report: &GuestReport) -> Option<String> {
+    (!report.boot_id.is_empty()).then(|| word(&report.boot_id))
+}
+
+fn hostname(report: &GuestReport) -> Option<NodeName> {
+    report.identity.hostname.as_ref()?.value.parse().ok()
+}
+
+/// A VM's view and what the collector finds about it. Its keys, and those of all others, must be settled.
+pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Finding>) {
+    let vmi = entry.vmi.as_deref();
+    let state = vm_state(vmi);
+    let node = entry
+        .keys
+        .host
+        .as_ref()
+        .and_then(|host| store.infra_nodes.get(host));
+    let (user_node, mut found) = join::join(store, key, entry);
+    found.extend(entry.keys.tenant.finding(key));
+    found.extend(shared(store, key, entry));
+    if let Some(vmi) = vmi {
+        found.extend(of_vmi(vmi, node.is_some()));
+        if let Some((_, answer)) = &entry.memory.answer {
+            let checks = identity::checks(vmi, Some(&answer.report));
+            found.extend(identity::identity_findings(vmi, &checks));
+            found.extend(identity::claim_findings(vmi, node, &answer.report.claims));
+        }
+    }
+    found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
+    let of_agent = entry
+        .memory
+        .answer
+        .as_ref()
+        .map_or(0, |(_, answer)| answer.report.findings.len());
+    let view = VmView {
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        uid: vmi.and_then(|vmi| vmi.uid.clone()),
+        cluster: entry.keys.tenant.cluster().cloned(),
+        user_node,
+        infra_node: entry.keys.host.clone(),
+        region: node.and_then(|node| node.region()).map(str::to_owned),
+        zone: node.and_then(|node| node.zone()).map(str::to_owned),
+        state,
+        agent: agent(store, vmi, state, &entry.memory),
+        guest: guest(vmi, &entry.memory),
+        findings: found.len() + of_agent,
+    };
+    (view, found)
+}
+
+fn agent(store: &Store, vmi: Option<&Vmi>, state: VmState, memory: &Memory) -> AgentView {
+    let status = match &memory.last_try {
+        _ if !state.can_answer() => AgentStatus::Off,
+        None => AgentStatus::Waiting,
+        Some((_, None)) => AgentStatus::Up,
+        Some((_, Some(_))) => AgentStatus::Silent,
+    };
+    let dialled = vmi
+        .filter(|_| state.can_answer())
+        .and_then(|vmi| store.rules.choose(vmi).ok());
+    let answer = memory.answer.as_ref().map(|(_, answer)| answer);
+    let seen: Option<UnixMs> = memory.answer.as_ref().map(|(at, _)| *at);
+    AgentView {
+        status,
+        address: dialled,
+        version: answer.map(|answer| word(&answer.report.agent.version)),
+        last_seen_ms: seen,
+        last_try_ms: memory.last_try.as_ref().map(|(at, _)| *at),
+        took_ms: answer.map(|answer| answer.took_ms),
+        failure: memory.last_try.as_ref().and_then(|(_, failure)| failure.clone()),
+    }
+}
+
+fn guest(vmi: Option<&Vmi>, memory: &Memory) -> Option<GuestView> {
+    let (_, answer) = memory.answer.as_ref()?;
+    let report = &answer.report;
+    let of_agent = || vmi.and_then(|vmi| vmi.guest_os.as_deref());
+    Some(GuestView {
+        os: system(report, "osName").or_else(of_agent).map(word),
+        kernel: system(report, "kernel").map(word),
+        hostname: report
+            .identity
+            .hostname
+            .as_ref()
+            .map(|hostname| word(&hostname.value)),
+        boot_id: boot_id(report),
+        metrics: answer.metrics,
+    })
+}
+
+/// The text `name` of the report's section `system`; `docs/report.md` lists them.
+fn system<'a>(report: &'a GuestReport, name: &str) -> Option<&'a str> {
+    let items = &report.sections.get("system")?.items;
+    items.iter().find_map(|item| item.get(name)?.as_str())
+}
+
+/// What is wrong with a VMI by itself.
+fn of_vmi(vmi: &Vmi, node_known: bool) -> Option<Finding> {
+    let key = &vmi.key;
+    if !vmi.has_status {
+        let message =
+            format!("the VMI {key} has no status, so its state, placement and addresses are unknown");
+        let found = findings::vm(
+            findings::VMI_WITHOUT_STATUS,
+            Severity::Warning,
+            key,
+            "VmiWithoutStatus",
+            message,
+        );
+        let command = format!("kubectl -n {} get vmi {} -o yaml", key.namespace, key.name);
+        return Some(found.remedy(format!(
+            "give the manifest as `{command}` prints it; if the cluster's own object has none, look at virt-controller"
+        )));
+    }
+    let node = vmi.node.as_ref().filter(|_| !node_known)?;
+    let message = format!(
+        "{key} stands on the node {node}, which the inventory does not have, so its zone and region are unknown"
+    );
+    Some(
+        findings::vm(
+            findings::INFRA_NODE_UNKNOWN,
+            Severity::Warning,
+            key,
+            "InfraNodeUnknown",
+            message,
+        )
+        .with("infraNode", node)
+        .remedy(format!(
+            "add the Node to the inventory: kubectl get node {node} -o yaml"
+        )),
+    )
+}
+
+/// What this VM shares with others and should not.
+fn shared(store: &Store, key: &VmKey, entry: &Entry) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for tie in &entry.keys.ties {
+        let (id, severity, reason, what, value, remedy) = match tie {
+            Tie::Firmware(uuid) => (
+                findings::DUPLICATE_FIRMWARE_UUID,
+                Severity::Critical,
+                "DuplicateFirmwareUuid",
+                "have the firmware UUID",
+                uuid.to_string(),
+                "give each VM its own spec.template.spec.domain.firmware.uuid (or none: KubeVirt makes one); disks and CSI know a machine by it",
+            ),
+            Tie::Claimed(uuid) => (
+                findings::DUPLICATE_CLAIMED_UUID,
+                Severity::Critical,
+                "DuplicateClaimedUuid",
+                "have guests that report the SMBIOS UUID",
+                uuid.to_string(),
+                "compare /sys/class/dmi/id/product_uuid in both guests with their VMIs; one guest may answer at both addresses",
+            ),
+            Tie::Boot(boot) => (
+                findings::DUPLICATE_BOOT_ID,
+                Severity::Critical,
+                "DuplicateBootId",
+                "have guests that report the boot id",
+                boot.clone(),
+                "one guest answers for both: look for an address that two VMs share, or a proxy between",
+            ),
+            Tie::Address(address) => (
+                findings::DUPLICATE_ADDRESS,
+                Severity::Warning,
+                "DuplicateAddress",
+                "would be dialled at",
+                address.to_string(),
+                "see status.interfaces of both VMIs; if their networks overlap on purpose, take these out of scrape.allowCIDRs",
+            ),
+            Tie::Hostname(..) => continue,
+        };
+        let (others, more) = store.ties.others(tie, key);
+        if others.is_empty() {
+            continue;
+        }
+        let others = name_all(&others, more);
+        let message = format!("{key} and {others} {what} {value}");
+        let finding = findings::vm(id, severity, key, reason, message);
+        found.push(finding.with("value", value).with("others", others).remedy(remedy));
+    }
+    found
+}

@@ -1,0 +1,49 @@
+//! One VM in full, made when somebody asks.
+
+use virtfleet_wire::{ids::VmKey, report::GuestReport};
+
+use crate::{
+    derive, identity,
+    store::Store,
+    view::{InterfaceView, VmDetail},
+};
+
+/// Everything that is known of a VM.
+pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
+    let entry = store.vms.get(key)?;
+    let vm = entry.view.clone()?;
+    let report: Option<&GuestReport> = entry.memory.answer.as_ref().map(|(_, answer)| &answer.report);
+    let mut findings_list = entry.findings.clone();
+    findings_list.extend(
+        report
+            .into_iter()
+            .flat_map(|report| report.findings.iter().cloned()),
+    );
+    let node = vm
+        .infra_node
+        .as_ref()
+        .and_then(|node| store.infra_nodes.get(node));
+    let user_node = vm.cluster.as_ref().zip(vm.user_node.as_ref());
+    let user_node = user_node.and_then(|(cluster, node)| store.user_node(cluster, node));
+    let vmi = entry.vmi.as_deref();
+    let interfaces = vmi.map_or_else(Vec::new, |vmi| {
+        let views = vmi.interfaces.iter().map(|interface| InterfaceView {
+            name: interface.name.clone(),
+            mac: interface.mac.map(|mac| mac.to_string()),
+            addresses: interface.addresses.iter().map(ToString::to_string).collect(),
+            dial: store.rules.explain(interface),
+        });
+        views.collect()
+    });
+    Some(VmDetail {
+        vm,
+        labels: derive::labels(entry).clone(),
+        infra_node_labels: node.map(|node| node.labels.clone()).unwrap_or_default(),
+        user_node_labels: user_node.map(|node| node.labels.clone()).unwrap_or_default(),
+        migration: vmi.and_then(|vmi| vmi.migration.clone()),
+        interfaces,
+        identity: vmi.map(|vmi| identity::checks(vmi, report)).unwrap_or_default(),
+        findings_list,
+        report: report.cloned(),
+    })
+}

@@ -1,0 +1,344 @@
+//! Which address of a VM may be dialled, and which of several is.
+//!
+//! An address must be allowed, and some never are unless somebody says so in so many words: loopback, link-local (also the
+//! cloud metadata address), multicast, unspecified and the cluster's service range. In these an entry of `allowCIDRs`
+//! counts only when it lies wholly inside the range: `127.0.0.0/8` opens loopback, `0.0.0.0/0` does not. An IPv4 address
+//! written as IPv6 (`::ffff:a.b.c.d`) is judged as the IPv4 address that the kernel would connect to. An address that
+//! only the guest agent knows is a guest's claim and is never dialled, whatever the settings say (decision 9).
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use virtfleet_wire::{
+    ids::{Uid, VmKey},
+    settings::AGENT_PORT,
+};
+
+use crate::{
+    facts::{Vmi, VmiInterface},
+    heard::{Failure, FailureClass},
+};
+
+/// Where an agent is dialled, and whose it must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DialTarget {
+    /// The VM.
+    pub key: VmKey,
+    /// Its incarnation, the VMI's UID: an answer counts only while it is the present one, and the certificate may name it.
+    pub uid: Option<Uid>,
+    /// The UID of the VirtualMachine behind it, which outlives restarts: the certificate may name this one instead.
+    pub vm_uid: Option<Uid>,
+    /// Where.
+    pub address: SocketAddr,
+}
+
+impl DialTarget {
+    /// Whether a certificate for `uid` stands for this VM as it is now; when the inventory has no UID, any does.
+    pub fn accepts(&self, uid: &Uid) -> bool {
+        let mut known = self.uids().peekable();
+        known.peek().is_none() || known.any(|own| own == uid)
+    }
+
+    /// The UIDs that a certificate may name.
+    pub fn uids(&self) -> impl Iterator<Item = &Uid> {
+        self.uid.iter().chain(&self.vm_uid)
+    }
+}
+
+/// Which addresses may be dialled, and on which port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DialRules {
+    allow: Vec<IpNet>,
+    service: Vec<IpNet>,
+    port: u16,
+}
+
+/// Why an address may not be dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Only the guest agent says that the VM has it.
+    GuestClaim,
+    /// In a range that is opened only by an entry inside it: what it is, and the range.
+    Special(&'static str, IpNet),
+    /// In no range of `allowCIDRs`.
+    NotAllowed,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GuestClaim => f.write_str("only the guest agent says so"),
+            Self::Special(what, range) => write!(
+                f,
+                "{what} ({range}), which only an entry of scrape.allowCIDRs inside that range opens"
+            ),
+            Self::NotAllowed => f.write_str("not in scrape.allowCIDRs"),
+        }
+    }
+}
+
+const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix))
+}
+const fn v6(first: u16, prefix: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0),
+        prefix,
+    ))
+}
+
+/// Private addresses: RFC 1918, carrier-grade NAT (RFC 6598, which pod networks use), IPv6 unique local (RFC 4193).
+pub const DEFAULT_ALLOW: [IpNet; 5] = [
+    v4(10, 0, 0, 0, 8),
+    v4(172, 16, 0, 0, 12),
+    v4(192, 168, 0, 0, 16),
+    v4(100, 64, 0, 0, 10),
+    v6(0xfc00, 7),
+];
+/// kubeadm's default service range.
+pub const DEFAULT_SERVICE: [IpNet; 1] = [v4(10, 96, 0, 0, 12)];
+
+const SPECIAL: [(&str, IpNet); 9] = [
+    ("loopback", v4(127, 0, 0, 0, 8)),
+    (
+        "loopback",
+        IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+    ),
+    ("link-local", v4(169, 254, 0, 0, 16)),
+    ("link-local", v6(0xfe80, 10)),
+    ("multicast", v4(224, 0, 0, 0, 4)),
+    ("multicast", v6(0xff00, 8)),
+    ("unspecified", v4(0, 0, 0, 0, 8)),
+    ("unspecified", v6(0, 128)),
+    ("broadcast", v4(255, 255, 255, 255, 32)),
+];
+
+impl Default for DialRules {
+    fn default() -> Self {
+        Self::new(DEFAULT_ALLOW.to_vec(), DEFAULT_SERVICE.to_vec(), AGENT_PORT)
+    }
+}
+
+impl DialRules {
+    /// Rules with these allowed ranges (`scrape.allowCIDRs`), service ranges (`scrape.serviceCIDRs`) and port.
+    pub fn new(allow: Vec<IpNet>, service: Vec<IpNet>, port: u16) -> Self {
+        let plain = |nets: Vec<IpNet>| nets.into_iter().map(unmap_net).collect();
+        Self {
+            allow: plain(allow),
+            service: plain(service),
+            port,
+        }
+    }
+
+    /// The port that is dialled.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether an address may be dialled.
+    pub fn check(&self, address: IpAddr) -> Result<(), Refusal> {
+        let address = address.to_canonical();
+        let special = SPECIAL.iter().copied();
+        let service = self.service.iter().map(|range| ("a service address", *range));
+        for (what, range) in special
+            .chain(service)
+            .filter(|(_, range)| range.contains(&address))
+        {
+            let opened = |allowed: &IpNet| range.contains(allowed) && allowed.contains(&address);
+            if !self.allow.iter().any(opened) {
+                return Err(Refusal::Special(what, range));
+            }
+        }
+        if self.allow.iter().any(|allowed| allowed.contains(&address)) {
+            Ok(())
+        } else {
+            Err(Refusal::NotAllowed)
+        }
+    }
+
+    fn check_on(&self, interface: &VmiInterface, address: IpAddr) -> Result<(), Refusal> {
+        if interface.guest_claim_only {
+            return Err(Refusal::GuestClaim);
+        }
+        self.check(address)
+    }
+
+    /// The address at which the agent of `vmi` is dialled: the first that may be, in the order of `status.interfaces` and
+    /// within one in the order of its addresses. No family goes before the other: KubeVirt lists the primary address of
+    /// the pod network first, so the cluster's own preference holds.
+    pub fn choose(&self, vmi: &Vmi) -> Result<SocketAddr, Failure> {
+        let mut refused = Vec::new();
+        for interface in &vmi.interfaces {
+            for address in &interface.addresses {
+                match self.check_on(interface, *address) {
+                    Ok(()) => return Ok(SocketAddr::new(address.to_canonical(), self.port)),
+                    Err(refusal) => refused.push(format!("{address}: {refusal}")),
+                }
+            }
+        }
+        Err(if refused.is_empty() {
+            Failure {
+                class: FailureClass::NoAddress,
+                message: format!(
+                    "{} has no address in status.interfaces; wait for it to boot, or look with: kubectl -n {} get vmi {} -o wide",
+                    vmi.key, vmi.key.namespace, vmi.key.name
+                ),
+            }
+        } else {
+            Failure {
+                class: FailureClass::NotAllowed,
+                message: format!(
+                    "no address of {} may be dialled ({}); add its network to scrape.allowCIDRs",
+                    vmi.key,
+                    refused.join("; ")
+                ),
+            }
+        })
+    }
+
+    /// For people: `yes: 10.0.0.5`, or `no: ` and the reason for each address.
+    pub fn explain(&self, interface: &VmiInterface) -> String {
+        let mut refused = Vec::new();
+        for address in &interface.addresses {
+            match self.check_on(interface, *address) {
+                Ok(()) => return format!("yes: {address}"),
+                Err(refusal) => refused.push(format!("{address} is {}", describe(refusal))),
+            }
+        }
+        if refused.is_empty() {
+            "no: it has no address".to_owned()
+        } else {
+            format!("no: {}", refused.join("; "))
+        }
+    }
+}
+
+fn describe(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::GuestClaim => "the guest agent's word only".to_owned(),
+        Refusal::Special(..) | Refusal::NotAllowed => refusal.to_string(),
+    }
+}
+
+/// `::ffff:10.0.0.0/104` as `10.0.0.0/8`; anything else as it is.
+fn unmap_net(net: IpNet) -> IpNet {
+    if let IpNet::V6(v6) = net
+        && v6.prefix_len() >= 96
+        && let Some(v4) = v6.addr().to_ipv4_mapped()
+        && let Ok(v4) = Ipv4Net::new(v4, v6.prefix_len() - 96)
+    {
+        return IpNet::V4(v4);
+    }
+    net
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::vmi;
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_table_of_addresses() {
+        let closed = DialRules::default();
+        let wide = DialRules::new(nets(&["0.0.0.0/0", "::/0"]), DEFAULT_SERVICE.to_vec(), 1);
+        let open = DialRules::new(
+            nets(&[
+                "127.0.0.0/8",
+                "169.254.10.0/24",
+                "10.96.7.0/24",
+                "fe80::/64",
+                "::1/128",
+                "10.0.0.0/8",
+            ]),
+            DEFAULT_SERVICE.to_vec(),
+            1,
+        );
+        let mapped = DialRules::new(nets(&["::ffff:127.0.0.0/104"]), vec![], 1);
+        // address, default rules, everything allowed, special ranges opened
+        for (address, by_default, by_wide, by_open) in [
+            ("10.0.0.5", true, true, true),
+            ("172.16.0.1", true, true, false),
+            ("192.168.1.1", true, true, false),
+            ("100.64.0.1", true, true, false),
+            ("fd00::1", true, true, false),
+            ("::ffff:10.0.0.5", true, true, true),
+            ("8.8.8.8", false, true, false),
+            ("2001:db8::1", false, true, false),
+            ("127.0.0.1", false, false, true),
+            ("::1", false, false, true),
+            ("::ffff:127.0.0.1", false, false, true),
+            ("169.254.169.254", false, false, false),
+            ("169.254.10.1", false, false, true),
+            ("::ffff:169.254.169.254", false, false, false),
+            ("fe80::1", false, false, true),
+            ("fe80:0:0:1::1", false, false, false),
+            ("224.0.0.1", false, false, false),
+            ("ff02::1", false, false, false),
+            ("0.0.0.0", false, false, false),
+            ("0.1.2.3", false, false, false),
+            ("::", false, false, false),
+            ("255.255.255.255", false, false, false),
+            ("10.96.0.1", false, false, false),
+            ("10.111.255.255", false, false, false),
+            ("10.112.0.1", true, true, true),
+            ("10.96.7.1", false, false, true),
+        ] {
+            let address: IpAddr = address.parse().unwrap();
+            assert_eq!(closed.check(address).is_ok(), by_default, "{address} by default");
+            assert_eq!(
+                wide.check(address).is_ok(),
+                by_wide,
+                "{address} with everything allowed"
+            );
+            assert_eq!(
+                open.check(address).is_ok(),
+                by_open,
+                "{address} with special ranges opened"
+            );
+        }
+        assert!(mapped.check("127.0.0.1".parse().unwrap()).is_ok());
+        assert!(mapped.check("::ffff:127.0.0.1".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn the_first_permitted_address_in_the_vmis_order_is_dialled() {
+        let interface = |addresses: &[&str], guest_claim_only| VmiInterface {
+            name: "n".into(),
+            mac: None,
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            guest_claim_only,
+        };
+        let rules = DialRules::default();
+        let mut vmi = vmi("ns", "a");
+        vmi.interfaces = vec![];
+        assert_eq!(rules.choose(&vmi).unwrap_err().class, FailureClass::NoAddress);
+        vmi.interfaces = vec![
+            interface(&["10.1.1.1"], true),
+            interface(&["fe80::1", "8.8.8.8"], false),
+        ];
+        let failure = rules.choose(&vmi).unwrap_err();
+        assert_eq!(failure.class, FailureClass::NotAllowed);
+        for part in [
+            "10.1.1.1: only the guest agent",
+            "fe80::1: link-local (fe80::/10)",
+            "8.8.8.8: not in",
+        ] {
+            assert!(failure.message.contains(part), "{}", failure.message);
+        }
+        vmi.interfaces.push(interface(&["fd00::5", "10.1.1.2"], false));
+        vmi.interfaces.push(interface(&["10.1.1.3"], false));
+        assert_eq!(rules.choose(&vmi).unwrap(), "[fd00::5]:10911".parse().unwrap());
+        assert_eq!(rules.explain(&vmi.interfaces[2]), "yes: fd00::5");
+        assert_eq!(
+            rules.explain(&vmi.interfaces[0]),
+            "no: 10.1.1.1 is the guest agent's word only"
+        );
+    }
+}

@@ -1,0 +1,295 @@
+//! Compares what a guest says of itself with what the inventory says of its VM.
+//!
+//! The guest's word never decides anything (decision 9): equal values confirm, different ones are findings.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    identity::{Claims, Identity, Sourced},
+    ids::{MacAddr, Uuid},
+    report::GuestReport,
+};
+
+use crate::{
+    facts::{InfraNode, Vmi},
+    findings::{self, word},
+    view::{IdentityCheck, IdentityVerdict},
+};
+
+/// Every comparison, by name: `smbiosUuid`, `machineId` (it can only confirm), `hostname`, `macs`.
+pub fn checks(vmi: &Vmi, report: Option<&GuestReport>) -> BTreeMap<String, IdentityCheck> {
+    let nothing = Identity::default();
+    let identity = report.map_or(&nothing, |report| &report.identity);
+    [
+        ("smbiosUuid", smbios_uuid(vmi, identity)),
+        ("machineId", machine_id(vmi, identity)),
+        ("hostname", hostname(vmi, identity)),
+        ("macs", macs(vmi, identity)),
+    ]
+    .into_iter()
+    .map(|(name, check)| (name.to_owned(), check))
+    .collect()
+}
+
+fn check(
+    expected: Option<String>,
+    claimed: Option<&Sourced<String>>,
+    verdict: IdentityVerdict,
+) -> IdentityCheck {
+    IdentityCheck {
+        expected,
+        claimed: claimed.map(|claimed| word(&claimed.value)),
+        source: claimed.map(|claimed| word(&claimed.source)),
+        verdict,
+    }
+}
+
+/// The SMBIOS UUID that the report claims, when it is one that identifies anything.
+pub fn claimed_uuid(report: &GuestReport) -> Option<Uuid> {
+    let text = &report.identity.smbios_uuid.as_ref()?.value;
+    text.parse().ok().filter(|uuid: &Uuid| !uuid.is_placeholder())
+}
+
+fn expected_uuid(vmi: &Vmi) -> Option<Uuid> {
+    vmi.firmware_uuid.filter(|uuid| !uuid.is_placeholder())
+}
+
+fn smbios_uuid(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
+    let expected = expected_uuid(vmi);
+    let claimed = identity.smbios_uuid.as_ref();
+    let verdict = match (expected, claimed.map(|claimed| claimed.value.parse::<Uuid>())) {
+        (None, _) | (_, None) => IdentityVerdict::Unknown,
+        (_, Some(Ok(claimed))) if claimed.is_placeholder() => IdentityVerdict::Unknown,
+        (Some(expected), Some(Ok(claimed))) if expected == claimed => IdentityVerdict::Confirmed,
+        (Some(_), Some(_)) => IdentityVerdict::Disagrees,
+    };
+    check(expected.map(|uuid| uuid.to_string()), claimed, verdict)
+}
+
+/// systemd fills an empty machine-id from the DMI UUID on KVM (machine-id(5)), so an equal one confirms; a different one says
+/// nothing, because images and admins set it as they like.
+fn machine_id(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
+    let expected = expected_uuid(vmi);
+    let claimed = identity.machine_id.as_ref();
+    let equal = claimed
+        .and_then(|claimed| claimed.value.parse::<Uuid>().ok())
+        .is_some_and(|claimed| Some(claimed) == expected);
+    let verdict = if equal {
+        IdentityVerdict::Confirmed
+    } else {
+        IdentityVerdict::Unknown
+    };
+    check(expected.map(|uuid| uuid.to_string()), claimed, verdict)
+}
+
+/// The host name that KubeVirt gives the guest: `spec.hostname`, else the VMI's name up to its first dot, 63 characters.
+fn hostname(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
+    let first_label = |text: &str| {
+        let label = text.split('.').next().unwrap_or_default();
+        label.chars().take(63).collect::<String>().to_ascii_lowercase()
+    };
+    let expected = first_label(vmi.hostname.as_deref().unwrap_or(vmi.key.name.as_str()));
+    let claimed = identity.hostname.as_ref();
+    let verdict = match claimed {
+        None => IdentityVerdict::Unknown,
+        Some(claimed) if first_label(&claimed.value) == expected => IdentityVerdict::Confirmed,
+        Some(_) => IdentityVerdict::Disagrees,
+    };
+    check(Some(expected), claimed, verdict)
+}
+
+fn macs(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
+    let usable = |mac: &MacAddr| !mac.is_zero();
+    let expected: BTreeSet<MacAddr> = vmi
+        .interfaces
+        .iter()
+        .filter(|interface| !interface.guest_claim_only)
+        .filter_map(|interface| interface.mac)
+        .filter(usable)
+        .collect();
+    let claimed: Option<BTreeSet<MacAddr>> = identity.interfaces.as_ref().map(|interfaces| {
+        let macs = interfaces.value.iter().filter_map(|interface| interface.mac);
+        macs.filter(usable).collect()
+    });
+    let verdict = match &claimed {
+        None => IdentityVerdict::Unknown,
+        Some(claimed) if expected.is_empty() || claimed.is_empty() => IdentityVerdict::Unknown,
+        Some(claimed) if expected.is_subset(claimed) => IdentityVerdict::Confirmed,
+        Some(_) => IdentityVerdict::Disagrees,
+    };
+    // A node with many pods has a veth each: only what could be meant is repeated.
+    let listed = |macs: &BTreeSet<MacAddr>| {
+        macs.iter()
+            .take(16)
+            .map(MacAddr::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    IdentityCheck {
+        expected: (!expected.is_empty()).then(|| listed(&expected)),
+        claimed: claimed.as_ref().map(|claimed| {
+            let confirmed: BTreeSet<_> = claimed.intersection(&expected).copied().collect();
+            listed(if confirmed.is_empty() { claimed } else { &confirmed })
+        }),
+        source: identity
+            .interfaces
+            .as_ref()
+            .map(|interfaces| word(&interfaces.source)),
+        verdict,
+    }
+}
+
+/// The findings that follow from [`checks`].
+pub fn identity_findings(vmi: &Vmi, checks: &BTreeMap<String, IdentityCheck>) -> Vec<Finding> {
+    let rules = [
+        (
+            "smbiosUuid",
+            findings::IDENTITY_UUID_MISMATCH,
+            Severity::Critical,
+            "UuidMismatch",
+            "SMBIOS UUID",
+            "find out who answers at this address: compare `virtfleet-agent report` in the guest with \
+             spec.domain.firmware.uuid, and look for an address or a certificate that two VMs share",
+        ),
+        (
+            "hostname",
+            findings::IDENTITY_HOSTNAME_DIFFERS,
+            Severity::Info,
+            "HostnameDiffers",
+            "host name",
+            "set spec.hostname of the VMI or `hostnamectl hostname` in the guest, if they should be the same",
+        ),
+        (
+            "macs",
+            findings::IDENTITY_MAC_MISMATCH,
+            Severity::Warning,
+            "MacMismatch",
+            "set of MAC addresses",
+            "compare `ip link` in the guest with status.interfaces of the VMI; a changed MAC loses bridged traffic",
+        ),
+    ];
+    let mut found = Vec::new();
+    for (name, id, severity, reason, what, remedy) in rules {
+        let Some(check) = checks
+            .get(name)
+            .filter(|check| check.verdict == IdentityVerdict::Disagrees)
+        else {
+            continue;
+        };
+        let expected = check.expected.as_deref().unwrap_or_default();
+        let claimed = check.claimed.as_deref().unwrap_or_default();
+        let message = format!(
+            "the guest of {} reports the {what} {claimed}, and its VMI has {expected}",
+            vmi.key
+        );
+        found.push(
+            findings::vm(id, severity, &vmi.key, reason, message)
+                .with("expected", expected)
+                .with("claimed", claimed)
+                .with("source", check.source.as_deref().unwrap_or_default())
+                .remedy(remedy),
+        );
+    }
+    found
+}
+
+/// Compares the topology that the guest believes in with where the VM stands; `node` is the infra node of `vmi.node`.
+pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(infra_node_claim(vmi, claims));
+    if let Some(node) = node {
+        let pairs = [
+            (
+                "zone",
+                findings::CLAIM_ZONE_STALE,
+                "ZoneStale",
+                node.zone(),
+                "topology.kubernetes.io/zone",
+                "failure-domain.beta.kubernetes.io/zone",
+            ),
+            (
+                "region",
+                findings::CLAIM_REGION_STALE,
+                "RegionStale",
+                node.region(),
+                "topology.kubernetes.io/region",
+                "failure-domain.beta.kubernetes.io/region",
+            ),
+        ];
+        for (what, id, reason, placed, ga, beta) in pairs {
+            let claimed = [ga, beta].into_iter().find_map(|key| {
+                let claim = claims.kubelet_labels.get(key)?;
+                (placed != Some(claim.value.as_str())).then_some((key, claim))
+            });
+            let Some((key, claim)) = claimed else { continue };
+            let (value, placed) = (word(&claim.value), placed.unwrap_or("none"));
+            let message = format!(
+                "kubelet in the guest of {} sets {key}={value}, and the VM stands in {what} {placed} (node {})",
+                vmi.key, node.name
+            );
+            found.push(
+                findings::vm(id, Severity::Warning, &vmi.key, reason, message)
+                    .with("claimed", value)
+                    .with("placed", placed)
+                    .with("key", key)
+                    .with("source", word(&claim.source))
+                    .with("infraNode", &node.name)
+                    .remedy(format!(
+                        "take {key} out of kubelet's --node-labels: it goes stale with every migration"
+                    )),
+            );
+        }
+    }
+    if let Some(claim) = claims
+        .vm
+        .as_ref()
+        .filter(|claim| claim.value != vmi.key.to_string())
+    {
+        let value = word(&claim.value);
+        let message = format!("the chassis asset tag of {} names the VM {value}", vmi.key);
+        found.push(
+            findings::vm(
+                findings::CLAIM_VM_DIFFERS,
+                Severity::Warning,
+                &vmi.key,
+                "AssetTagDiffers",
+                message,
+            )
+            .with("claimed", value)
+            .with("source", word(&claim.source))
+            .remedy(
+                "set spec.domain.chassis.asset of the VM to its own namespace/name; it was probably cloned",
+            ),
+        );
+    }
+    found
+}
+
+/// downwardMetrics follow a migration within seconds, and the last report may be older: while the VM moves, and when the
+/// guest still names the migration's source, the difference is only worth knowing.
+fn infra_node_claim(vmi: &Vmi, claims: &Claims) -> Option<Finding> {
+    let claim = claims.infra_node.as_ref()?;
+    let placed = vmi.node.as_ref()?;
+    if claim.value == placed.as_str() {
+        return None;
+    }
+    let migration = vmi.migration.as_ref();
+    let moving = migration.is_some_and(|migration| {
+        let source = migration.source.as_ref();
+        migration.in_progress() || source.is_some_and(|source| source.as_str() == claim.value)
+    });
+    let severity = if moving { Severity::Info } else { Severity::Warning };
+    let value = word(&claim.value);
+    let message = format!(
+        "the guest of {} says that it stands on {value}, and status.nodeName is {placed}",
+        vmi.key
+    );
+    Some(
+        findings::vm(findings::CLAIM_INFRA_NODE_DIFFERS, severity, &vmi.key, "InfraNodeDiffers", message)
+            .with("claimed", value)
+            .with("placed", placed)
+            .with("source", word(&claim.source))
+            .remedy("placement follows status.nodeName; if this stays, look at the downwardMetrics of the VMI and at virt-handler on that node"),
+    )
+}

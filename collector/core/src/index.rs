@@ -1,0 +1,219 @@
+//! The fleet index: takes what the inventory says and what agents answer, and holds the joined truth about every VM.
+//!
+//! ```text
+//! event ─▶ store the fact ─▶ who is touched? ─▶ keys of these ─▶ who shares a key that changed? ─▶ views of both
+//! ```
+//! An event costs what it touches, not what there is. Whatever the order of events, the same facts end in the same
+//! snapshot.
+
+mod change;
+
+use std::collections::HashSet;
+
+use virtfleet_wire::{
+    finding::Finding,
+    ids::{Uid, VmKey},
+};
+
+use self::change::Touched;
+use crate::{
+    detail,
+    dial::{DialRules, DialTarget},
+    facts::{FactKey, InventoryEvent},
+    findings::{self, keep_since},
+    heard::{Failure, FailureClass, Heard},
+    snapshot,
+    store::{Entry, Store},
+    view::{FleetSnapshot, VmDetail, VmState},
+};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct FleetIndex {
+    store: Store,
+    revision: u64,
+    /// What was applied since `Init`; none outside a pass.
+    pass: Option<HashSet<FactKey>>,
+    synced: bool,
+    /// Findings about the inventory as its reader has them.
+    inventory: Vec<Finding>,
+    /// Findings about hosts and clusters that are named and not there, sorted by id and subject.
+    dangling: Vec<Finding>,
+    /// RFC 3339; see [`FleetIndex::set_time`].
+    now: String,
+}
+
+impl FleetIndex {
+    /// An empty index that dials by `rules`.
+    pub fn new(rules: DialRules) -> Self {
+        Self {
+            store: Store::new(rules),
+            ..Self::default()
+        }
+    }
+
+    /// The time, RFC 3339 in UTC, that findings get as `since` when they are first seen from now on.
+    pub fn set_time(&mut self, now: String) {
+        self.now = now;
+    }
+
+    /// Takes one event. Returns the VMs whose view or dial target may have changed, those that are gone included, sorted.
+    ///
+    /// Between `Init` and `Synced` nothing disappears: what is deleted then goes at `Synced`, unless it was applied again.
+    /// A `Synced` without `Init` removes nothing.
+    pub fn apply(&mut self, event: InventoryEvent) -> Vec<VmKey> {
+        let mut touched = Touched::default();
+        match event {
+            InventoryEvent::Init => self.pass = Some(HashSet::new()),
+            InventoryEvent::Apply(fact) => {
+                let key = fact.key();
+                self.put(&key, Some(fact), &mut touched);
+                if let Some(pass) = &mut self.pass {
+                    pass.insert(key);
+                }
+            }
+            InventoryEvent::Delete(key) => match &mut self.pass {
+                Some(pass) => {
+                    pass.remove(&key);
+                }
+                None => self.put(&key, None, &mut touched),
+            },
+            InventoryEvent::Synced => {
+                if let Some(seen) = self.pass.take() {
+                    for key in self.known().into_iter().filter(|key| !seen.contains(key)) {
+                        self.put(&key, None, &mut touched);
+                    }
+                }
+                self.revision += u64::from(!self.synced);
+                self.synced = true;
+            }
+        }
+        self.settle(touched)
+    }
+
+    /// Takes the end of an attempt to hear an agent. A VM without VMI has nobody who could have answered: that is dropped.
+    /// Returns whether it was taken.
+    pub fn hear(&mut self, heard: Heard) -> bool {
+        let Some(entry) = self
+            .store
+            .vms
+            .get_mut(&heard.vm)
+            .filter(|entry| entry.vmi.is_some())
+        else {
+            return false;
+        };
+        let failure = match heard.outcome {
+            Ok(mut answer) => {
+                let before = entry.memory.answer.take();
+                let before = before
+                    .map(|(_, answer)| answer.report.findings)
+                    .unwrap_or_default();
+                keep_since(&before, &mut answer.report.findings, &self.now);
+                entry.memory.answer = Some((heard.at, answer));
+                None
+            }
+            Err(failure) => Some(failure),
+        };
+        entry.memory.last_try = Some((heard.at, failure));
+        self.revision += 1;
+        let mut touched = Touched::default();
+        touched.views.insert(heard.vm);
+        self.settle(touched);
+        true
+    }
+
+    /// As [`FleetIndex::hear`], but only while `dialled` is still the VM's incarnation: an attempt that began before a VM was
+    /// replaced says nothing about the one that has its name now.
+    pub fn hear_from(&mut self, dialled: Option<&Uid>, heard: Heard) -> bool {
+        let vmi = self.store.vms.get(&heard.vm).and_then(|entry| entry.vmi.as_ref());
+        vmi.is_some_and(|vmi| vmi.uid.as_ref() == dialled) && self.hear(heard)
+    }
+
+    /// Replaces the findings that the inventory's reader has.
+    pub fn set_inventory_findings(&mut self, mut findings: Vec<Finding>) {
+        findings.sort_by(|a, b| (&a.id, &a.subject).cmp(&(&b.id, &b.subject)));
+        keep_since(&self.inventory, &mut findings, &self.now);
+        if self.inventory != findings {
+            self.inventory = findings;
+            self.revision += 1;
+        }
+    }
+
+    /// Grows with every visible change.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The whole fleet, in a fixed order.
+    pub fn snapshot(&self) -> FleetSnapshot {
+        let views = self.store.vms.iter();
+        let gaps = self
+            .inventory
+            .iter()
+            .any(|finding| findings::leaves_gaps(&finding.id));
+        FleetSnapshot {
+            revision: self.revision,
+            partial: !self.synced || gaps,
+            synced: self.synced,
+            vms: views
+                .filter_map(|(key, entry)| Some((key.clone(), entry.view.clone()?)))
+                .collect(),
+            hosts: snapshot::hosts(&self.store),
+            clusters: snapshot::clusters(&self.store),
+            findings: self.inventory.iter().chain(&self.dangling).cloned().collect(),
+        }
+    }
+
+    /// One VM in full.
+    pub fn detail(&self, key: &VmKey) -> Option<VmDetail> {
+        detail::detail(&self.store, key)
+    }
+
+    /// Where the agent of a VM is to be dialled now, or why it cannot be.
+    pub fn dial(&self, key: &VmKey) -> Result<DialTarget, Failure> {
+        let refuse = |message| Failure {
+            class: FailureClass::NoAddress,
+            message,
+        };
+        let entry = self.store.vms.get(key);
+        let entry = entry.ok_or_else(|| refuse(format!("there is no VM {key} in the inventory")))?;
+        let state = entry.view.as_ref().map(|view| view.state);
+        let vmi = entry
+            .vmi
+            .as_deref()
+            .filter(|_| state.is_some_and(VmState::can_answer));
+        let vmi = vmi.ok_or_else(|| {
+            let state = state.map_or("unknown", VmState::as_str);
+            refuse(format!("{key} is {state}, so nobody can answer"))
+        })?;
+        Ok(DialTarget {
+            key: key.clone(),
+            uid: vmi.uid.clone(),
+            vm_uid: entry.vm.as_ref().and_then(|vm| vm.uid.clone()),
+            address: self.store.rules.choose(vmi)?,
+        })
+    }
+
+    /// Whether the agent of a VM could answer now.
+    pub fn can_answer(&self, key: &VmKey) -> bool {
+        self.store
+            .vms
+            .get(key)
+            .and_then(|entry| entry.view.as_ref())
+            .is_some_and(|view| view.state.can_answer())
+    }
+
+    /// Every VM whose agent could answer, sorted; [`FleetIndex::dial`] says where, or why not.
+    pub fn targets(&self) -> Vec<VmKey> {
+        let could = |entry: &Entry| entry.view.as_ref().is_some_and(|view| view.state.can_answer());
+        let vms = self.store.vms.iter().filter(|(_, entry)| could(entry));
+        vms.map(|(key, _)| key.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod order;
+#[cfg(test)]
+mod scale_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,291 @@
+//! How a fact changes the index: stored, whom that touches, and keys, then views, brought in line.
+
+use std::collections::BTreeSet;
+
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    ids::{ClusterName, NodeName, VmKey, VmName},
+};
+
+use super::FleetIndex;
+use crate::{
+    derive,
+    facts::{Fact, FactKey, InfraNode, UserCluster, UserNode},
+    findings::{self, keep_since},
+    keys::{Keys, Tie, move_under},
+    store::{Entry, Memory},
+};
+
+/// Whom an event touches.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    /// Their keys may change; their views only if these do.
+    pub(super) keys: BTreeSet<VmKey>,
+    /// Their views may change, too.
+    pub(super) views: BTreeSet<VmKey>,
+}
+
+impl FleetIndex {
+    /// Every object that is known.
+    pub(super) fn known(&self) -> Vec<FactKey> {
+        let store = &self.store;
+        let instances = store
+            .vms
+            .iter()
+            .filter(|(_, e)| e.vmi.is_some())
+            .map(|(key, _)| FactKey::Vmi(key.clone()));
+        let vms = store
+            .vms
+            .iter()
+            .filter(|(_, e)| e.vm.is_some())
+            .map(|(key, _)| FactKey::Vm(key.clone()));
+        let nodes = store.infra_nodes.keys().cloned().map(FactKey::InfraNode);
+        let clusters = store.clusters.keys().cloned().map(FactKey::UserCluster);
+        let user_nodes = store.user_nodes.iter().flat_map(|(cluster, nodes)| {
+            nodes
+                .keys()
+                .map(|node| FactKey::UserNode(cluster.clone(), node.clone()))
+        });
+        instances
+            .chain(vms)
+            .chain(nodes)
+            .chain(clusters)
+            .chain(user_nodes)
+            .collect()
+    }
+
+    /// Stores a fact, or removes it, and notes whom that touches. The same fact again touches nobody.
+    pub(super) fn put(&mut self, key: &FactKey, fact: Option<Fact>, touched: &mut Touched) {
+        let changed = match (key, fact) {
+            (FactKey::Vmi(vm), Some(Fact::Vmi(new))) => self.put_vm(vm, touched, |entry| {
+                let changed = entry.vmi.as_ref() != Some(&new);
+                // Another UID is another machine: nothing that was heard of the old one is true of it.
+                if entry.vmi.as_ref().is_some_and(|old| old.uid != new.uid) {
+                    entry.memory = Memory::default();
+                }
+                entry.vmi = Some(new);
+                changed
+            }),
+            (FactKey::Vmi(vm), _) => self.put_vm(vm, touched, |entry| {
+                entry.memory = Memory::default();
+                entry.vmi.take().is_some()
+            }),
+            (FactKey::Vm(vm), Some(Fact::Vm(new))) => self.put_vm(vm, touched, |entry| {
+                let old = entry.vm.replace(new);
+                old != entry.vm
+            }),
+            (FactKey::Vm(vm), _) => self.put_vm(vm, touched, |entry| entry.vm.take().is_some()),
+            (FactKey::InfraNode(name), Some(Fact::InfraNode(new))) => {
+                self.put_infra_node(name, Some(new), touched)
+            }
+            (FactKey::InfraNode(name), _) => self.put_infra_node(name, None, touched),
+            (FactKey::UserCluster(name), Some(Fact::UserCluster(new))) => {
+                self.put_cluster(name, Some(new), touched)
+            }
+            (FactKey::UserCluster(name), _) => self.put_cluster(name, None, touched),
+            (FactKey::UserNode(cluster, name), Some(Fact::UserNode(new))) => {
+                self.put_user_node(cluster, name, Some(new), touched)
+            }
+            (FactKey::UserNode(cluster, name), _) => self.put_user_node(cluster, name, None, touched),
+        };
+        self.revision += u64::from(changed);
+    }
+
+    fn put_vm(&mut self, vm: &VmKey, touched: &mut Touched, change: impl FnOnce(&mut Entry) -> bool) -> bool {
+        let entry = self.store.vms.entry(vm.clone()).or_default();
+        let changed = change(entry);
+        if changed {
+            touched.views.insert(vm.clone());
+        } else if entry.vmi.is_none() && entry.vm.is_none() {
+            self.store.vms.remove(vm);
+        }
+        changed
+    }
+
+    fn put_infra_node(&mut self, name: &NodeName, new: Option<InfraNode>, touched: &mut Touched) -> bool {
+        let nodes = &mut self.store.infra_nodes;
+        if nodes.get(name) == new.as_ref() {
+            return false;
+        }
+        match new {
+            Some(node) => nodes.insert(name.clone(), node),
+            None => nodes.remove(name),
+        };
+        touched
+            .views
+            .extend(self.store.vms_by_host.get(name).into_iter().flatten().cloned());
+        self.check_host(name);
+        true
+    }
+
+    fn put_cluster(&mut self, name: &ClusterName, new: Option<UserCluster>, touched: &mut Touched) -> bool {
+        if self.store.clusters.get(name) == new.as_ref() {
+            return false;
+        }
+        let after = new.as_ref().map(|cluster| cluster.namespace.clone());
+        let before = self.store.set_cluster(name, new).map(|cluster| cluster.namespace);
+        for namespace in before.iter().chain(&after) {
+            touched.keys.extend(
+                self.store
+                    .vms_by_namespace
+                    .get(namespace)
+                    .into_iter()
+                    .flatten()
+                    .cloned(),
+            );
+        }
+        self.check_cluster(name);
+        true
+    }
+
+    fn put_user_node(
+        &mut self,
+        cluster: &ClusterName,
+        name: &NodeName,
+        new: Option<UserNode>,
+        touched: &mut Touched,
+    ) -> bool {
+        if self.store.user_node(cluster, name) == new.as_ref() {
+            return false;
+        }
+        let provider = |node: &UserNode| node.provider_vm();
+        let mut named: Vec<_> = new.as_ref().and_then(provider).into_iter().collect();
+        let old = self.store.set_user_node(cluster, name, new);
+        named.extend(old.as_ref().and_then(provider));
+        let named = named.iter().map(VmName::as_str).chain([name.as_str()]);
+        touched
+            .views
+            .extend(named.filter_map(|vm| self.store.vm_in(cluster, vm)));
+        let claimed = Tie::Hostname(cluster.clone(), name.clone());
+        touched.views.extend(self.store.ties.members(&claimed).cloned());
+        self.check_cluster(cluster);
+        true
+    }
+
+    /// Brings keys, then views, in line with the facts; see the module.
+    pub(super) fn settle(&mut self, touched: Touched) -> Vec<VmKey> {
+        let Touched { keys, mut views } = touched;
+        for vm in keys.union(&views).cloned().collect::<Vec<_>>() {
+            self.settle_keys(&vm, &mut views);
+        }
+        for vm in &views {
+            let Some(entry) = self.store.vms.get(vm) else {
+                continue;
+            };
+            let (view, mut found) = derive::view(&self.store, vm, entry);
+            keep_since(&entry.findings, &mut found, &self.now);
+            if let Some(entry) = self.store.vms.get_mut(vm) {
+                entry.view = Some(view);
+                entry.findings = found;
+            }
+        }
+        views.into_iter().collect()
+    }
+
+    /// Brings one VM's keys in line, and adds to `views` all whose view depends on what has changed in them. A VM of which
+    /// neither VMI nor definition is left goes.
+    fn settle_keys(&mut self, vm: &VmKey, views: &mut BTreeSet<VmKey>) {
+        let Some(entry) = self.store.vms.get(vm) else {
+            return;
+        };
+        let gone = entry.vmi.is_none() && entry.vm.is_none();
+        let old = entry.keys.clone();
+        let new = if gone {
+            Keys::default()
+        } else {
+            derive::keys(&self.store, vm, entry)
+        };
+        let namespace = Some(&vm.namespace);
+        move_under(
+            &mut self.store.vms_by_namespace,
+            vm,
+            namespace.filter(|_| gone),
+            namespace.filter(|_| !gone),
+        );
+        if gone {
+            self.store.vms.remove(vm);
+        }
+        if old == new {
+            return;
+        }
+        views.insert(vm.clone());
+        self.store.ties.turn(vm, &old.ties, &new.ties, views);
+        if old.tenant != new.tenant
+            && let Ok(hostname) = vm.name.as_str().parse::<NodeName>()
+        {
+            for cluster in [old.tenant.cluster(), new.tenant.cluster()].into_iter().flatten() {
+                let claimed = Tie::Hostname(cluster.clone(), hostname.clone());
+                views.extend(self.store.ties.members(&claimed).cloned());
+            }
+        }
+        let hosts = (old.host.clone(), new.host.clone());
+        if let Some(entry) = self.store.vms.get_mut(vm) {
+            entry.keys = new;
+        }
+        move_under(
+            &mut self.store.vms_by_host,
+            vm,
+            hosts.0.as_ref(),
+            hosts.1.as_ref(),
+        );
+        for host in [hosts.0, hosts.1].iter().flatten() {
+            self.check_host(host);
+        }
+    }
+
+    /// A host that VMIs name and the inventory does not have.
+    fn check_host(&mut self, name: &NodeName) {
+        let missing = !self.store.infra_nodes.contains_key(name) && self.store.vms_by_host.contains_key(name);
+        let message = format!(
+            "VMIs stand on the node {name}, which the inventory does not have, so their zone and region are unknown"
+        );
+        let subject = ("InfraNode", name.as_str());
+        let found = Finding::new(
+            findings::INFRA_NODE_UNKNOWN,
+            Severity::Warning,
+            subject,
+            "InfraNodeUnknown",
+            message,
+        )
+        .remedy(format!(
+            "add the Node to the inventory: kubectl get node {name} -o yaml"
+        ));
+        self.set_dangling(missing, found);
+    }
+
+    /// A cluster that has Nodes and no `UserCluster`.
+    fn check_cluster(&mut self, name: &ClusterName) {
+        let missing = !self.store.clusters.contains_key(name) && self.store.user_nodes.contains_key(name);
+        let message = format!(
+            "there are Nodes of the cluster {name} and no UserCluster of that name, so no VM is known to be its"
+        );
+        let subject = ("UserCluster", name.as_str());
+        let found = Finding::new(
+            findings::USER_CLUSTER_MISSING,
+            Severity::Warning,
+            subject,
+            "UserClusterMissing",
+            message,
+        )
+        .remedy(format!(
+            "add a UserCluster named {name} whose spec.vmis selects the cluster's VMIs"
+        ));
+        self.set_dangling(missing, found);
+    }
+
+    fn set_dangling(&mut self, there: bool, mut finding: Finding) {
+        let place = self
+            .dangling
+            .binary_search_by(|known| (&known.id, &known.subject).cmp(&(&finding.id, &finding.subject)));
+        match (place, there) {
+            (Err(at), true) => {
+                finding.since.clone_from(&self.now);
+                self.dangling.insert(at, finding);
+            }
+            (Ok(at), false) => {
+                self.dangling.remove(at);
+            }
+            _ => {}
+        }
+    }
+}

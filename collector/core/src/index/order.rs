@@ -1,0 +1,179 @@
+//! Property: whatever way the facts came, the same facts give the same snapshot.
+
+use std::collections::BTreeMap;
+
+use proptest::{prelude::*, sample::Index};
+use virtfleet_wire::identity::Sourced;
+
+use super::{tests::answer, *};
+use crate::{
+    facts::{Fact, Phase},
+    store::tests::{cluster, infra_node, key, user_node, vm, vmi},
+};
+
+/// Few names, so that everything collides with everything.
+fn small() -> impl Strategy<Value = usize> {
+    0..3usize
+}
+
+fn facts() -> impl Strategy<Value = Fact> {
+    let ns = |i: usize| ["ns", "shared"][i % 2];
+    let name = |i: usize| ["a", "b", "h"][i];
+    let node = |i: usize| ["a", "h", "x"][i];
+    prop_oneof![
+        4 => (small(), small(), small(), small(), any::<bool>(), any::<bool>()).prop_map(move |(n, v, host, tag, running, uid)| {
+            let mut fact = vmi(ns(n), name(v));
+            fact.labels.insert("t".into(), tag.to_string());
+            fact.node = (host < 2).then(|| ["n0", "n1"][host].parse().unwrap());
+            fact.phase = if running { Phase::Running } else { Phase::Pending };
+            fact.firmware_uuid = (tag == 0).then(|| virtfleet_wire::ids::Uuid::from_u128(7));
+            fact.uid = Some(if uid { "u1" } else { "u2" }.parse().unwrap());
+            Fact::Vmi(Box::new(fact))
+        }),
+        1 => (small(), small()).prop_map(move |(n, v)| Fact::Vm(vm(ns(n), name(v)))),
+        1 => (0..2usize, small()).prop_map(|(n, z)| Fact::InfraNode(infra_node(["n0", "n1"][n], ["z0", "z1", "z2"][z]))),
+        2 => (0..2usize, small(), 0..6usize).prop_map(move |(c, n, tag)| {
+            let tag = tag.to_string();
+            let select: &[(&str, &str)] = if tag.as_str() >= "3" { &[] } else { &[("t", &tag)] };
+            Fact::UserCluster(cluster(["c0", "c1"][c], ns(n), select))
+        }),
+        2 => (0..2usize, small(), 0..8usize).prop_map(move |(c, n, provider)| {
+            let provider = ["kubevirt://a", "kubevirt://b", "aws://x"].get(provider).copied();
+            Fact::UserNode(user_node(["c0", "c1"][c], node(n), provider))
+        }),
+    ]
+}
+
+#[derive(Debug, Clone)]
+enum Act {
+    Apply(Fact),
+    /// One of the facts that are known.
+    Delete(Index),
+    /// A whole pass in which only these of the known facts are applied again.
+    Pass(Vec<bool>),
+    Hear(Box<Heard>),
+}
+
+fn hears() -> impl Strategy<Value = Heard> {
+    (small(), small(), 0..4usize, any::<u8>()).prop_map(|(n, v, word, at)| {
+        let vm = key(["ns", "shared"][n % 2], ["a", "b", "h"][v]);
+        let mut heard = answer(&vm, |report| {
+            report.identity.hostname = ["x", "h", "x"]
+                .get(word)
+                .map(|name| Sourced::new((*name).to_owned(), "x"));
+            report.boot_id = if word == 0 { "boot".into() } else { format!("{vm}") };
+        });
+        heard.at = at.into();
+        if word == 3 {
+            heard.outcome = Err(Failure {
+                class: FailureClass::Timeout,
+                message: "slow".into(),
+            });
+        }
+        heard
+    })
+}
+
+fn acts() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        8 => facts().prop_map(Act::Apply),
+        3 => any::<Index>().prop_map(Act::Delete),
+        1 => prop::collection::vec(any::<bool>(), 24).prop_map(Act::Pass),
+        4 => hears().prop_map(|heard| Act::Hear(Box::new(heard))),
+    ]
+}
+
+/// What should be left: facts by key, and what was heard of each present incarnation.
+#[derive(Default)]
+struct Model {
+    facts: BTreeMap<FactKey, Fact>,
+    heard: BTreeMap<VmKey, Vec<Heard>>,
+}
+
+impl Model {
+    fn set(&mut self, key: &FactKey, new: Option<Fact>) {
+        let uid = |fact: &Fact| match fact {
+            Fact::Vmi(vmi) => vmi.uid.clone(),
+            _ => None,
+        };
+        if let FactKey::Vmi(vm) = key
+            && self.facts.get(key).map(uid) != new.as_ref().map(uid)
+        {
+            self.heard.remove(vm);
+        }
+        match new {
+            Some(fact) => self.facts.insert(key.clone(), fact),
+            None => self.facts.remove(key),
+        };
+    }
+}
+
+/// Everything that can be asked, without the revision.
+fn all(index: &FleetIndex) -> String {
+    let mut snapshot = index.snapshot();
+    snapshot.revision = 0;
+    let details: Vec<_> = snapshot.vms.keys().map(|key| index.detail(key)).collect();
+    format!("{snapshot:#?} {details:#?} {:?}", index.targets())
+}
+
+proptest! {
+    #[test]
+    fn the_way_does_not_matter(
+        acts in prop::collection::vec(acts(), 0..80),
+        order in prop::collection::vec(any::<u32>(), 32),
+    ) {
+        let mut index = FleetIndex::new(DialRules::default());
+        let mut model = Model::default();
+        index.apply(InventoryEvent::Init);
+        index.apply(InventoryEvent::Synced);
+        for act in acts {
+            let (before, revision) = (all(&index), index.revision());
+            match act {
+                Act::Apply(fact) => {
+                    model.set(&fact.key(), Some(fact.clone()));
+                    index.apply(InventoryEvent::Apply(fact));
+                }
+                Act::Delete(which) if !model.facts.is_empty() => {
+                    let key = which.get(&model.facts.keys().cloned().collect::<Vec<_>>()).clone();
+                    model.set(&key, None);
+                    index.apply(InventoryEvent::Delete(key));
+                }
+                Act::Delete(_) => {}
+                Act::Pass(kept) => {
+                    let facts: Vec<_> = model.facts.values().cloned().collect();
+                    index.apply(InventoryEvent::Init);
+                    for (fact, kept) in facts.into_iter().zip(kept.into_iter().chain(std::iter::repeat(true))) {
+                        if kept {
+                            index.apply(InventoryEvent::Apply(fact));
+                        } else {
+                            model.set(&fact.key(), None);
+                        }
+                    }
+                    prop_assert_eq!(&before, &all(&index), "nothing disappears during a pass");
+                    index.apply(InventoryEvent::Synced);
+                }
+                Act::Hear(heard) => {
+                    let there = model.facts.contains_key(&FactKey::Vmi(heard.vm.clone()));
+                    prop_assert_eq!(index.hear((*heard).clone()), there);
+                    if there {
+                        model.heard.entry(heard.vm.clone()).or_default().push(*heard);
+                    }
+                }
+            }
+            prop_assert!(index.revision() > revision || before == all(&index), "a change without a new revision");
+        }
+
+        let mut straight = FleetIndex::new(DialRules::default());
+        straight.apply(InventoryEvent::Init);
+        let mut facts: Vec<_> = model.facts.into_values().zip(order.into_iter().cycle()).collect();
+        facts.sort_by_key(|(_, order)| *order);
+        for (fact, _) in facts {
+            straight.apply(InventoryEvent::Apply(fact));
+        }
+        straight.apply(InventoryEvent::Synced);
+        for heard in model.heard.into_values().flatten() {
+            prop_assert!(straight.hear(heard));
+        }
+        prop_assert_eq!(all(&straight), all(&index));
+    }
+}

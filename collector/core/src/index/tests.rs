@@ -1,0 +1,457 @@
+use virtfleet_wire::{finding::Severity, identity::Sourced, report::GuestReport};
+
+use super::*;
+use crate::{
+    facts::{Fact, Phase, Vmi},
+    heard::{Answer, MetricsSummary},
+    store::tests::{cluster, infra_node, key, labels, user_node, vm, vmi},
+    view::{AgentStatus, IdentityVerdict},
+};
+
+pub(super) fn apply(index: &mut FleetIndex, facts: impl IntoIterator<Item = Fact>) {
+    for fact in facts {
+        index.apply(InventoryEvent::Apply(fact));
+    }
+}
+
+pub(super) fn answer(vm: &VmKey, change: impl FnOnce(&mut GuestReport)) -> Heard {
+    let mut report = GuestReport::default();
+    change(&mut report);
+    Heard {
+        vm: vm.clone(),
+        at: 1,
+        address: None,
+        outcome: Ok(Answer {
+            report,
+            metrics: MetricsSummary::default(),
+            took_ms: 3,
+        }),
+    }
+}
+
+pub(super) fn on(vmi: Vmi, node: &str) -> Fact {
+    Fact::Vmi(Box::new(Vmi {
+        node: Some(node.parse().unwrap()),
+        ..vmi
+    }))
+}
+
+fn ids(index: &FleetIndex, vm: &VmKey) -> Vec<String> {
+    index.store.vms[vm]
+        .findings
+        .iter()
+        .map(|finding| finding.id.clone())
+        .collect()
+}
+
+/// A VM `w0` of the cluster `c` on `n1` in zone `z1`, at its own address.
+fn small() -> FleetIndex {
+    let mut index = FleetIndex::new(DialRules::default());
+    apply(
+        &mut index,
+        [
+            Fact::InfraNode(infra_node("n1", "z1")),
+            Fact::InfraNode(infra_node("n2", "z2")),
+            Fact::UserCluster(cluster("c", "ns", &[])),
+            Fact::UserNode(user_node("c", "w0", Some("kubevirt://w0"))),
+            on(vmi("ns", "w0"), "n1"),
+        ],
+    );
+    index
+}
+
+#[test]
+fn a_vm_is_joined_with_its_host_zone_cluster_and_node() {
+    let index = small();
+    let snapshot = index.snapshot();
+    let view = &snapshot.vms[&key("ns", "w0")];
+    assert_eq!(view.zone.as_deref(), Some("z1"));
+    assert_eq!(view.cluster.as_ref().unwrap().as_str(), "c");
+    assert_eq!(view.user_node.as_ref().unwrap().as_str(), "w0");
+    assert_eq!(
+        (view.state, view.agent.status, view.findings),
+        (VmState::Running, AgentStatus::Waiting, 0)
+    );
+    assert_eq!(
+        snapshot.hosts.iter().map(|host| host.vms).collect::<Vec<_>>(),
+        [1, 0]
+    );
+    assert_eq!(
+        (snapshot.clusters[0].vms, snapshot.clusters[0].nodes_without_vm),
+        (1, 0)
+    );
+    assert!(snapshot.partial && !snapshot.synced);
+    assert_eq!(index.targets(), [key("ns", "w0")]);
+    assert_eq!(
+        index.dial(&key("ns", "w0")).unwrap().address,
+        "10.0.0.1:10911".parse().unwrap()
+    );
+    assert_eq!(
+        index.dial(&key("ns", "no")).unwrap_err().class,
+        FailureClass::NoAddress
+    );
+}
+
+#[test]
+fn a_move_and_a_relabelled_host_reach_the_vms_on_it() {
+    let mut index = small();
+    let vm = key("ns", "w0");
+    assert_eq!(
+        index.apply(InventoryEvent::Apply(on(vmi("ns", "w0"), "n2"))),
+        std::slice::from_ref(&vm)
+    );
+    assert_eq!(index.snapshot().vms[&vm].zone.as_deref(), Some("z2"));
+    let touched = index.apply(InventoryEvent::Apply(Fact::InfraNode(infra_node("n2", "z9"))));
+    assert_eq!(touched, std::slice::from_ref(&vm));
+    assert_eq!(index.snapshot().vms[&vm].zone.as_deref(), Some("z9"));
+    index.apply(InventoryEvent::Delete(FactKey::InfraNode("n2".parse().unwrap())));
+    assert_eq!(ids(&index, &vm), [findings::INFRA_NODE_UNKNOWN]);
+    let snapshot = index.snapshot();
+    assert_eq!(snapshot.vms[&vm].zone, None);
+    assert!(snapshot.hosts.iter().any(|host| !host.known && host.vms == 1));
+    assert_eq!(snapshot.findings[0].subject.kind, "InfraNode");
+    apply(&mut index, [Fact::InfraNode(infra_node("n2", "z2"))]);
+    assert_eq!(index.snapshot().findings, []);
+}
+
+#[test]
+fn the_revision_grows_only_with_what_is_visible() {
+    let mut index = small();
+    let before = index.revision();
+    apply(
+        &mut index,
+        [on(vmi("ns", "w0"), "n1"), Fact::InfraNode(infra_node("n1", "z1"))],
+    );
+    assert!(
+        index
+            .apply(InventoryEvent::Delete(FactKey::Vm(key("ns", "never"))))
+            .is_empty()
+    );
+    assert!(!index.hear(answer(&key("ns", "never"), |_| {})));
+    index.set_inventory_findings(vec![]);
+    assert_eq!(index.revision(), before);
+    assert!(index.hear(answer(&key("ns", "w0"), |_| {})));
+    assert!(index.revision() > before);
+}
+
+#[test]
+fn nothing_disappears_during_a_pass_and_the_rest_is_swept_after_it() {
+    let mut index = small();
+    index.apply(InventoryEvent::Init);
+    apply(
+        &mut index,
+        [Fact::InfraNode(infra_node("n1", "z1")), on(vmi("ns", "w0"), "n1")],
+    );
+    index.apply(InventoryEvent::Delete(FactKey::Vmi(key("ns", "w0"))));
+    assert_eq!(index.snapshot().vms.len(), 1);
+    assert_eq!(index.snapshot().hosts.len(), 2);
+    let gone = index.apply(InventoryEvent::Synced);
+    assert_eq!(gone, [key("ns", "w0")]);
+    let snapshot = index.snapshot();
+    assert_eq!(
+        (snapshot.vms.len(), snapshot.hosts.len(), snapshot.clusters.len()),
+        (0, 1, 0)
+    );
+    assert!(snapshot.synced && !snapshot.partial);
+    index.apply(InventoryEvent::Synced);
+    assert_eq!(index.snapshot().hosts.len(), 1, "without Init nothing is swept");
+}
+
+#[test]
+fn a_broken_inventory_is_partial() {
+    let mut index = small();
+    index.apply(InventoryEvent::Init);
+    index.apply(InventoryEvent::Synced);
+    let broken = Finding::new(
+        findings::MANIFEST_BROKEN,
+        Severity::Warning,
+        ("Manifest", "f"),
+        "R",
+        "m",
+    );
+    index.set_time("t1".into());
+    index.set_inventory_findings(vec![broken.clone()]);
+    index.set_time("t2".into());
+    index.set_inventory_findings(vec![broken]);
+    assert!(index.snapshot().partial);
+    assert_eq!(index.snapshot().findings[0].since, "t1");
+}
+
+#[test]
+fn another_uid_is_another_machine() {
+    let mut index = small();
+    let vm = key("ns", "w0");
+    let old = index.dial(&vm).unwrap().uid;
+    index.hear(answer(&vm, |report| report.boot_id = "b".into()));
+    assert_eq!(index.snapshot().vms[&vm].agent.status, AgentStatus::Up);
+    let mut next = vmi("ns", "w0");
+    next.uid = Some("other".parse().unwrap());
+    apply(&mut index, [Fact::Vmi(Box::new(next))]);
+    let view = &index.snapshot().vms[&vm];
+    assert_eq!(
+        (view.agent.status, view.guest.is_none()),
+        (AgentStatus::Waiting, true)
+    );
+    assert!(
+        !index.hear_from(old.as_ref(), answer(&vm, |_| {})),
+        "what was dialled is gone"
+    );
+    let failure = Failure {
+        class: FailureClass::Timeout,
+        message: "slow".into(),
+    };
+    let silent = Heard {
+        vm: vm.clone(),
+        at: 9,
+        address: None,
+        outcome: Err(failure),
+    };
+    assert!(index.hear_from(Some(&"other".parse().unwrap()), silent));
+    assert_eq!(index.snapshot().vms[&vm].agent.status, AgentStatus::Silent);
+    // The definition stays when the VMI goes, and what was heard goes with the VMI.
+    apply(&mut index, [Fact::Vm(vm_of(&vm))]);
+    index.apply(InventoryEvent::Delete(FactKey::Vmi(vm.clone())));
+    let view = &index.snapshot().vms[&vm];
+    assert_eq!(
+        (view.state, view.agent.status, view.agent.last_try_ms),
+        (VmState::Stopped, AgentStatus::Off, None)
+    );
+}
+
+fn vm_of(key: &VmKey) -> crate::facts::Vm {
+    vm(key.namespace.as_str(), key.name.as_str())
+}
+
+#[test]
+fn shared_identities_are_findings_on_all_who_share_them() {
+    let mut index = FleetIndex::new(DialRules::default());
+    let (a, b) = (key("ns", "a"), key("other", "b"));
+    let uuid = "8f4c2d10-93ab-4e57-b0d6-5a1e7c9f2b34";
+    for vm in [&a, &b] {
+        let mut vmi = vmi(vm.namespace.as_str(), vm.name.as_str());
+        vmi.firmware_uuid = Some(uuid.parse().unwrap());
+        apply(&mut index, [Fact::Vmi(Box::new(vmi))]);
+    }
+    for vm in [&a, &b] {
+        index.hear(answer(vm, |report| {
+            report.boot_id = "boot".into();
+            report.identity.smbios_uuid = Some(Sourced::new(uuid.into(), "dmi"));
+        }));
+    }
+    let all = [
+        findings::DUPLICATE_BOOT_ID,
+        findings::DUPLICATE_CLAIMED_UUID,
+        findings::DUPLICATE_FIRMWARE_UUID,
+        findings::DUPLICATE_ADDRESS,
+    ];
+    assert_eq!(ids(&index, &a), all);
+    assert_eq!(ids(&index, &b), all);
+    let found = &index.store.vms[&a].findings[2];
+    assert!(found.message.contains("ns/a and other/b"), "{}", found.message);
+    assert_eq!(
+        index.detail(&a).unwrap().identity["smbiosUuid"].verdict,
+        IdentityVerdict::Confirmed
+    );
+    index.apply(InventoryEvent::Delete(FactKey::Vmi(b)));
+    assert_eq!(ids(&index, &a), Vec::<String>::new());
+}
+
+#[test]
+fn the_guests_word_confirms_or_is_a_finding() {
+    let mut index = small();
+    let vm = key("ns", "w0");
+    let mut fact = vmi("ns", "w0");
+    fact.node = Some("n1".parse().unwrap());
+    fact.firmware_uuid = Some("8f4c2d10-93ab-4e57-b0d6-5a1e7c9f2b34".parse().unwrap());
+    fact.interfaces[0].mac = Some("02:00:00:00:00:01".parse().unwrap());
+    apply(&mut index, [Fact::Vmi(Box::new(fact))]);
+    let claim = |text: &str| Some(Sourced::new(text.to_owned(), "s"));
+    index.hear(answer(&vm, |report| {
+        report.identity.machine_id = claim("8f4c2d1093ab4e57b0d65a1e7c9f2b34");
+        report.identity.hostname = claim("W0.example.org");
+        report.claims.infra_node = claim("n1");
+    }));
+    assert_eq!(ids(&index, &vm), Vec::<String>::new());
+    let identity = index.detail(&vm).unwrap().identity;
+    assert_eq!(identity["machineId"].verdict, IdentityVerdict::Confirmed);
+    assert_eq!(identity["hostname"].verdict, IdentityVerdict::Confirmed);
+    assert_eq!(identity["smbiosUuid"].verdict, IdentityVerdict::Unknown);
+    index.hear(answer(&vm, |report| {
+        report.identity.smbios_uuid = claim("00000000-0000-0000-0000-00000000000a");
+        report.identity.hostname = claim("evil\u{1b}[2J");
+        let mut nic = virtfleet_wire::identity::Interface {
+            name: "eth0".into(),
+            mac: None,
+            addresses: vec![],
+            physical: true,
+        };
+        nic.mac = Some("02:00:00:00:00:99".parse().unwrap());
+        report.identity.interfaces = Some(Sourced::new(vec![nic], "net"));
+        report.claims.infra_node = claim("n2");
+        report.claims.vm = claim("ns/else");
+        report.claims.kubelet_labels.insert(
+            "topology.kubernetes.io/zone".into(),
+            Sourced::new("z7".into(), "k"),
+        );
+        report.claims.kubelet_labels.insert(
+            "failure-domain.beta.kubernetes.io/region".into(),
+            Sourced::new("r".into(), "k"),
+        );
+    }));
+    assert_eq!(
+        ids(&index, &vm),
+        [
+            findings::IDENTITY_UUID_MISMATCH,
+            findings::CLAIM_INFRA_NODE_DIFFERS,
+            findings::CLAIM_VM_DIFFERS,
+            findings::CLAIM_ZONE_STALE,
+            findings::IDENTITY_MAC_MISMATCH,
+            findings::IDENTITY_HOSTNAME_DIFFERS,
+        ]
+    );
+    let detail = index.detail(&vm).unwrap();
+    assert!(
+        detail
+            .findings_list
+            .iter()
+            .all(|finding| !finding.message.contains('\u{1b}') && !finding.remedy.is_empty())
+    );
+    assert_eq!(detail.vm.zone.as_deref(), Some("z1"), "the claim moves nothing");
+    assert_eq!(detail.vm.findings, detail.findings_list.len());
+}
+
+#[test]
+fn the_guests_system_is_read_under_the_names_of_the_report() {
+    let mut index = small();
+    let vm = key("ns", "w0");
+    index.hear(answer(&vm, |report| {
+        let json = br#"{"apiVersion": "report.virtfleet.io/v1", "kind": "GuestReport", "sections":
+            {"system": {"status": "ok", "items": [{"osName": "Debian 12", "kernel": "6.1.0"}]}}}"#;
+        *report = GuestReport::from_json(json).unwrap();
+    }));
+    let guest = index.snapshot().vms[&vm].guest.clone().unwrap();
+    assert_eq!(
+        (guest.os.as_deref(), guest.kernel.as_deref()),
+        (Some("Debian 12"), Some("6.1.0"))
+    );
+}
+
+#[test]
+fn the_three_rungs_of_the_node_join() {
+    let node = |index: &FleetIndex, name: &str| {
+        let view = index.snapshot().vms[&key("ns", name)].user_node.clone();
+        view.map(|node| node.to_string())
+    };
+    let hostname = |index: &mut FleetIndex, vm: &str, name: &str| {
+        index.hear(answer(&key("ns", vm), |report| {
+            report.identity.hostname = Some(Sourced::new(name.into(), "uname"));
+        }));
+    };
+    let mut index = small();
+    let mut w1 = vmi("ns", "w1");
+    w1.interfaces.clear();
+    apply(
+        &mut index,
+        [
+            Fact::Vmi(Box::new(w1)),
+            Fact::UserNode(user_node("other", "w1", None)),
+        ],
+    );
+    assert_eq!(
+        node(&index, "w1"),
+        None,
+        "another cluster's Node is never looked at"
+    );
+    assert!(
+        index
+            .snapshot()
+            .findings
+            .iter()
+            .any(|finding| finding.id == findings::USER_CLUSTER_MISSING)
+    );
+    // Claimed, and given back to the VM of that name.
+    apply(&mut index, [Fact::UserNode(user_node("c", "host-1", None))]);
+    hostname(&mut index, "w1", "host-1");
+    assert_eq!(node(&index, "w1").as_deref(), Some("host-1"));
+    assert_eq!(
+        ids(&index, &key("ns", "w1")),
+        [findings::IDENTITY_HOSTNAME_DIFFERS, findings::NODE_BY_HOSTNAME]
+    );
+    let mut rightful = vmi("ns", "host-1");
+    rightful.interfaces.clear();
+    apply(&mut index, [Fact::Vmi(Box::new(rightful))]);
+    assert_eq!(
+        (node(&index, "w1"), node(&index, "host-1").as_deref()),
+        (None, Some("host-1"))
+    );
+    index.apply(InventoryEvent::Delete(FactKey::Vmi(key("ns", "host-1"))));
+    assert_eq!(node(&index, "w1").as_deref(), Some("host-1"));
+    // Two guests claim it.
+    let mut w2 = vmi("ns", "w2");
+    w2.interfaces.clear();
+    apply(&mut index, [Fact::Vmi(Box::new(w2))]);
+    hostname(&mut index, "w2", "host-1");
+    for name in ["w1", "w2"] {
+        assert_eq!(node(&index, name), None);
+        assert!(ids(&index, &key("ns", name)).contains(&findings::NODE_CLAIMED_TWICE.to_owned()));
+    }
+    // By name, unless the Node says that it is another VM; by providerID before all.
+    apply(&mut index, [Fact::UserNode(user_node("c", "w1", None))]);
+    assert_eq!(
+        (node(&index, "w1").as_deref(), node(&index, "w2").as_deref()),
+        (Some("w1"), Some("host-1"))
+    );
+    apply(
+        &mut index,
+        [Fact::UserNode(user_node("c", "w1", Some("kubevirt://w2")))],
+    );
+    assert_eq!(
+        (node(&index, "w1"), node(&index, "w2").as_deref()),
+        (None, Some("w1"))
+    );
+    assert!(ids(&index, &key("ns", "w1")).contains(&findings::NODE_PROVIDER_DIFFERS.to_owned()));
+    // Two Nodes for one VM.
+    apply(
+        &mut index,
+        [Fact::UserNode(user_node("c", "w0-old", Some("kubevirt://w0")))],
+    );
+    assert_eq!(node(&index, "w0"), None);
+    assert_eq!(ids(&index, &key("ns", "w0")), [findings::NODE_AMBIGUOUS]);
+}
+
+#[test]
+fn a_vmi_without_status_says_so_and_is_not_dialled() {
+    let mut index = small();
+    let mut bare = vmi("ns", "bare");
+    (bare.has_status, bare.phase, bare.interfaces) = (false, Phase::Unknown, vec![]);
+    apply(&mut index, [Fact::Vmi(Box::new(bare))]);
+    assert_eq!(ids(&index, &key("ns", "bare")), [findings::VMI_WITHOUT_STATUS]);
+    assert_eq!(index.snapshot().vms[&key("ns", "bare")].state, VmState::Unknown);
+    assert_eq!(index.targets(), [key("ns", "w0")]);
+}
+
+#[test]
+fn a_stopped_vm_belongs_to_the_tenant_whose_labels_its_template_has() {
+    let mut index = FleetIndex::new(DialRules::default());
+    let mut stopped = vm("ns", "s");
+    stopped.labels = labels(&[("id", "c")]);
+    apply(
+        &mut index,
+        [
+            Fact::Vm(stopped),
+            Fact::UserCluster(cluster("c", "ns", &[("id", "c")])),
+            Fact::UserCluster(cluster("d", "ns", &[("id", "d")])),
+        ],
+    );
+    assert_eq!(
+        index.snapshot().vms[&key("ns", "s")]
+            .cluster
+            .as_ref()
+            .unwrap()
+            .as_str(),
+        "c"
+    );
+    apply(&mut index, [Fact::UserCluster(cluster("d", "ns", &[]))]);
+    assert_eq!(index.snapshot().vms[&key("ns", "s")].cluster, None);
+    assert_eq!(ids(&index, &key("ns", "s")), [findings::TENANT_AMBIGUOUS]);
+}

@@ -1,0 +1,172 @@
+//! Which Node of its user cluster a VM is. Only the VM's own cluster is looked at, and in this order:
+//!
+//! 1. `providerID: kubevirt://<name>`;
+//! 2. a Node of the VM's name that has no `providerID`, or this VM's;
+//! 3. a Node of the host name that the guest claims, when that Node has no `providerID`, no VM of the cluster has its name,
+//!    and no other guest without a Node claims it. A claim, so it is flagged.
+//!
+//! A contradiction joins nothing and is a finding.
+
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    ids::{ClusterName, NodeName, VmKey},
+};
+
+use crate::{
+    facts::UserNode,
+    findings,
+    keys::{NAMED, Tie},
+    store::{Entry, Store},
+};
+
+/// What the Nodes themselves say about a VM: rungs 1 and 2.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Firm {
+    /// No Node names it.
+    #[default]
+    None,
+    /// This one does.
+    Node(NodeName),
+    /// Several name it in their `providerID`; the first few, sorted.
+    Ambiguous(Vec<NodeName>),
+    /// This one has its name, and a `providerID` of something else.
+    Contradicts(NodeName),
+}
+
+/// Rungs 1 and 2 for `vm` in `cluster`.
+pub(crate) fn firm(store: &Store, cluster: &ClusterName, vm: &VmKey) -> Firm {
+    let mut named = store.nodes_of_provider(cluster, &vm.name);
+    match (named.next(), named.next()) {
+        (Some(node), None) => return Firm::Node(node.clone()),
+        (Some(first), Some(second)) => {
+            let all = [first, second].into_iter().chain(named).take(NAMED);
+            return Firm::Ambiguous(all.cloned().collect());
+        }
+        (None, _) => {}
+    }
+    let node = vm
+        .name
+        .as_str()
+        .parse()
+        .ok()
+        .and_then(|name: NodeName| store.user_node(cluster, &name));
+    match node {
+        None => Firm::None,
+        Some(node) if without_provider(node) => Firm::Node(node.name.clone()),
+        Some(node) => Firm::Contradicts(node.name.clone()),
+    }
+}
+
+fn without_provider(node: &UserNode) -> bool {
+    node.provider_id.as_deref().is_none_or(str::is_empty)
+}
+
+/// The Node of a VM, and what is to be said about the join.
+pub(crate) fn join(store: &Store, vm: &VmKey, entry: &Entry) -> (Option<NodeName>, Vec<Finding>) {
+    let Some(cluster) = entry.keys.tenant.cluster() else {
+        return (None, Vec::new());
+    };
+    let found = |id, reason, severity, message| {
+        findings::vm(id, severity, vm, reason, message).with("cluster", cluster)
+    };
+    match &entry.keys.firm {
+        Firm::Node(node) => (Some(node.clone()), Vec::new()),
+        Firm::Ambiguous(nodes) => {
+            let names = nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
+            let message = format!(
+                "more than one Node of cluster {cluster} has the providerID kubevirt://{} ({names})",
+                vm.name
+            );
+            let finding = found(findings::NODE_AMBIGUOUS, "NodeAmbiguous", Severity::Warning, message)
+                .with("nodes", names)
+                .remedy("delete the Node that is a leftover: kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID");
+            (None, vec![finding])
+        }
+        Firm::Contradicts(node) => {
+            let provider = store
+                .user_node(cluster, node)
+                .and_then(|node| node.provider_id.as_deref())
+                .unwrap_or_default();
+            let message = format!(
+                "the Node {node} of cluster {cluster} has the name of {vm}, and the providerID {provider:?}"
+            );
+            let finding = found(findings::NODE_PROVIDER_DIFFERS, "NodeProviderDiffers", Severity::Warning, message)
+                .with("node", node)
+                .with("providerID", provider)
+                .remedy("a providerID cannot be changed: if this Node is that VM, delete the Node and let kubelet register it again");
+            (None, vec![finding])
+        }
+        Firm::None => by_hostname(store, vm, entry, cluster, found),
+    }
+}
+
+fn by_hostname(
+    store: &Store,
+    vm: &VmKey,
+    entry: &Entry,
+    cluster: &ClusterName,
+    found: impl Fn(&'static str, &'static str, Severity, String) -> Finding,
+) -> (Option<NodeName>, Vec<Finding>) {
+    let tie = entry
+        .keys
+        .ties
+        .iter()
+        .find(|tie| matches!(tie, Tie::Hostname(..)));
+    let Some(tie @ Tie::Hostname(_, hostname)) = tie else {
+        return (None, Vec::new());
+    };
+    let Some(node) = store
+        .user_node(cluster, hostname)
+        .filter(|node| without_provider(node))
+    else {
+        return (None, Vec::new());
+    };
+    if store.is_vm_of(cluster, hostname) {
+        return (None, Vec::new());
+    }
+    let (others, more) = store.ties.others(tie, vm);
+    if others.is_empty() {
+        let message = format!(
+            "{vm} is taken to be the Node {} of cluster {cluster} only because its guest has that host name",
+            node.name
+        );
+        let finding = found(
+            findings::NODE_BY_HOSTNAME,
+            "NodeByHostname",
+            Severity::Info,
+            message,
+        )
+        .with("node", &node.name)
+        .remedy(format!(
+            "let kubelet register with --provider-id=kubevirt://{}",
+            vm.name
+        ));
+        return (Some(node.name.clone()), vec![finding]);
+    }
+    let names = name_all(&others, more);
+    let message = format!(
+        "the guests of {vm} and {names} claim the host name of the Node {} of cluster {cluster}",
+        node.name
+    );
+    let finding = found(
+        findings::NODE_CLAIMED_TWICE,
+        "NodeClaimedTwice",
+        Severity::Warning,
+        message,
+    )
+    .with("node", &node.name)
+    .with("others", names)
+    .remedy(
+        "give each guest its own host name, or let kubelet register with --provider-id=kubevirt://<VM name>",
+    );
+    (None, vec![finding])
+}
+
+/// `a/b, c/d`, and a word when there are more.
+pub(crate) fn name_all(vms: &[VmKey], more: bool) -> String {
+    let mut text = vms.iter().map(VmKey::to_string).collect::<Vec<_>>().join(", ");
+    if more {
+        text.push_str(" and others");
+    }
+    text
+}

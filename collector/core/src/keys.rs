@@ -1,0 +1,143 @@
+//! What a VM shares with others: the keys under which the index finds all whom one change touches.
+//!
+//! A VM's keys follow from its own facts, the `UserCluster`s and the user-cluster Nodes, never from another VM, so that
+//! one pass over the keys and one over the views settle any change.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::SocketAddr,
+};
+
+use virtfleet_wire::ids::{ClusterName, NodeName, Uuid, VmKey};
+
+use crate::{join::Firm, tenant::Tenant};
+
+/// A value that only one VM should have. Those who share it are judged together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Tie {
+    /// `spec.domain.firmware.uuid`.
+    Firmware(Uuid),
+    /// The SMBIOS UUID in the report.
+    Claimed(Uuid),
+    /// The boot id in the report.
+    Boot(String),
+    /// Where it would be dialled.
+    Address(SocketAddr),
+    /// The host name in the report, of a VM that no Node names; within its cluster.
+    Hostname(ClusterName, NodeName),
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Keys {
+    /// Whose it is.
+    pub(crate) tenant: Tenant,
+    /// Its Node as far as the Nodes themselves say.
+    pub(crate) firm: Firm,
+    /// `status.nodeName`.
+    pub(crate) host: Option<NodeName>,
+    /// What it shares.
+    pub(crate) ties: BTreeSet<Tie>,
+}
+
+/// How many others a finding names.
+pub(crate) const NAMED: usize = 8;
+
+/// Who shares each tie.
+#[derive(Debug, Default)]
+pub(crate) struct Ties(HashMap<Tie, BTreeSet<VmKey>>);
+
+impl Ties {
+    /// Those who share `tie`, in order.
+    pub(crate) fn members(&self, tie: &Tie) -> impl Iterator<Item = &VmKey> {
+        self.0.get(tie).into_iter().flatten()
+    }
+
+    /// The first [`NAMED`] others who share `tie` with `vm`, and whether there are more.
+    pub(crate) fn others(&self, tie: &Tie, vm: &VmKey) -> (Vec<VmKey>, bool) {
+        let mut others = self.members(tie).filter(|other| *other != vm);
+        let named = others.by_ref().take(NAMED).cloned().collect();
+        (named, others.next().is_some())
+    }
+
+    /// Takes `vm` from the ties in `old` to those in `new`, and adds to `touched` all whose findings may change by it.
+    pub(crate) fn turn(
+        &mut self,
+        vm: &VmKey,
+        old: &BTreeSet<Tie>,
+        new: &BTreeSet<Tie>,
+        touched: &mut BTreeSet<VmKey>,
+    ) {
+        for tie in old.symmetric_difference(new) {
+            let members = self.0.entry(tie.clone()).or_default();
+            let before = visible(members);
+            if new.contains(tie) {
+                members.insert(vm.clone());
+            } else {
+                members.remove(vm);
+            }
+            // A finding names the first few others only: with thousands of equal guests, one more changes nothing for most.
+            if visible(members) != before {
+                touched.extend(members.iter().cloned());
+            }
+            if members.is_empty() {
+                self.0.remove(tie);
+            }
+        }
+    }
+}
+
+/// What any member's finding can show: the first that it could name (one of them may be itself), and whether there are more.
+fn visible(members: &BTreeSet<VmKey>) -> (Vec<VmKey>, usize) {
+    let first = members.iter().take(NAMED + 1).cloned().collect();
+    (first, members.len().min(NAMED + 2))
+}
+
+/// A set of VMs under a key, e.g. by infra node.
+pub(crate) type VmsBy<K> = BTreeMap<K, BTreeSet<VmKey>>;
+
+/// Takes `vm` from under `old` to under `new`.
+pub(crate) fn move_under<K: Ord + Clone>(index: &mut VmsBy<K>, vm: &VmKey, old: Option<&K>, new: Option<&K>) {
+    if old == new {
+        return;
+    }
+    if let Some(old) = old
+        && let Some(members) = index.get_mut(old)
+    {
+        members.remove(vm);
+        if members.is_empty() {
+            index.remove(old);
+        }
+    }
+    if let Some(new) = new {
+        index.entry(new.clone()).or_default().insert(vm.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::key;
+
+    #[test]
+    fn only_those_whose_finding_can_change_are_touched() {
+        let mut ties = Ties::default();
+        let tie = Tie::Boot("b".into());
+        let with = BTreeSet::from([tie.clone()]);
+        let mut touched_by = |name: &str, old: &BTreeSet<Tie>, new: &BTreeSet<Tie>| {
+            let mut touched = BTreeSet::new();
+            ties.turn(&key("ns", name), old, new, &mut touched);
+            touched.len()
+        };
+        let none = BTreeSet::new();
+        assert_eq!(touched_by("a0", &none, &with), 1);
+        assert_eq!(touched_by("a1", &none, &with), 2);
+        for i in 2..=NAMED + 1 {
+            assert_eq!(touched_by(&format!("a{i}"), &none, &with), i + 1);
+        }
+        assert_eq!(touched_by("z", &none, &with), 0, "beyond those who are named");
+        assert_eq!(touched_by("a0", &with, &none), NAMED + 2, "one who is named");
+        let (others, more) = ties.others(&tie, &key("ns", "a1"));
+        assert_eq!((others.len(), more), (NAMED, true));
+    }
+}

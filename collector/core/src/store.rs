@@ -1,0 +1,242 @@
+//! What the index holds: facts, what was heard, what was derived of them, and the ways to find each.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use virtfleet_wire::{
+    finding::Finding,
+    ids::{ClusterName, Namespace, NodeName, VmKey, VmName},
+};
+
+use crate::{
+    dial::DialRules,
+    facts::{InfraNode, UserCluster, UserNode, Vm, Vmi},
+    heard::{Answer, Failure, UnixMs},
+    keys::{Keys, Ties, VmsBy},
+    view::VmView,
+};
+
+/// What was heard of one incarnation of a VM.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory {
+    /// The last answer, and when it ended.
+    pub(crate) answer: Option<(UnixMs, Answer)>,
+    /// When the last attempt ended, and why it failed, when it did.
+    pub(crate) last_try: Option<(UnixMs, Option<Failure>)>,
+}
+
+/// A VM: its VMI, its definition, or both.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) vmi: Option<Box<Vmi>>,
+    pub(crate) vm: Option<Vm>,
+    pub(crate) memory: Memory,
+    pub(crate) keys: Keys,
+    /// None only between its first fact and the end of the same event.
+    pub(crate) view: Option<VmView>,
+    /// What the collector found; the agent's own findings are in its report.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    pub(crate) rules: DialRules,
+    pub(crate) vms: BTreeMap<VmKey, Entry>,
+    pub(crate) infra_nodes: BTreeMap<NodeName, InfraNode>,
+    pub(crate) clusters: BTreeMap<ClusterName, UserCluster>,
+    pub(crate) user_nodes: BTreeMap<ClusterName, BTreeMap<NodeName, UserNode>>,
+    pub(crate) ties: Ties,
+    pub(crate) vms_by_host: VmsBy<NodeName>,
+    pub(crate) vms_by_namespace: VmsBy<Namespace>,
+    clusters_by_namespace: HashMap<Namespace, BTreeSet<ClusterName>>,
+    nodes_by_provider: HashMap<(ClusterName, VmName), BTreeSet<NodeName>>,
+}
+
+impl Store {
+    /// An empty store.
+    pub(crate) fn new(rules: DialRules) -> Self {
+        Self {
+            rules,
+            ..Self::default()
+        }
+    }
+
+    /// The clusters whose VMIs are in a namespace, by name.
+    pub(crate) fn clusters_in(&self, namespace: &Namespace) -> impl Iterator<Item = &UserCluster> {
+        let names = self.clusters_by_namespace.get(namespace).into_iter().flatten();
+        names.filter_map(|name| self.clusters.get(name))
+    }
+
+    /// The Nodes of a cluster whose `providerID` names a VM.
+    pub(crate) fn nodes_of_provider(
+        &self,
+        cluster: &ClusterName,
+        vm: &VmName,
+    ) -> impl Iterator<Item = &NodeName> {
+        let key = (cluster.clone(), vm.clone());
+        self.nodes_by_provider.get(&key).into_iter().flatten()
+    }
+
+    /// A Node of a cluster.
+    pub(crate) fn user_node(&self, cluster: &ClusterName, name: &NodeName) -> Option<&UserNode> {
+        self.user_nodes.get(cluster)?.get(name)
+    }
+
+    /// The VM of this name in the namespace of a cluster.
+    pub(crate) fn vm_in(&self, cluster: &ClusterName, name: &str) -> Option<VmKey> {
+        let namespace = self.clusters.get(cluster)?.namespace.clone();
+        Some(VmKey {
+            namespace,
+            name: name.parse().ok()?,
+        })
+    }
+
+    /// Whether a VM of this name serves the cluster.
+    pub(crate) fn is_vm_of(&self, cluster: &ClusterName, name: &NodeName) -> bool {
+        self.vm_in(cluster, name.as_str())
+            .and_then(|key| self.vms.get(&key))
+            .is_some_and(|entry| entry.keys.tenant.cluster() == Some(cluster))
+    }
+
+    /// Puts or removes a `UserCluster`; returns the one before.
+    pub(crate) fn set_cluster(
+        &mut self,
+        name: &ClusterName,
+        new: Option<UserCluster>,
+    ) -> Option<UserCluster> {
+        let old = match &new {
+            Some(cluster) => self.clusters.insert(name.clone(), cluster.clone()),
+            None => self.clusters.remove(name),
+        };
+        if let Some(old) = &old {
+            remove_from(&mut self.clusters_by_namespace, &old.namespace, name);
+        }
+        if let Some(new) = new {
+            self.clusters_by_namespace
+                .entry(new.namespace)
+                .or_default()
+                .insert(name.clone());
+        }
+        old
+    }
+
+    /// Puts or removes a user-cluster Node; returns the one before.
+    pub(crate) fn set_user_node(
+        &mut self,
+        cluster: &ClusterName,
+        name: &NodeName,
+        new: Option<UserNode>,
+    ) -> Option<UserNode> {
+        let provider = |node: &UserNode| node.provider_vm().map(|vm| (cluster.clone(), vm));
+        let added = new.as_ref().and_then(provider);
+        let nodes = self.user_nodes.entry(cluster.clone()).or_default();
+        let old = match new {
+            Some(node) => nodes.insert(name.clone(), node),
+            None => nodes.remove(name),
+        };
+        if nodes.is_empty() {
+            self.user_nodes.remove(cluster);
+        }
+        if let Some(key) = old.as_ref().and_then(provider) {
+            remove_from(&mut self.nodes_by_provider, &key, name);
+        }
+        if let Some(key) = added {
+            self.nodes_by_provider
+                .entry(key)
+                .or_default()
+                .insert(name.clone());
+        }
+        old
+    }
+}
+
+fn remove_from<K: std::hash::Hash + Eq, V: Ord>(index: &mut HashMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    if let Some(values) = index.get_mut(key) {
+        values.remove(value);
+        if values.is_empty() {
+            index.remove(key);
+        }
+    }
+}
+
+/// Small facts for the tests of this crate.
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::facts::{Labels, Phase, Selector, VmiInterface};
+
+    pub(crate) fn key(namespace: &str, name: &str) -> VmKey {
+        VmKey {
+            namespace: namespace.parse().unwrap(),
+            name: name.parse().unwrap(),
+        }
+    }
+    pub(crate) fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+    /// A running VMI without node, with the address 10.0.0.1.
+    pub(crate) fn vmi(namespace: &str, name: &str) -> Vmi {
+        Vmi {
+            key: key(namespace, name),
+            uid: Some(format!("uid-{name}").parse().unwrap()),
+            labels: Labels::new(),
+            firmware_uuid: None,
+            hostname: None,
+            has_status: true,
+            phase: Phase::Running,
+            node: None,
+            interfaces: vec![VmiInterface {
+                name: "default".into(),
+                mac: None,
+                addresses: vec!["10.0.0.1".parse().unwrap()],
+                guest_claim_only: false,
+            }],
+            guest_os: None,
+            paused: false,
+            migration: None,
+            deleting: false,
+        }
+    }
+    pub(crate) fn vm(namespace: &str, name: &str) -> Vm {
+        Vm {
+            key: key(namespace, name),
+            uid: None,
+            labels: Labels::new(),
+            printable_status: None,
+        }
+    }
+    pub(crate) fn infra_node(name: &str, zone: &str) -> InfraNode {
+        InfraNode {
+            name: name.parse().unwrap(),
+            uid: None,
+            labels: labels(&[
+                ("topology.kubernetes.io/zone", zone),
+                ("topology.kubernetes.io/region", "r"),
+            ]),
+            ready: Some(true),
+        }
+    }
+    pub(crate) fn cluster(name: &str, namespace: &str, select: &[(&str, &str)]) -> UserCluster {
+        UserCluster {
+            name: name.parse().unwrap(),
+            namespace: namespace.parse().unwrap(),
+            selector: Selector {
+                match_labels: labels(select),
+                match_expressions: vec![],
+            },
+        }
+    }
+    pub(crate) fn user_node(cluster: &str, name: &str, provider: Option<&str>) -> UserNode {
+        UserNode {
+            cluster: cluster.parse().unwrap(),
+            name: name.parse().unwrap(),
+            uid: None,
+            labels: Labels::new(),
+            provider_id: provider.map(str::to_owned),
+            ready: Some(true),
+        }
+    }
+}

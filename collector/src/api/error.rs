@@ -1,0 +1,112 @@
+//! What is answered when a request cannot be: a code for machines, a sentence and a remedy for people.
+
+use axum::{
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::reply::Reply;
+
+/// The body of every answer with a status of 400 or above.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorBody {
+    /// What is wrong.
+    pub error: ErrorDetail,
+}
+
+/// What is wrong, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorDetail {
+    /// Stable and made for machines: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
+    /// `method_not_allowed`, `not_synced`, `busy`, `internal`.
+    pub code: String,
+    /// One sentence: what was wrong, naming the parameter, the path or the object.
+    pub message: String,
+    /// What to do next.
+    pub remedy: String,
+}
+
+/// An [`ErrorBody`] with its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ApiError {
+    pub(super) status: StatusCode,
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    pub(super) remedy: String,
+}
+
+impl ApiError {
+    pub(super) fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// 400: a parameter's value breaks its rule.
+    pub(super) fn invalid(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_parameter", message, remedy)
+    }
+
+    /// 404: no such object.
+    pub(super) fn not_found(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message, remedy)
+    }
+
+    /// 503: nothing can be said before the inventory has been read.
+    pub(super) fn not_synced() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not_synced",
+            "the inventory has not been read completely yet",
+            "try again in a few seconds; if it stays so, the collector's log and /api/v1/findings name what it waits for",
+        )
+    }
+
+    /// 503: as many long polls as may wait do so.
+    pub(super) fn busy() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "busy",
+            "too many requests wait for a change already",
+            "ask without `wait`, or try again in a few seconds",
+        )
+    }
+
+    /// 500: our own mistake.
+    pub(super) fn internal(message: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            message,
+            "this is a mistake in virtfleet-collector: please report it with the collector's log",
+        )
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = ErrorBody {
+            error: ErrorDetail {
+                code: self.code.to_owned(),
+                message: self.message,
+                remedy: self.remedy,
+            },
+        };
+        let mut response = match Reply::json(&body) {
+            Ok(reply) => reply.into_response(),
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        };
+        *response.status_mut() = self.status;
+        response
+    }
+}

@@ -1,0 +1,87 @@
+//! `GET /api/v1/findings`: what somebody should know, about the inventory and about every VM, in one list.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use virtfleet_collector_core::view::VmView;
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    ids::{ClusterName, Namespace, VmName},
+};
+
+use super::{error::ApiError, paging, query::Query, reply::Reply, router::Ask};
+
+/// A finding and the VM that it is about; without one, it is about the inventory itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FindingView {
+    /// The VM's namespace.
+    pub namespace: Option<Namespace>,
+    /// The VM's name.
+    pub name: Option<VmName>,
+    /// The user cluster that the VM serves.
+    pub cluster: Option<ClusterName>,
+    /// The finding.
+    #[serde(flatten)]
+    pub finding: Finding,
+}
+
+impl FindingView {
+    /// What it is sorted by; the inventory's own come first. The same key means the same finding, seen again.
+    fn key(&self) -> [&str; 5] {
+        [
+            self.namespace.as_ref().map_or("", |id| id.as_str()),
+            self.name.as_ref().map_or("", |id| id.as_str()),
+            &self.finding.id,
+            &self.finding.subject.kind,
+            &self.finding.subject.name,
+        ]
+    }
+}
+
+pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
+    let query = &ask.query;
+    let mut found = Vec::new();
+    if query.admits("scope", Some("inventory"))
+        && query.admits("namespace", None)
+        && query.admits("cluster", None)
+    {
+        found.extend(ask.snapshot.findings.iter().map(|finding| FindingView {
+            namespace: None,
+            name: None,
+            cluster: None,
+            finding: finding.clone(),
+        }));
+    }
+    if query.admits("scope", Some("vm")) {
+        // A VM in full is dearer than a line of the list: only those are asked for that have something to say.
+        let vms = ask.snapshot.vms.iter();
+        for (key, vm) in vms.filter(|(_, vm)| vm.findings > 0 && selects(query, vm)) {
+            let detail = ask.api.fleet.detail(key);
+            let findings = detail.map(|detail| detail.findings_list).unwrap_or_default();
+            found.extend(findings.into_iter().map(|finding| FindingView {
+                namespace: Some(vm.namespace.clone()),
+                name: Some(vm.name.clone()),
+                cluster: vm.cluster.clone(),
+                finding,
+            }));
+        }
+    }
+    found.retain(|view| query.admits("severity", Some(severity_word(view.finding.severity))));
+    found.sort_by(|a, b| a.key().cmp(&b.key()));
+    found.dedup_by(|a, b| a.key() == b.key());
+    Reply::json(&paging::page(found, FindingView::key, query, &ask.snapshot)?)
+}
+
+fn selects(query: &Query, vm: &VmView) -> bool {
+    query.admits("namespace", Some(vm.namespace.as_str()))
+        && query.admits("cluster", vm.cluster.as_ref().map(ClusterName::as_str))
+}
+
+/// As in JSON.
+pub(crate) fn severity_word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Critical => "critical",
+    }
+}

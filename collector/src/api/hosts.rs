@@ -1,0 +1,22 @@
+//! `GET /api/v1/hosts`.
+
+use virtfleet_collector_core::view::HostView;
+
+use super::{error::ApiError, paging, query::Query, reply::Reply, router::Ask};
+
+pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
+    let hosts = ask.snapshot.hosts.iter().filter(|host| selects(&ask.query, host));
+    let list = paging::page(hosts, |host| [host.name.as_str()], &ask.query, &ask.snapshot)?;
+    Reply::json(&list)
+}
+
+fn selects(query: &Query, host: &HostView) -> bool {
+    let ready = match host.ready {
+        Some(true) => "true",
+        Some(false) => "false",
+        None => "unknown",
+    };
+    query.admits("zone", host.zone.as_deref())
+        && query.admits("region", host.region.as_deref())
+        && query.admits("ready", Some(ready))
+}

@@ -1,0 +1,107 @@
+//! `GET /api/v1/openapi.json`: the OpenAPI 3.1 document, assembled from the table of routes and the types' schemas.
+
+use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
+use serde_json::{Map, Value, json};
+
+use super::{
+    REVISION_HEADER,
+    error::{ApiError, ErrorBody},
+    reply::Reply,
+    router::Ask,
+    routes::{Body, ROUTES, Route},
+};
+
+pub(super) fn answer(_: &Ask) -> Result<Reply, ApiError> {
+    Reply::json(&document())
+}
+
+/// The schema of the document itself.
+pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object" })
+}
+
+/// The document. OpenAPI 3.1 takes JSON Schema 2020-12 as it is; only the place of the definitions is its own.
+pub fn document() -> Value {
+    let mut generator = SchemaSettings::draft2020_12()
+        .for_serialize()
+        .with(|settings| settings.definitions_path = "/components/schemas".into())
+        .into_generator();
+    let error = generator.subschema_for::<ErrorBody>();
+    let mut paths = Map::new();
+    for route in ROUTES {
+        paths.insert(
+            route.path.to_owned(),
+            json!({ "get": operation(route, &mut generator) }),
+        );
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "virtfleet-collector",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Read-only: the joined truth about VMs, infra nodes and user clusters.",
+            "license": { "name": "Apache License 2.0", "identifier": "Apache-2.0" },
+        },
+        "paths": paths,
+        "components": {
+            "schemas": generator.take_definitions(true),
+            "responses": {
+                "Error": {
+                    "description": "What was wrong, and what to do next.",
+                    "content": { "application/json": { "schema": error } },
+                },
+            },
+        },
+    })
+}
+
+fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
+    let (media_type, schema) = match route.body {
+        Body::Json(schema) => ("application/json", schema(generator).to_value()),
+        Body::Text(media_type) => (media_type, json!({ "type": "string" })),
+    };
+    let mut done = json!({
+        "description": route.summary,
+        "content": { media_type: { "schema": schema } },
+    });
+    let mut responses = Map::new();
+    if route.has_revision() {
+        done["headers"] = json!({
+            REVISION_HEADER: {
+                "description": "The fleet's revision; pass it as `wait` to hear of the next one.",
+                "schema": { "type": "integer", "minimum": 0 },
+            },
+            "etag": { "description": "For If-None-Match.", "schema": { "type": "string" } },
+        });
+        let unchanged =
+            json!({ "description": "Nothing has changed since the answer that If-None-Match names." });
+        responses.insert("304".to_owned(), unchanged);
+    }
+    responses.insert("200".to_owned(), done);
+    let error = || json!({ "$ref": "#/components/responses/Error" });
+    for status in route.errors {
+        responses.insert(status.to_string(), error());
+    }
+    responses.insert("default".to_owned(), error());
+    let query = route.params.iter().copied().flatten();
+    let params: Vec<Value> = path_params(route.path)
+        .map(|name| {
+            json!({
+                "name": name, "in": "path", "required": true,
+                "description": format!("The VM's {name}."), "schema": { "type": "string" },
+            })
+        })
+        .chain(query.map(super::param::Param::openapi))
+        .collect();
+    json!({ "operationId": route.id, "summary": route.summary, "parameters": params, "responses": responses })
+}
+
+/// The names in `{…}`.
+fn path_params(path: &'static str) -> impl Iterator<Item = &'static str> {
+    path.split('/')
+        .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+}
+
+#[cfg(test)]
+#[path = "openapi_tests.rs"]
+mod tests;

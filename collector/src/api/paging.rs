@@ -1,0 +1,112 @@
+//! Cuts a sorted list into pages. A page begins after the key of the last item of the page before it, so that items which
+//! come and go between two requests neither repeat nor hide others.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use virtfleet_collector_core::view::{FleetSnapshot, List};
+
+use super::{error::ApiError, query::Query};
+
+/// What stands plainly in a token; everything else is percent-encoded, `/` above all, which parts the key.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+
+/// The page of `items` that `query` asks for (`limit`, `continue`). `items` are sorted by `key` and no two are alike.
+pub(super) fn page<T, const N: usize>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> [&str; N],
+    query: &Query,
+    snapshot: &FleetSnapshot,
+) -> Result<List<T>, ApiError> {
+    let after = query.text("continue").map(parse_token::<N>).transpose()?;
+    let after = after.as_ref().map(|parts| parts.each_ref().map(String::as_str));
+    let mut rest = items
+        .into_iter()
+        .filter(|item| after.is_none_or(|after| key(item) > after));
+    let limit = query
+        .number("limit")
+        .and_then(|limit| usize::try_from(limit).ok())
+        .unwrap_or(usize::MAX);
+    let items: Vec<T> = rest.by_ref().take(limit).collect();
+    let more = rest.next().is_some();
+    Ok(List {
+        continue_token: items.last().filter(|_| more).map(|item| token(key(item))),
+        items,
+        revision: snapshot.revision,
+        partial: snapshot.partial,
+    })
+}
+
+fn token<const N: usize>(key: [&str; N]) -> String {
+    key.map(|part| utf8_percent_encode(part, PLAIN).to_string())
+        .join("/")
+}
+
+fn parse_token<const N: usize>(text: &str) -> Result<[String; N], ApiError> {
+    let refuse = || {
+        ApiError::invalid(
+            format!("the parameter \"continue\" is {text:?}, which no answer of this path has ever said"),
+            "pass the \"continue\" of the page before, as it was, percent-encoded; or begin anew without it",
+        )
+    };
+    let parts = text
+        .split('/')
+        .map(|part| {
+            percent_decode_str(part)
+                .decode_utf8()
+                .map(std::borrow::Cow::into_owned)
+        })
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| refuse())?;
+    parts.try_into().map_err(|_| refuse())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::{super::param, *};
+
+    fn ask(limit: usize, token: Option<&str>) -> Query {
+        let mut uri = format!("/x?limit={limit}");
+        if let Some(token) = token {
+            uri.push_str("&continue=");
+            uri.extend(utf8_percent_encode(token, NON_ALPHANUMERIC));
+        }
+        Query::parse(&[param::PAGING], &uri.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_foreign_token_is_refused() {
+        for bad in ["a", "a/b/c", "%FF/b"] {
+            let none: [(&str, &str); 0] = [];
+            let list = page(
+                none,
+                |&(a, b)| [a, b],
+                &ask(1, Some(bad)),
+                &FleetSnapshot::default(),
+            );
+            assert_eq!(list.unwrap_err().code, "invalid_parameter", "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pages_make_up_the_whole_list(keys in prop::collection::btree_set((".{0,4}", ".{0,4}"), 0..40), limit in 1usize..9) {
+            let snapshot = FleetSnapshot::default();
+            let mut seen = Vec::new();
+            let mut next: Option<String> = None;
+            loop {
+                let list = page(keys.iter(), |(a, b)| [a, b], &ask(limit, next.as_deref()), &snapshot).unwrap();
+                prop_assert!(list.items.len() <= limit);
+                seen.extend(list.items.into_iter().cloned());
+                match list.continue_token {
+                    Some(token) => next = Some(token),
+                    None => break,
+                }
+            }
+            prop_assert_eq!(seen.len(), keys.len());
+            prop_assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), keys);
+        }
+    }
+}

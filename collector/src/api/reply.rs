@@ -1,0 +1,57 @@
+//! A complete answer: its bytes and what they are.
+
+use axum::{
+    http::{HeaderValue, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use virtfleet_wire::exposition::{self, Page};
+
+use super::error::ApiError;
+
+/// A body with its type; the status is 200.
+#[derive(Debug)]
+pub(super) struct Reply {
+    content_type: &'static str,
+    body: Vec<u8>,
+}
+
+impl Reply {
+    /// `application/json`, as Prometheus' http_sd wants it: without parameters.
+    pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ApiError> {
+        match serde_json::to_vec(value) {
+            Ok(body) => Ok(Self {
+                content_type: "application/json",
+                body,
+            }),
+            Err(error) => Err(ApiError::internal(format!(
+                "the answer cannot be written as JSON: {error}"
+            ))),
+        }
+    }
+
+    /// Plain text for people.
+    pub(super) fn text(text: String) -> Self {
+        Self {
+            content_type: "text/plain; charset=utf-8",
+            body: text.into_bytes(),
+        }
+    }
+
+    /// A page of metrics.
+    pub(super) fn page(page: &Page) -> Self {
+        Self {
+            content_type: exposition::CONTENT_TYPE,
+            body: page.as_bytes().to_vec(),
+        }
+    }
+}
+
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
+        let mut response = self.body.into_response();
+        let content_type = HeaderValue::from_static(self.content_type);
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        response
+    }
+}

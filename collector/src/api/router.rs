@@ -1,0 +1,154 @@
+//! The router: from the table of routes to answers. Parameters are checked, a long poll is waited for, the handler is
+//! called with one snapshot, and its reply gets its revision.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{RawPathParams, State},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    middleware::from_fn,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use virtfleet_collector_core::view::FleetSnapshot;
+
+use super::{
+    ApiState, REVISION_HEADER,
+    error::ApiError,
+    gzip,
+    query::Query,
+    routes::{ROUTES, Route},
+    wait,
+};
+
+/// What a handler is asked.
+pub(super) struct Ask {
+    pub(super) api: ApiState,
+    /// The fleet as this answer sees it.
+    pub(super) snapshot: Arc<FleetSnapshot>,
+    pub(super) query: Query,
+    path: Vec<(String, String)>,
+}
+
+impl Ask {
+    /// The value of `{name}` in the route's path, decoded; empty when the path has no such part.
+    pub(super) fn path(&self, name: &str) -> &str {
+        self.path
+            .iter()
+            .find(|(known, _)| known == name)
+            .map_or("", |(_, value)| value)
+    }
+}
+
+/// The whole API, to be served on the collector's port.
+pub fn router(state: ApiState) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES {
+        let handler = move |State(api): State<ApiState>, uri: Uri, headers: HeaderMap, path: Path| async move {
+            answer(route, api, &uri, &headers, path.0)
+                .await
+                .unwrap_or_else(IntoResponse::into_response)
+        };
+        router = router.route(route.path, get(handler));
+    }
+    router
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(from_fn(gzip::layer))
+        .with_state(state)
+}
+
+async fn answer(
+    route: &Route,
+    api: ApiState,
+    uri: &Uri,
+    headers: &HeaderMap,
+    path: Vec<(String, String)>,
+) -> Result<Response, ApiError> {
+    let query = if route.strict {
+        Query::parse(route.params, uri)?
+    } else {
+        Query::default()
+    };
+    let snapshot = wait::snapshot(&api, &query).await?;
+    if !route.has_revision() {
+        let ask = Ask {
+            api,
+            snapshot,
+            query,
+            path,
+        };
+        return (route.answer)(&ask).map(IntoResponse::into_response);
+    }
+    let revision = snapshot.revision;
+    let etag = format!("W/\"{:x}-{revision:x}\"", api.instance);
+    let mut response = if if_none_match(headers, &etag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let ask = Ask {
+            api,
+            snapshot,
+            query,
+            path,
+        };
+        (route.answer)(&ask)?.into_response()
+    };
+    let out = response.headers_mut();
+    out.insert(REVISION_HEADER, HeaderValue::from(revision));
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        out.insert(header::ETAG, etag);
+    }
+    Ok(response)
+}
+
+/// RFC 9110, 13.1.2: a list of tags or `*`, compared weakly.
+fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
+    let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|tag| tag.trim() == "*" || opaque(tag) == opaque(etag))
+}
+
+/// The path's parameters, decoded; a path that cannot be decoded names nothing.
+struct Path(Vec<(String, String)>);
+
+impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Path {
+    type Rejection = ApiError;
+    async fn from_request_parts(parts: &mut axum::http::request::Parts, state: &S) -> Result<Self, ApiError> {
+        let params = RawPathParams::from_request_parts(parts, state)
+            .await
+            .map_err(|rejection| {
+                let message = format!("the path cannot be read: {}", rejection.body_text());
+                ApiError::invalid(message, "percent-encode it as UTF-8")
+            })?;
+        let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        Ok(Self(params.iter().map(own).collect()))
+    }
+}
+
+async fn unknown_path(uri: Uri) -> ApiError {
+    let paths: Vec<_> = ROUTES.iter().map(|route| route.path).collect();
+    ApiError::new(
+        StatusCode::NOT_FOUND,
+        "unknown_path",
+        format!("there is no path {:?}", uri.path()),
+        format!("there are {}", paths.join(", ")),
+    )
+}
+
+async fn unknown_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        format!("{} does not take {method}", uri.path()),
+        "this API is read-only: use GET or HEAD",
+    )
+}
+
+#[cfg(test)]
+#[path = "router_tests.rs"]
+mod tests;

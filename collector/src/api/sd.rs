@@ -1,0 +1,68 @@
+//! `GET /sd`: Prometheus' HTTP service discovery (Prometheus documentation, "Writing HTTP service discovery"): the whole
+//! list each time, one target group for every VM whose agent can be dialled.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use virtfleet_collector_core::view::VmView;
+use virtfleet_wire::ids::{ClusterName, NodeName, Uid};
+
+use super::{error::ApiError, reply::Reply, router::Ask};
+
+/// One target group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TargetGroup {
+    /// `address:port` of the agent: always one.
+    pub targets: Vec<String>,
+    /// Labels of the target. A label that would be empty is left out, which means the same to Prometheus.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Before the inventory has been read an empty list would make Prometheus forget every target; with an error it keeps
+/// those that it has.
+pub(super) fn targets(ask: &Ask) -> Result<Reply, ApiError> {
+    if !ask.snapshot.synced {
+        return Err(ApiError::not_synced());
+    }
+    let groups: Vec<_> = ask.snapshot.vms.values().filter_map(group).collect();
+    Reply::json(&groups)
+}
+
+/// None for a VM that could not answer or that may not be dialled.
+fn group(vm: &VmView) -> Option<TargetGroup> {
+    let address = vm.agent.address.filter(|_| vm.state.can_answer())?;
+    let instance = vm
+        .user_node
+        .as_ref()
+        .map_or_else(|| vm.name.as_str(), |node| node.as_str());
+    let text = |id: Option<&str>| id.unwrap_or_default().to_owned();
+    let labels = [
+        ("__scheme__", "https".to_owned()),
+        ("job", "node".to_owned()),
+        ("instance", instance.to_owned()),
+        ("cluster", text(vm.cluster.as_ref().map(ClusterName::as_str))),
+        ("namespace", vm.namespace.to_string()),
+        ("name", vm.name.to_string()),
+        ("__meta_virtfleet_zone", text(vm.zone.as_deref())),
+        ("__meta_virtfleet_region", text(vm.region.as_deref())),
+        (
+            "__meta_virtfleet_infra_node",
+            text(vm.infra_node.as_ref().map(NodeName::as_str)),
+        ),
+        (
+            "__meta_virtfleet_user_node",
+            text(vm.user_node.as_ref().map(NodeName::as_str)),
+        ),
+        ("__meta_virtfleet_uid", text(vm.uid.as_ref().map(Uid::as_str))),
+        ("__meta_virtfleet_state", vm.state.as_str().to_owned()),
+    ];
+    Some(TargetGroup {
+        targets: vec![address.to_string()],
+        labels: labels
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+    })
+}

@@ -1,0 +1,302 @@
+//! A fleet in memory, for the tests of the API and of the CLI.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use virtfleet_collector_core::{
+    heard::{Failure, FailureClass, MetricsSummary},
+    view::{
+        AgentStatus, AgentView, ClusterView, FleetSnapshot, GuestView, HostView, IdentityCheck,
+        IdentityVerdict, InterfaceView, VmDetail, VmState, VmView,
+    },
+};
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    ids::VmKey,
+    report::{GuestReport, Section, SectionStatus},
+};
+
+use super::ApiState;
+use crate::fleet::FleetRead;
+
+/// The hour of the tests: 2024-05-01T12:00:00Z in milliseconds.
+pub(crate) const NOW: u64 = 1_714_564_800_000;
+
+pub(crate) fn id<T: std::str::FromStr>(text: &str) -> T
+where
+    T::Err: std::fmt::Debug,
+{
+    text.parse().unwrap()
+}
+
+pub(crate) fn key(namespace: &str, name: &str) -> VmKey {
+    VmKey {
+        namespace: id(namespace),
+        name: id(name),
+    }
+}
+
+/// A fleet whose snapshot the test sets.
+pub(crate) struct Fleet {
+    now: Mutex<(Arc<FleetSnapshot>, BTreeMap<VmKey, VmDetail>)>,
+    revisions: watch::Sender<u64>,
+}
+
+impl Fleet {
+    pub(crate) fn new(snapshot: FleetSnapshot) -> Arc<Self> {
+        let details = details(&snapshot);
+        Arc::new(Self {
+            revisions: watch::Sender::new(snapshot.revision),
+            now: Mutex::new((Arc::new(snapshot), details)),
+        })
+    }
+
+    /// How many watch the revision now.
+    pub(crate) fn waiters(&self) -> usize {
+        self.revisions.receiver_count()
+    }
+
+    /// The next revision, after `change`.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut FleetSnapshot)) {
+        let mut now = self.now.lock().unwrap();
+        let mut next = FleetSnapshot::clone(&now.0);
+        change(&mut next);
+        next.revision += 1;
+        let revision = next.revision;
+        *now = (Arc::new(next.clone()), details(&next));
+        drop(now);
+        self.revisions.send_replace(revision);
+    }
+}
+
+impl FleetRead for Fleet {
+    fn snapshot(&self) -> Arc<FleetSnapshot> {
+        self.now.lock().unwrap().0.clone()
+    }
+    fn detail(&self, key: &VmKey) -> Option<VmDetail> {
+        self.now.lock().unwrap().1.get(key).cloned()
+    }
+    fn revisions(&self) -> watch::Receiver<u64> {
+        self.revisions.subscribe()
+    }
+}
+
+pub(crate) fn state(fleet: Arc<Fleet>) -> ApiState {
+    let mut registry = Registry::default();
+    let pulls = prometheus_client::metrics::counter::Counter::<u64>::default();
+    pulls.inc_by(3);
+    registry.register("virtfleet_collector_pulls", "Pulls that have ended", pulls);
+    ApiState {
+        fleet,
+        registry: Arc::new(registry),
+        procfs: Path::new("/proc").into(),
+        instance: 7,
+        waiting: Arc::new(tokio::sync::Semaphore::new(2)),
+        shutdown: CancellationToken::new(),
+    }
+}
+
+pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus) -> VmView {
+    let placed = !matches!(state, VmState::Stopped | VmState::Starting);
+    VmView {
+        namespace: id(namespace),
+        name: id(name),
+        uid: placed.then(|| id(&format!("uid-{namespace}-{name}"))),
+        cluster: (namespace != "stray").then(|| id("prod")),
+        user_node: placed.then(|| id(&format!("{name}.prod"))),
+        infra_node: placed.then(|| id("infra-1")),
+        region: placed.then(|| "eu".to_owned()),
+        zone: placed.then(|| "eu-a".to_owned()),
+        state,
+        agent: AgentView {
+            status: agent,
+            address: placed.then(|| id("10.0.0.7:10911")),
+            version: (agent == AgentStatus::Up).then(|| "0.1.0".to_owned()),
+            last_seen_ms: (agent == AgentStatus::Up).then_some(NOW - 5_000),
+            last_try_ms: placed.then_some(NOW - 2_000),
+            took_ms: (agent == AgentStatus::Up).then_some(12),
+            failure: (agent == AgentStatus::Silent).then(|| Failure {
+                class: FailureClass::Connect,
+                message:
+                    "10.0.0.7:10911 refused the connection; is virtfleet-agent.service running in the guest?"
+                        .to_owned(),
+            }),
+        },
+        guest: (agent == AgentStatus::Up).then(|| GuestView {
+            os: Some("Debian GNU/Linux 12 (bookworm)".to_owned()),
+            kernel: Some("6.1.0-18-cloud-amd64".to_owned()),
+            hostname: Some(name.to_owned()),
+            boot_id: Some("b0".to_owned()),
+            metrics: MetricsSummary {
+                samples: 400,
+                memory_total_bytes: Some(4.0 * 1024.0 * 1024.0 * 1024.0),
+                memory_available_bytes: Some(3.0 * 1024.0 * 1024.0 * 1024.0),
+                load1: Some(0.25),
+                boot_time_seconds: Some((NOW / 1000) as f64 - 200_000.0),
+                cpus: 2,
+                failed_collectors: 0,
+            },
+        }),
+        findings: usize::from(agent == AgentStatus::Silent),
+    }
+}
+
+/// Six VMs of every kind, two hosts, one cluster, one finding about the inventory.
+pub(crate) fn fleet() -> FleetSnapshot {
+    use AgentStatus::{Off, Silent, Up, Waiting};
+    let mut moved = vm("cluster-a", "worker-2", VmState::Migrating, Waiting);
+    moved.infra_node = Some(id("infra-2"));
+    moved.zone = Some("zone \"b\"\\\n".to_owned());
+    let mut odd = vm("stray", "odd", VmState::Unknown, Off);
+    odd.user_node = None;
+    odd.agent.address = None;
+    let vms = [
+        vm("cluster-a", "worker-0", VmState::Running, Up),
+        vm("cluster-a", "worker-1", VmState::Running, Silent),
+        moved,
+        vm("cluster-b", "worker-0", VmState::Stopped, Off),
+        vm("cluster-b", "worker-9", VmState::Starting, Off),
+        odd,
+    ];
+    let host = |name: &str, zone: &str, ready| HostView {
+        name: id(name),
+        known: true,
+        ready,
+        region: Some("eu".to_owned()),
+        zone: Some(zone.to_owned()),
+        vms: 2,
+        agents_up: 1,
+        agents_silent: 1,
+        clusters: vec![id("prod")],
+    };
+    FleetSnapshot {
+        revision: 5,
+        partial: false,
+        synced: true,
+        vms: vms
+            .into_iter()
+            .map(|vm| (key(vm.namespace.as_str(), vm.name.as_str()), vm))
+            .collect(),
+        hosts: vec![
+            host("infra-1", "eu-a", Some(true)),
+            host("infra-2", "zone \"b\"\\\n", Some(false)),
+            HostView {
+                known: false,
+                region: None,
+                zone: None,
+                clusters: Vec::new(),
+                ..host("infra-3", "", None)
+            },
+        ],
+        clusters: vec![ClusterView {
+            name: id("prod"),
+            namespace: id("cluster-a"),
+            vms: 5,
+            running: 2,
+            agents_up: 1,
+            zones: [("eu-a".to_owned(), 2), ("eu-b".to_owned(), 1)].into(),
+            nodes: 4,
+            nodes_without_vm: 1,
+        }],
+        findings: vec![
+            Finding::new(
+                "inventory-broken-file",
+                Severity::Critical,
+                ("Manifest", "infra/nodes.yaml"),
+                "BrokenFile",
+                "infra/nodes.yaml, line 3: the key \"a\" stands twice",
+            )
+            .remedy("correct line 3; the last good state of the file stays until then"),
+        ],
+    }
+}
+
+fn details(snapshot: &FleetSnapshot) -> BTreeMap<VmKey, VmDetail> {
+    snapshot
+        .vms
+        .iter()
+        .map(|(key, vm)| (key.clone(), detail(vm)))
+        .collect()
+}
+
+fn detail(vm: &VmView) -> VmDetail {
+    let uuid = "8f4c2d10-93ab-4e57-b0d6-5a1e7c9f2b34";
+    let check = |verdict, expected: &str, claimed: Option<&str>, source: Option<&str>| IdentityCheck {
+        expected: Some(expected.to_owned()),
+        claimed: claimed.map(str::to_owned),
+        source: source.map(str::to_owned),
+        verdict,
+    };
+    let section = |items| Section {
+        status: SectionStatus::Ok,
+        age_ms: 3_000,
+        items,
+        truncated: false,
+    };
+    let name = format!("{}/{}", vm.namespace, vm.name);
+    let silent = Finding::new(
+        "agent-silent",
+        Severity::Warning,
+        ("VM", &name),
+        "AgentSilent",
+        "the agent is silent",
+    )
+    .remedy("systemctl status virtfleet-agent");
+    VmDetail {
+        vm: vm.clone(),
+        labels: [("app".to_owned(), "worker".to_owned())].into(),
+        infra_node_labels: BTreeMap::new(),
+        user_node_labels: BTreeMap::new(),
+        migration: None,
+        interfaces: vec![InterfaceView {
+            name: "default".to_owned(),
+            mac: Some("02:00:00:00:00:01".to_owned()),
+            addresses: vec!["10.0.0.7".to_owned(), "fe80::1".to_owned()],
+            dial: "dialled at 10.0.0.7".to_owned(),
+        }],
+        identity: [
+            (
+                "uuid".to_owned(),
+                check(IdentityVerdict::Confirmed, uuid, Some(uuid), Some("/sys/class/dmi/id/product_uuid")),
+            ),
+            (
+                "hostname".to_owned(),
+                check(
+                    IdentityVerdict::Disagrees,
+                    vm.name.as_str(),
+                    Some("\u{1b}[31mevil\u{202e}\n"),
+                    Some("uname"),
+                ),
+            ),
+            ("mac".to_owned(), check(IdentityVerdict::Unknown, "02:00:00:00:00:01", None, None)),
+        ]
+        .into(),
+        findings_list: vec![silent; vm.findings],
+        report: vm.guest.is_some().then(|| GuestReport {
+            sections: [
+                (
+                    "system".to_owned(),
+                    section(vec![serde_json::json!({
+                        "osName": "Debian", "osId": "debian", "bootTimeUnix": 1_700_000_000, "memoryTotalBytes": 4_294_967_296_u64,
+                        "cpusOnline": 2, "uptimeSeconds": 200_000, "dmi": { "a": 1 },
+                    })]),
+                ),
+                (
+                    "disks".to_owned(),
+                    section(vec![
+                        serde_json::json!({ "name": "vda", "sizeBytes": 10_737_418_240_u64, "mounted": true }),
+                        serde_json::json!({ "name": "vdb\u{1b}[2J", "serial": "data" }),
+                    ]),
+                ),
+            ]
+            .into(),
+            ..GuestReport::default()
+        }),
+    }
+}

@@ -1,0 +1,31 @@
+//! `GET /api/v1/vms`.
+
+use virtfleet_collector_core::view::VmView;
+use virtfleet_wire::ids::{ClusterName, NodeName};
+
+use super::{error::ApiError, paging, query::Query, reply::Reply, router::Ask};
+
+pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
+    let vms = ask.snapshot.vms.values().filter(|vm| selects(&ask.query, vm));
+    let list = paging::page(
+        vms,
+        |vm| [vm.namespace.as_str(), vm.name.as_str()],
+        &ask.query,
+        &ask.snapshot,
+    )?;
+    Reply::json(&list)
+}
+
+fn selects(query: &Query, vm: &VmView) -> bool {
+    let by = |name, value: Option<&str>| query.admits(name, value);
+    by("namespace", Some(vm.namespace.as_str()))
+        && by("cluster", vm.cluster.as_ref().map(ClusterName::as_str))
+        && by("node", vm.infra_node.as_ref().map(NodeName::as_str))
+        && by("zone", vm.zone.as_deref())
+        && by("region", vm.region.as_deref())
+        && by("state", Some(vm.state.as_str()))
+        && by("agent", Some(vm.agent.status.as_str()))
+        && query
+            .text("q")
+            .is_none_or(|part| vm.name.as_str().contains(&part.to_lowercase()))
+}

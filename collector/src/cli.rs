@@ -1,0 +1,99 @@
+//! The command line of virtfleet-collector.
+
+use std::{io::Write as _, path::PathBuf};
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use virtfleet_runtime::exit::Code;
+use virtfleet_wire::layered::Fragment;
+
+use crate::{config::CollectorConfig, serve};
+
+/// The collector on the infra cluster: joins every VM with its placement and hears every agent.
+#[derive(Debug, Parser)]
+#[command(name = "virtfleet-collector", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Watch the inventory, pull every agent, serve the answers.
+    Serve(ConfigFile),
+    /// Validate the settings; name every problem with file and line.
+    CheckConfig(ConfigFile),
+    /// Print the JSON Schema of the settings.
+    Schema,
+}
+
+#[derive(Debug, Args)]
+struct ConfigFile {
+    /// The settings file.
+    #[arg(long, value_name = "FILE", default_value = "/etc/virtfleet/collector.yaml")]
+    config: PathBuf,
+}
+
+/// The command line as clap knows it; completions and man pages are made from this.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Parses the process's command line and does what it says.
+pub fn main() -> Code {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            drop(error.print());
+            return if error.use_stderr() { Code::Usage } else { Code::Ok };
+        }
+    };
+    match cli.verb {
+        Verb::Serve(file) => match load(&file) {
+            Ok(config) => serve::serve(&config),
+            Err(code) => code,
+        },
+        Verb::CheckConfig(file) => load(&file).map_or_else(
+            |code| code,
+            |_| {
+                say(&format!("{}: ok", file.config.display()));
+                Code::Ok
+            },
+        ),
+        Verb::Schema => {
+            say(&serde_json::to_string_pretty(&CollectorConfig::schema()).unwrap_or_default());
+            Code::Ok
+        }
+    }
+}
+
+/// Every problem is a line on standard error. The collector starts only with settings that are right in every word: what it
+/// does to others hangs on them.
+fn load(file: &ConfigFile) -> Result<CollectorConfig, Code> {
+    let path = file.config.display();
+    let text = std::fs::read_to_string(&file.config).map_err(|error| {
+        complain(&format!(
+            "cannot read the settings {path}: {error}; name the file with --config"
+        ));
+        Code::Config
+    })?;
+    let loaded = CollectorConfig::load(&[Fragment {
+        file: path.to_string(),
+        text,
+    }]);
+    for problem in &loaded.problems {
+        complain(&problem.to_string());
+    }
+    if loaded.problems.is_empty() {
+        Ok(loaded.value)
+    } else {
+        Err(Code::Config)
+    }
+}
+
+fn say(text: &str) {
+    drop(writeln!(std::io::stdout().lock(), "{text}"));
+}
+
+pub(crate) fn complain(text: &str) {
+    drop(writeln!(std::io::stderr().lock(), "virtfleet-collector: {text}"));
+}

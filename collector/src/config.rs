@@ -1,0 +1,206 @@
+//! `CollectorConfig`: the collector's settings as typed values, how they are read, and what types cannot say about them.
+//!
+//! The docstrings of the types are the schema's descriptions, so they are written for the person who writes the YAML.
+
+mod check;
+#[cfg(test)]
+mod tests;
+
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use virtfleet_collector_core::dial::{DEFAULT_ALLOW, DEFAULT_SERVICE, DialRules};
+use virtfleet_wire::{
+    layered::{Expect, Fragment, Loaded, load},
+    report::MAX_REPORT_BYTES,
+    settings::{AGENT_PORT, CONFIG_API_VERSION, LogSettings, Span},
+};
+
+/// The settings' `kind`.
+pub const COLLECTOR_CONFIG_KIND: &str = "CollectorConfig";
+
+/// Settings of virtfleet-collector.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct CollectorConfig {
+    /// Always `virtfleet.io/v1alpha1`.
+    pub api_version: String,
+    /// Always `CollectorConfig`.
+    pub kind: String,
+    /// Where the collector learns which VMs, nodes and clusters there are.
+    pub inventory: InventorySettings,
+    /// Where the API, the page and `/sd` are served.
+    pub server: ServerSettings,
+    /// How agents are asked.
+    pub scrape: ScrapeSettings,
+    /// How the collector logs.
+    pub log: LogSettings,
+}
+
+impl Default for CollectorConfig {
+    fn default() -> Self {
+        Self {
+            api_version: CONFIG_API_VERSION.to_owned(),
+            kind: COLLECTOR_CONFIG_KIND.to_owned(),
+            inventory: InventorySettings::default(),
+            server: ServerSettings::default(),
+            scrape: ScrapeSettings::default(),
+            log: LogSettings::default(),
+        }
+    }
+}
+
+/// Where the collector learns which VMs, nodes and clusters there are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct InventorySettings {
+    /// A folder of Kubernetes manifests: `infra/` with VirtualMachineInstances, VirtualMachines and Nodes,
+    /// `clusters/<name>/` with a UserCluster and its Nodes. It is watched.
+    pub folder: String,
+}
+
+impl Default for InventorySettings {
+    fn default() -> Self {
+        Self {
+            folder: "/etc/virtfleet/inventory".to_owned(),
+        }
+    }
+}
+
+/// Where the API, the page and `/sd` are served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ServerSettings {
+    /// Address and port. Port 0 lets the kernel choose.
+    pub address: String,
+    /// Serve HTTP without TLS on an address that is not loopback; it belongs behind a proxy that asks who comes. On a
+    /// loopback address HTTP is served whenever no certificate is set.
+    pub plain: bool,
+    /// Certificates for HTTPS.
+    pub tls: ServerTls,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self {
+            address: "127.0.0.1:10912".to_owned(),
+            plain: false,
+            tls: ServerTls::default(),
+        }
+    }
+}
+
+/// Certificates in PEM files for HTTPS.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ServerTls {
+    /// The collector's certificate and its chain.
+    pub certificate: Option<String>,
+    /// The certificate's private key.
+    pub key: Option<String>,
+    /// The authorities whose client certificates are required. Absent: clients are not asked for one.
+    #[serde(rename = "clientCA")]
+    pub client_ca: Option<String>,
+}
+
+/// How agents are asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ScrapeSettings {
+    /// How often each agent is asked.
+    pub interval: Span,
+    /// How long one answer may take, from the dial to the last byte. Not more than `interval`.
+    pub timeout: Span,
+    /// How many agents are asked at once.
+    #[schemars(range(min = 1))]
+    pub concurrency: u32,
+    /// The port on which agents serve.
+    #[schemars(range(min = 1))]
+    pub port: u16,
+    /// Networks in which VMs may be dialled; default are the private ones (RFC 1918, 100.64.0.0/10, fc00::/7). Loopback,
+    /// link-local, multicast and service addresses are dialled only when an entry lies wholly inside their range, e.g.
+    /// `127.0.0.0/8`: a wide entry such as `0.0.0.0/0` does not open them.
+    #[serde(rename = "allowCIDRs")]
+    #[schemars(with = "Vec<String>")]
+    pub allow_cidrs: Vec<IpNet>,
+    /// The infra cluster's service networks; default is kubeadm's, 10.96.0.0/12.
+    #[serde(rename = "serviceCIDRs")]
+    #[schemars(with = "Vec<String>")]
+    pub service_cidrs: Vec<IpNet>,
+    /// The most bytes that a report may have, at most 262144.
+    #[schemars(range(min = 1, max = 262_144))]
+    pub max_report_bytes: u64,
+    /// The most bytes that a metrics page may have after decompression.
+    #[schemars(range(min = 1))]
+    pub max_metrics_bytes: u64,
+    /// Certificates for asking agents.
+    pub tls: ScrapeTls,
+}
+
+impl Default for ScrapeSettings {
+    fn default() -> Self {
+        Self {
+            interval: Span::seconds(30),
+            timeout: Span::seconds(10),
+            concurrency: 64,
+            port: AGENT_PORT,
+            allow_cidrs: DEFAULT_ALLOW.to_vec(),
+            service_cidrs: DEFAULT_SERVICE.to_vec(),
+            max_report_bytes: MAX_REPORT_BYTES as u64,
+            max_metrics_bytes: 16 * 1024 * 1024,
+            tls: ScrapeTls::default(),
+        }
+    }
+}
+
+/// Certificates in PEM files for asking agents, and what an agent's must say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ScrapeTls {
+    /// The authorities that vouch for agents.
+    pub ca: Option<String>,
+    /// The collector's client certificate and its chain.
+    pub certificate: Option<String>,
+    /// The certificate's private key.
+    pub key: Option<String>,
+    /// The trust domain in agents' certificates: `spiffe://<trustDomain>/vmi/<namespace>/<name>/<uid>`.
+    pub trust_domain: Option<String>,
+}
+
+impl CollectorConfig {
+    /// Reads settings files, weakest first, and checks them. Every problem has file and line; with none, every word was
+    /// applied.
+    pub fn load(fragments: &[Fragment]) -> Loaded<Self> {
+        let expect = Expect {
+            api_version: CONFIG_API_VERSION,
+            kind: COLLECTOR_CONFIG_KIND,
+        };
+        let mut loaded = load::<Self>(fragments, expect, &[]);
+        loaded
+            .problems
+            .extend(check::check(&loaded.value, &loaded.origins));
+        loaded
+    }
+
+    /// Which addresses are dialled.
+    pub fn dial_rules(&self) -> DialRules {
+        let scrape = &self.scrape;
+        DialRules::new(
+            scrape.allow_cidrs.clone(),
+            scrape.service_cidrs.clone(),
+            scrape.port,
+        )
+    }
+
+    /// The JSON Schema (2020-12).
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Self).to_value()
+    }
+}
+
+impl ServerSettings {
+    /// Whether HTTP without TLS is served: there is no certificate. On other than loopback the check asks for `plain`, too.
+    pub fn is_plain(&self) -> bool {
+        self.tls.certificate.is_none()
+    }
+}

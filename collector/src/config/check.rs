@@ -1,0 +1,114 @@
+//! What the types of the settings cannot say: values that do not go together.
+
+use std::net::SocketAddr;
+
+use virtfleet_wire::layered::{Origins, Problem};
+
+use super::CollectorConfig;
+
+/// Every problem, with the file and line of the value that it is about.
+pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let mut say = |path: &str, message: String| found.push(Problem::at(&origins.of(path), path, message));
+
+    if config.inventory.folder.is_empty() {
+        say(
+            "inventory.folder",
+            "empty; name the folder of manifests".to_owned(),
+        );
+    }
+
+    let server = &config.server;
+    match server.address.parse::<SocketAddr>() {
+        Err(_) => {
+            let message = format!(
+                "{:?} is not an address and port such as 127.0.0.1:10912 or [::]:10912",
+                server.address
+            );
+            say("server.address", message);
+        }
+        Ok(address) if !address.ip().to_canonical().is_loopback() && !server.plain && server.is_plain() => {
+            let message = format!(
+                "{address} is not loopback: set server.tls.certificate and server.tls.key, or server.plain: true"
+            );
+            say("server.address", message);
+        }
+        Ok(_) => {}
+    }
+    let tls = &server.tls;
+    if server.plain && (tls.certificate.is_some() || tls.key.is_some() || tls.client_ca.is_some()) {
+        say(
+            "server.plain",
+            "true, and server.tls is set; take one away".to_owned(),
+        );
+    }
+    pair(&mut say, "server.tls", tls.certificate.as_ref(), tls.key.as_ref());
+    if tls.client_ca.is_some() && tls.certificate.is_none() && !server.plain {
+        say(
+            "server.tls.clientCA",
+            "asks nobody without server.tls.certificate and server.tls.key".to_owned(),
+        );
+    }
+
+    let scrape = &config.scrape;
+    if scrape.interval.0.is_zero() {
+        say("scrape.interval", "must be longer than 0s".to_owned());
+    }
+    if scrape.timeout.0.is_zero() || scrape.timeout > scrape.interval {
+        let message = format!(
+            "{} must be longer than 0s and at most scrape.interval, {}",
+            scrape.timeout, scrape.interval
+        );
+        say("scrape.timeout", message);
+    }
+    if scrape.concurrency == 0 {
+        say("scrape.concurrency", "must be at least 1".to_owned());
+    }
+    if scrape.port == 0 {
+        say("scrape.port", "must be 1 to 65535".to_owned());
+    }
+    let most = virtfleet_wire::report::MAX_REPORT_BYTES as u64;
+    if !(1..=most).contains(&scrape.max_report_bytes) {
+        say("scrape.maxReportBytes", format!("must be 1 to {most}"));
+    }
+    if scrape.max_metrics_bytes == 0 {
+        say("scrape.maxMetricsBytes", "must be at least 1".to_owned());
+    }
+    if scrape.allow_cidrs.is_empty() {
+        say(
+            "scrape.allowCIDRs",
+            "empty: no VM could be dialled; leave it out for the private networks".to_owned(),
+        );
+    }
+    let tls = &scrape.tls;
+    pair(&mut say, "scrape.tls", tls.certificate.as_ref(), tls.key.as_ref());
+    let needed = [
+        ("ca", &tls.ca),
+        ("certificate", &tls.certificate),
+        ("trustDomain", &tls.trust_domain),
+    ];
+    for (name, _) in needed
+        .iter()
+        .filter(|(_, value)| value.as_ref().is_none_or(String::is_empty))
+    {
+        say(
+            &format!("scrape.tls.{name}"),
+            "required: agents are known by their certificates".to_owned(),
+        );
+    }
+    found
+}
+
+fn pair(say: &mut impl FnMut(&str, String), path: &str, certificate: Option<&String>, key: Option<&String>) {
+    match (certificate, key) {
+        (Some(_), None) => say(
+            &format!("{path}.key"),
+            format!("required, because {path}.certificate is set"),
+        ),
+        (None, Some(_)) => say(
+            &format!("{path}.certificate"),
+            format!("required, because {path}.key is set"),
+        ),
+        _ => {}
+    }
+}

@@ -1,0 +1,102 @@
+use super::*;
+
+const GOOD: &str = "apiVersion: virtfleet.io/v1alpha1
+kind: CollectorConfig
+inventory: {folder: /srv/fleet}
+scrape:
+  interval: 15s
+  allowCIDRs: [10.0.0.0/8, 127.0.0.0/8]
+  tls: {ca: /ca.pem, certificate: /c.pem, key: /k.pem, trustDomain: example.org}
+";
+
+fn problems(text: &str) -> Vec<String> {
+    let text = format!("apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\n{text}");
+    let fragment = Fragment {
+        file: "c.yaml".into(),
+        text,
+    };
+    let found = CollectorConfig::load(&[fragment]).problems;
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn good_settings_are_applied_to_the_word() {
+    let fragment = Fragment {
+        file: "c.yaml".into(),
+        text: GOOD.into(),
+    };
+    let loaded = CollectorConfig::load(&[fragment]);
+    assert_eq!(loaded.problems, []);
+    let config = loaded.value;
+    assert_eq!(config.inventory.folder, "/srv/fleet");
+    assert_eq!(
+        (config.scrape.interval, config.scrape.timeout),
+        (Span::seconds(15), Span::seconds(10))
+    );
+    assert!(config.server.is_plain());
+    let rules = config.dial_rules();
+    assert_eq!(rules.port(), 10911);
+    rules.check("127.0.0.1".parse().unwrap()).unwrap();
+    rules.check("192.168.0.1".parse().unwrap()).unwrap_err();
+}
+
+#[test]
+fn the_defaults_differ_from_the_checks_only_in_what_nobody_can_guess() {
+    let found = problems("");
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(
+        found.iter().all(|problem| problem.contains("scrape.tls.")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn each_problem_has_its_line_and_key() {
+    let tls = "scrape: {tls: {ca: a, certificate: c, key: k, trustDomain: t}}\n";
+    for (text, expected) in [
+        ("server: {address: nowhere}\n", "c.yaml:3: server.address: "),
+        (
+            "server: {address: '0.0.0.0:10912'}\n",
+            "c.yaml:3: server.address: ",
+        ),
+        (
+            "server:\n  plain: true\n  tls: {certificate: c, key: k}\n",
+            "c.yaml:4: server.plain: ",
+        ),
+        ("server:\n  tls: {certificate: c}\n", "server.tls.key: "),
+        (
+            "server:\n  tls: {clientCA: c}\n",
+            "c.yaml:4: server.tls.clientCA: ",
+        ),
+        ("inventory:\n  folder: ''\n", "c.yaml:4: inventory.folder: "),
+        ("inventory:\n  foldr: x\n", "c.yaml:4: inventory.foldr: "),
+    ] {
+        let found = problems(&format!("{text}{tls}"));
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{text}: {found:?}"
+        );
+    }
+    for (line, expected) in [
+        ("interval: 0s", "scrape.interval: "),
+        ("timeout: 31s", "c.yaml:4: scrape.timeout: "),
+        ("concurrency: 0", "c.yaml:4: scrape.concurrency: "),
+        ("port: 0", "c.yaml:4: scrape.port: "),
+        ("port: 70000", "c.yaml:4: scrape.port: "),
+        ("allowCIDRs: []", "c.yaml:4: scrape.allowCIDRs: "),
+        ("allowCIDRs: [10.0.0.1/33]", "scrape.allowCIDRs"),
+        ("maxReportBytes: 300000", "c.yaml:4: scrape.maxReportBytes: "),
+        ("maxMetricsBytes: 0", "c.yaml:4: scrape.maxMetricsBytes: "),
+    ] {
+        let tls = "  tls: {ca: a, certificate: c, key: k, trustDomain: t}\n";
+        let found = problems(&format!("scrape:\n  {line}\n{tls}"));
+        assert!(
+            found.iter().any(|problem| problem.contains(expected)),
+            "{line}: {found:?}"
+        );
+    }
+    let found = problems(&format!(
+        "server: {{address: '0.0.0.0:10912', plain: true}}\n{tls}"
+    ));
+    assert_eq!(found, Vec::<String>::new());
+}

@@ -1,0 +1,156 @@
+//! The command line: its words, and nothing of what they do. Completions and man pages are made from [`command`].
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use virtfleet_collector_core::view::VmState;
+use virtfleet_wire::duration::Span;
+
+/// The whole command, for completions and man pages.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Shows KubeVirt VMs that serve as Kubernetes nodes: where each stands, whom it serves, how its agent is.
+#[derive(Debug, Parser)]
+#[command(name = "virtfleetctl", version, max_term_width = 110)]
+pub(super) struct Cli {
+    #[command(flatten)]
+    pub(super) connection: Connection,
+    #[command(subcommand)]
+    pub(super) verb: Verb,
+}
+
+/// How the collector is reached.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connection")]
+pub(super) struct Connection {
+    /// The collector's address
+    #[arg(
+        long,
+        global = true,
+        env = "VIRTFLEET_SERVER",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:10912"
+    )]
+    pub(super) server: String,
+    /// PEM file with the CA that signed the collector's certificate (https only)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) cacert: Option<PathBuf>,
+    /// PEM file with the client certificate, when the collector asks for one
+    #[arg(long, global = true, value_name = "FILE", requires = "key")]
+    pub(super) cert: Option<PathBuf>,
+    /// PEM file with the client certificate's key
+    #[arg(long, global = true, value_name = "FILE", requires = "cert")]
+    pub(super) key: Option<PathBuf>,
+    /// How long one answer may take, e.g. 10s
+    #[arg(long, global = true, value_name = "TIME", default_value = "10s")]
+    pub(super) timeout: Span,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Verb {
+    /// List VMs
+    Vms {
+        #[command(flatten)]
+        filters: VmFilters,
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Show one VM in full
+    Vm {
+        /// The VM: its name, or namespace/name when several have that name
+        #[arg(value_name = "[NAMESPACE/]NAME")]
+        name: String,
+        #[command(flatten)]
+        show: Show,
+    },
+    /// List infra nodes with the VMs on each
+    Hosts {
+        /// Only hosts of these zones
+        #[arg(long, value_delimiter = ',', value_name = "ZONE")]
+        zone: Vec<String>,
+        /// Only hosts of these regions
+        #[arg(long, value_delimiter = ',', value_name = "REGION")]
+        region: Vec<String>,
+        /// Only hosts that are ready, or not, or do not say
+        #[arg(long, value_delimiter = ',', value_parser = ["true", "false", "unknown"])]
+        ready: Vec<String>,
+        #[command(flatten)]
+        show: Show,
+    },
+    /// List user clusters
+    Clusters {
+        #[command(flatten)]
+        show: Show,
+    },
+    /// List what somebody should know, with what to do about it
+    Findings {
+        /// Only findings of these severities
+        #[arg(long, value_delimiter = ',', value_parser = ["info", "warning", "critical"])]
+        severity: Vec<String>,
+        /// Only findings about the inventory itself, or only those about VMs
+        #[arg(long, value_parser = ["inventory", "vm"])]
+        scope: Vec<String>,
+        /// Only findings about VMs of these namespaces
+        #[arg(short, long, value_delimiter = ',')]
+        namespace: Vec<String>,
+        /// Only findings about VMs that serve these user clusters
+        #[arg(long, value_delimiter = ',')]
+        cluster: Vec<String>,
+        #[command(flatten)]
+        show: Show,
+    },
+}
+
+/// Which VMs. Several values of one filter mean "one of these".
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Filters")]
+pub(super) struct VmFilters {
+    /// Only VMs of these namespaces
+    #[arg(short, long, value_delimiter = ',')]
+    pub(super) namespace: Vec<String>,
+    /// Only VMs that serve these user clusters
+    #[arg(long, value_delimiter = ',')]
+    pub(super) cluster: Vec<String>,
+    /// Only VMs on these infra nodes
+    #[arg(long, value_delimiter = ',', value_name = "INFRA NODE")]
+    pub(super) node: Vec<String>,
+    /// Only VMs on infra nodes of these zones
+    #[arg(long, value_delimiter = ',')]
+    pub(super) zone: Vec<String>,
+    /// Only VMs on infra nodes of these regions
+    #[arg(long, value_delimiter = ',')]
+    pub(super) region: Vec<String>,
+    /// Only VMs in these states
+    #[arg(long, value_delimiter = ',', value_parser = VmState::ALL.map(VmState::as_str))]
+    pub(super) state: Vec<String>,
+    /// Only VMs whose agent is so
+    #[arg(long, value_delimiter = ',', value_parser = ["up", "silent", "waiting", "off"])]
+    pub(super) agent: Vec<String>,
+    /// Only VMs whose name holds this text
+    #[arg(short, value_name = "TEXT")]
+    pub(super) q: Option<String>,
+}
+
+/// How it is shown.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+pub(super) struct Show {
+    /// More columns, or the API's answer as it is
+    #[arg(short, long, value_enum)]
+    pub(super) output: Option<Output>,
+    /// Leave the line of column names out
+    #[arg(long)]
+    pub(super) no_headers: bool,
+    /// Show it again whenever it changes, until Ctrl-C
+    #[arg(short, long)]
+    pub(super) watch: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    Wide,
+    Json,
+    Yaml,
+}

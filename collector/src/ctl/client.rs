@@ -1,0 +1,202 @@
+//! Asks the collector.
+
+use std::{fs, io, path::Path, sync::Arc, time::Duration};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use ureq::{
+    Agent,
+    tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
+};
+
+use super::{cli::Connection, fail::Fail};
+use crate::api::{ErrorBody, REVISION_HEADER};
+
+/// An answer may be this large: a fleet of 100,000 VMs, with room.
+const LARGEST: u64 = 512 * 1024 * 1024;
+
+/// A collector, as it is reached. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    agent: Agent,
+    server: String,
+    timeout: Duration,
+}
+
+/// An answer with status 200.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Where it came from.
+    pub(super) url: String,
+    pub(super) body: Value,
+    /// The fleet's revision.
+    pub(super) revision: Option<u64>,
+}
+
+impl Answer {
+    /// The body as what the path promises.
+    pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, Fail> {
+        T::deserialize(&self.body).map_err(|error| Fail::Foreign {
+            url: self.url.clone(),
+            what: format!("JSON that this version of virtfleetctl cannot read ({error}; -o json shows it)"),
+        })
+    }
+}
+
+impl Client {
+    pub(super) fn new(connection: &Connection) -> Result<Self, Fail> {
+        let server = connection.server.trim_end_matches('/').to_owned();
+        let uri: ureq::http::Uri = server.parse().map_err(|error| {
+            Fail::Usage(format!(
+                "--server {server:?} is no URL ({error}); write it as http://host:10912"
+            ))
+        })?;
+        let https = uri.scheme_str() == Some("https");
+        let Some(host) = uri.host().filter(|_| https || uri.scheme_str() == Some("http")) else {
+            let message =
+                format!("--server {server:?} is no http or https URL; write it as http://host:10912");
+            return Err(Fail::Usage(message));
+        };
+        if !https && (connection.cacert.is_some() || connection.cert.is_some()) {
+            let message = format!("--cacert, --cert and --key need an https URL, and --server is {server:?}");
+            return Err(Fail::Usage(message));
+        }
+        let mut config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .user_agent(concat!("virtfleetctl/", env!("CARGO_PKG_VERSION")))
+            .tls_config(tls(connection)?);
+        // A proxy could only reach its own loopback, not ours.
+        if matches!(host, "localhost" | "[::1]") || host.starts_with("127.") {
+            config = config.proxy(None);
+        }
+        Ok(Self {
+            agent: config.build().new_agent(),
+            server,
+            timeout: connection.timeout.0,
+        })
+    }
+
+    /// `GET path?query`. `patience` is how much longer than `--timeout` the answer may take, for a long poll.
+    pub(super) fn get(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        patience: Duration,
+    ) -> Result<Answer, Fail> {
+        let mut url = format!("{}{path}", self.server);
+        for (index, (name, value)) in query.iter().enumerate() {
+            url.push(if index == 0 { '?' } else { '&' });
+            url.push_str(name);
+            url.push('=');
+            url.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
+        }
+        let unreachable = |error: ureq::Error| Fail::Unreachable {
+            server: self.server.clone(),
+            why: self.why(&error),
+        };
+        let mut response = self
+            .agent
+            .get(&url)
+            .header("accept", "application/json")
+            .config()
+            .timeout_connect(Some(self.timeout))
+            .timeout_global(Some(self.timeout.saturating_add(patience)))
+            .build()
+            .call()
+            .map_err(unreachable)?;
+        let status = response.status();
+        let revision = response
+            .headers()
+            .get(REVISION_HEADER)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let bytes = response
+            .body_mut()
+            .with_config()
+            .limit(LARGEST)
+            .read_to_vec()
+            .map_err(unreachable)?;
+        let body: Option<Value> = serde_json::from_slice(&bytes).ok();
+        let foreign = |what: String| Fail::Foreign {
+            url: url.clone(),
+            what,
+        };
+        match body {
+            Some(body) if status.is_success() => Ok(Answer { url, body, revision }),
+            Some(body) => match serde_json::from_value::<ErrorBody>(body) {
+                Ok(body) => Err(Fail::Refused(body.error)),
+                Err(_) => Err(foreign(format!("{status} with other JSON"))),
+            },
+            None => Err(foreign(format!("{status} without JSON"))),
+        }
+    }
+
+    /// The cause in words that name no type of ours.
+    fn why(&self, error: &ureq::Error) -> String {
+        match error {
+            ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                "connection refused".to_owned()
+            }
+            ureq::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                "the connection was closed in the middle of the answer".to_owned()
+            }
+            ureq::Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+                Some(inner) => tls_failure(inner),
+                None => error.to_string(),
+            },
+            ureq::Error::HostNotFound => "there is no host of that name".to_owned(),
+            ureq::Error::ConnectionFailed => "connection failed".to_owned(),
+            ureq::Error::Timeout(_) => {
+                format!(
+                    "no answer within {} (--timeout)",
+                    virtfleet_wire::duration::Span(self.timeout)
+                )
+            }
+            ureq::Error::Rustls(error) => tls_failure(error),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// Either side may have refused the other.
+fn tls_failure(error: &rustls::Error) -> String {
+    format!("TLS: {error} (see --cacert, --cert and --key)")
+}
+
+fn tls(connection: &Connection) -> Result<TlsConfig, Fail> {
+    let mut config = TlsConfig::builder();
+    if let Some(path) = &connection.cacert {
+        config = config.root_certs(RootCerts::Specific(Arc::new(certificates("--cacert", path)?)));
+    }
+    if let Some((cert, key)) = connection.cert.as_ref().zip(connection.key.as_ref()) {
+        let chain = certificates("--cert", cert)?;
+        let pem = read("--key", key)?;
+        let key = PrivateKey::from_pem(&pem).map_err(|error| {
+            Fail::Usage(format!("--key {}: no private key in PEM: {error}", key.display()))
+        })?;
+        config = config.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
+    }
+    Ok(config.build())
+}
+
+fn certificates(option: &str, path: &Path) -> Result<Vec<Certificate<'static>>, Fail> {
+    let pem = read(option, path)?;
+    let found: Vec<_> = parse_pem(&pem)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if found.is_empty() {
+        let message = format!(
+            "{option} {}: there is no certificate in it; it must be PEM",
+            path.display()
+        );
+        return Err(Fail::Usage(message));
+    }
+    Ok(found)
+}
+
+fn read(option: &str, path: &Path) -> Result<Vec<u8>, Fail> {
+    fs::read(path).map_err(|error| Fail::Usage(format!("{option} {}: {error}", path.display())))
+}

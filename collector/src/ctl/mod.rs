@@ -1,0 +1,26 @@
+//! The CLI as a library (room: collector/src/bin/virtfleetctl): asks the collector's API and prints. It decides nothing and
+//! changes nothing.
+//!
+//! ```text
+//! arguments ─ cli ─▶ target (path, query, view) ─ client ─▶ answer ─ view ─▶ text ─ console ─▶ terminal
+//!                                                    ▲                           │
+//!                                                    └───────── watch ───────────┘
+//! ```
+
+pub mod cli;
+mod client;
+mod console;
+mod fail;
+mod run;
+mod table;
+mod target;
+mod text;
+mod view;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+pub use run::main;
+#[cfg(test)]
+mod tls_tests;

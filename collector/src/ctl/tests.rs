@@ -1,0 +1,383 @@
+//! The CLI against a real listener.
+
+use std::{
+    io::{self, Write},
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::Router;
+use clap::Parser as _;
+use tokio::{net::TcpListener, runtime::Runtime, sync::Notify};
+
+use super::{cli::Cli, client::Client, console::Console, run::run, target::Target, watch};
+use crate::api::{
+    self,
+    testing::{self, Fleet, NOW},
+};
+
+/// A server on its own runtime, which ends with the test.
+struct Server {
+    address: SocketAddr,
+    fleet: Arc<Fleet>,
+    runtime: Runtime,
+}
+
+impl Server {
+    fn new() -> Self {
+        let fleet = Fleet::new(testing::fleet());
+        Self::serving(api::router(testing::state(fleet.clone())), fleet)
+    }
+
+    fn serving(router: Router, fleet: Arc<Fleet>) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        Self {
+            address,
+            fleet,
+            runtime,
+        }
+    }
+
+    fn cli(&self, args: &[&str]) -> Cli {
+        let server = format!("http://{}", self.address);
+        Cli::try_parse_from(["virtfleetctl", "--server", &server].iter().chain(args)).unwrap()
+    }
+
+    /// Exit code, standard output, standard error with the server's address blotted out.
+    fn run(&self, args: &[&str]) -> (u8, String, String) {
+        let (code, out, err) = run_cli(&self.cli(args), false);
+        (code, out, err.replace(&self.address.to_string(), "SERVER"))
+    }
+}
+
+pub(super) fn run_cli(cli: &Cli, colour: bool) -> (u8, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut console = Console {
+        out: &mut out,
+        err: &mut err,
+        colour,
+        terminal: false,
+        now: || NOW,
+    };
+    let code = run(cli, &mut console);
+    (
+        code,
+        String::from_utf8(out).unwrap(),
+        String::from_utf8(err).unwrap(),
+    )
+}
+
+#[test]
+fn tables_as_they_are() {
+    let server = Server::new();
+    for (name, args) in [
+        ("vms", &["vms"][..]),
+        ("vms_wide", &["vms", "-o", "wide"]),
+        (
+            "vms_filtered",
+            &["vms", "--state", "running,stopped", "--no-headers"],
+        ),
+        ("vms_none", &["vms", "--zone", "nowhere"]),
+        ("vm", &["vm", "cluster-a/worker-0", "-o", "wide"]),
+        ("vm_silent", &["vm", "worker-1"]),
+        ("hosts_wide", &["hosts", "-o", "wide"]),
+        ("clusters_wide", &["clusters", "-o", "wide"]),
+        ("findings_wide", &["findings", "-o", "wide"]),
+    ] {
+        let (code, out, err) = server.run(args);
+        assert_eq!(code, 0, "{args:?}: {err}");
+        assert!(out.is_ascii() || !out.contains('\u{202e}'), "{out}");
+        assert!(
+            !out.contains('\u{1b}'),
+            "{args:?} lets a guest write to the terminal: {out:?}"
+        );
+        insta::assert_snapshot!(name, format!("{out}--- stderr\n{err}"));
+    }
+}
+
+#[test]
+fn colours_are_only_colours() {
+    let server = Server::new();
+    for args in [&["vms"][..], &["vm", "worker-1"], &["findings"]] {
+        let (_, coloured, _) = run_cli(&server.cli(args), true);
+        assert!(coloured.contains("\x1b["), "{coloured}");
+        let (_, plain, _) = server.run(args);
+        assert_eq!(anstream::adapter::strip_str(&coloured).to_string(), plain);
+    }
+}
+
+#[test]
+fn json_and_yaml_are_the_answer_itself() {
+    let server = Server::new();
+    let (_, json, _) = server.run(&["vms", "--agent", "up", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["items"][0]["agent"]["status"], "up");
+    assert_eq!(json["items"].as_array().unwrap().len(), 1);
+    let (_, yaml, _) = server.run(&["vms", "--agent", "up", "-o", "yaml"]);
+    let documents = virtfleet_wire::layered::parse_yaml(&yaml).unwrap();
+    assert_eq!(documents[0].to_json(), json);
+}
+
+#[test]
+fn errors_name_the_cause_and_the_next_step() {
+    let server = Server::new();
+    for (args, code, part) in [
+        (
+            &["vm", "worker-0"][..],
+            1,
+            "several VMs are named worker-0; say which:\n  cluster-a/worker-0\n  cluster-b/worker-0",
+        ),
+        (
+            &["vm", "worker"],
+            4,
+            "there is no VM worker: did you mean cluster-a/worker-0",
+        ),
+        (
+            &["vm", "nobody"],
+            4,
+            "there is no VM nobody: virtfleetctl vms lists them all",
+        ),
+        (&["vm", "cluster-a/nobody"], 4, "there is no VM cluster-a/nobody"),
+        (&["vm", "Cluster/x"], 2, "\"Cluster\" is not a valid namespace"),
+        (&["vms", "--zone", ""], 2, "\"zone\" is empty"),
+        (&["vms", "--server", "ftp://x"], 2, "no http or https URL"),
+        (&["vms", "--cacert", "/nonexistent"], 2, "need an https URL"),
+        (
+            &["vms", "--server", "https://x", "--cacert", "/nonexistent"],
+            2,
+            "/nonexistent: No such file",
+        ),
+        (
+            &["vms", "--server", "https://x", "--cacert", "/dev/null"],
+            2,
+            "there is no certificate in it",
+        ),
+    ] {
+        let mut all: Vec<&str> = vec!["virtfleetctl"];
+        let own = format!("http://{}", server.address);
+        if !args.contains(&"--server") {
+            all.extend(["--server", &own]);
+        }
+        all.extend(args);
+        let (got, out, err) = run_cli(&Cli::try_parse_from(all).unwrap(), false);
+        assert_eq!((got, out.as_str()), (code, ""), "{args:?}: {err}");
+        assert!(
+            err.starts_with("error: ") && err.contains(part),
+            "{args:?}: {err}"
+        );
+    }
+}
+
+#[test]
+fn a_collector_that_is_away_is_named() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let url = format!("http://{free}/");
+    let cli = Cli::try_parse_from(["virtfleetctl", "vms", "--server", &url]).unwrap();
+    let (code, _, err) = run_cli(&cli, false);
+    assert_eq!(code, 1);
+    assert_eq!(
+        err,
+        format!(
+            "error: cannot reach http://{free}: connection refused. Is virtfleet-collector running? \
+             Set --server or VIRTFLEET_SERVER\n"
+        )
+    );
+}
+
+#[test]
+fn what_a_server_says_in_an_error_cannot_move_the_cursor() {
+    let refuse = || async {
+        let body =
+            serde_json::json!({ "error": { "code": "x", "message": "a\u{1b}[2J\u{9b}b", "remedy": "" } });
+        (axum::http::StatusCode::BAD_REQUEST, body.to_string())
+    };
+    let other = Router::new().route("/api/v1/vms", axum::routing::get(refuse));
+    let server = Server::serving(other, Fleet::new(testing::fleet()));
+    let (code, _, err) = server.run(&["vms"]);
+    assert_eq!((code, err.as_str()), (1, "error: a\\u{1b}[2J\\u{9b}b\n"));
+}
+
+#[test]
+fn a_collector_that_says_nothing_is_given_up() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let cli = Cli::try_parse_from(["virtfleetctl", "vms", "--server", &url, "--timeout", "50ms"]).unwrap();
+    let (code, _, err) = run_cli(&cli, false);
+    assert_eq!(code, 1);
+    assert!(err.contains("no answer within 50ms (--timeout)"), "{err}");
+}
+
+#[test]
+fn another_server_is_told_from_a_collector() {
+    let fleet = Fleet::new(testing::fleet());
+    let other = Router::new()
+        .route("/api/v1/vms", axum::routing::get(|| async { "<html>" }))
+        .route("/api/v1/hosts", axum::routing::get(|| async { "{\"a\":1}" }));
+    let server = Server::serving(other, fleet);
+    for (verb, part) in [
+        ("vms", "answered 200 OK without JSON"),
+        ("hosts", "cannot read"),
+        ("clusters", "answered 404 Not Found without JSON"),
+    ] {
+        let (code, _, err) = server.run(&[verb]);
+        assert_eq!(code, 1);
+        assert!(
+            err.contains(part) && err.contains("http://SERVER/api/v1/"),
+            "{verb}: {err}"
+        );
+    }
+}
+
+#[test]
+fn an_incomplete_inventory_is_told() {
+    let server = Server::new();
+    server.fleet.change(|fleet| {
+        fleet.partial = true;
+        fleet.findings.clear();
+    });
+    let (code, _, err) = server.run(&["vms"]);
+    assert_eq!(code, 0);
+    assert_eq!(
+        err,
+        "warning: the inventory is incomplete, so what is missing here may exist all the same\n"
+    );
+}
+
+#[test]
+fn usage_errors_are_exit_code_2_and_help_is_0() {
+    for (args, code) in [
+        (&["virtfleetctl", "vms", "--state", "dead"][..], 2),
+        (&["virtfleetctl", "vmz"], 2),
+        (&["virtfleetctl", "vms", "--cert", "x"], 2),
+        (&["kubectl-virtfleet", "--help"], 0),
+    ] {
+        assert_eq!(
+            Cli::try_parse_from(args).unwrap_err().exit_code(),
+            code,
+            "{args:?}"
+        );
+    }
+    super::cli::command().debug_assert();
+}
+
+/// What was written so far, and a bell for each write.
+#[derive(Clone, Default)]
+struct Screen {
+    text: Arc<Mutex<String>>,
+    bell: Arc<Notify>,
+}
+
+impl Screen {
+    fn count(&self, part: &str) -> usize {
+        self.text.lock().unwrap().matches(part).count()
+    }
+    async fn until(&self, done: impl Fn(&Self) -> bool) {
+        while !done(self) {
+            self.bell.notified().await;
+        }
+    }
+}
+
+impl Write for Screen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text
+            .lock()
+            .unwrap()
+            .push_str(&String::from_utf8_lossy(bytes));
+        self.bell.notify_one();
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Watches until the script has seen what it waits for, and gives what was written.
+fn watched(server: &Server, args: &[&str], terminal: bool, script: impl AsyncFnOnce(Screen)) -> String {
+    let cli = server.cli(args);
+    let client = Client::new(&cli.connection).unwrap();
+    let target = Target::of(&cli.verb, &client).unwrap();
+    let screen = Screen::default();
+    let (mut out, mut err) = (screen.clone(), Vec::new());
+    let mut console = Console {
+        out: &mut out,
+        err: &mut err,
+        colour: false,
+        terminal,
+        now: || NOW,
+    };
+    let seen = screen.clone();
+    server.runtime.block_on(async {
+        let script = async {
+            let deadline = Duration::from_secs(30);
+            tokio::time::timeout(deadline, script(seen))
+                .await
+                .expect("what was waited for was never shown");
+        };
+        watch::watch(&cli, &client, &target, &mut console, script)
+            .await
+            .unwrap();
+    });
+    screen.text.lock().unwrap().clone()
+}
+
+#[test]
+fn watching_appends_a_table_for_every_change() {
+    let server = Server::new();
+    let text = watched(&server, &["vms", "-w"], false, async |screen| {
+        screen.until(|screen| screen.count("NAMESPACE") == 1).await;
+        server.fleet.change(|fleet| {
+            let moved = fleet.vms.get_mut(&testing::key("cluster-a", "worker-0")).unwrap();
+            moved.infra_node = Some(testing::id("infra-9"));
+        });
+        screen.until(|screen| screen.count("infra-9") == 1).await;
+    });
+    assert_eq!(text.matches("NAMESPACE").count(), 2, "{text}");
+    assert!(!text.contains('\u{1b}'));
+}
+
+#[test]
+fn watching_on_a_terminal_draws_in_place() {
+    let server = Server::new();
+    let text = watched(&server, &["hosts", "-w"], true, async |screen| {
+        screen
+            .until(|screen| screen.count("warning: 1 finding about") == 1)
+            .await;
+        server.fleet.change(|fleet| fleet.findings.clear());
+        screen.until(|screen| screen.count("\x1b[J") == 2).await;
+    });
+    assert!(text.starts_with("\x1b[2J\x1b[HNAME"), "{text:?}");
+    assert_eq!(text.matches("\x1b[2J").count(), 1);
+    assert!(text.ends_with("\x1b[K\n\x1b[J"), "{text:?}");
+}
+
+#[test]
+fn every_verb_and_option_is_in_the_manual() {
+    let manual = include_str!("../../../docs/cli.md");
+    let command = super::cli::command();
+    for verb in command.get_subcommands() {
+        assert!(
+            manual.contains(&format!("| `{}", verb.get_name())),
+            "{}",
+            verb.get_name()
+        );
+        for option in verb.get_arguments().chain(command.get_arguments()) {
+            let Some(long) = option.get_long() else { continue };
+            assert!(
+                manual.contains(&format!("--{long}")),
+                "--{long} is not in docs/cli.md"
+            );
+        }
+    }
+}

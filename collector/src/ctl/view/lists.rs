@@ -1,0 +1,119 @@
+//! `virtfleetctl hosts`, `clusters` and `findings`.
+
+use virtfleet_collector_core::view::{ClusterView, HostView, List};
+
+use super::{Look, severity_tone};
+use crate::{
+    api::{FindingView, severity_word},
+    ctl::{
+        client::Answer,
+        fail::Fail,
+        table::{Cell, Table, Tone},
+    },
+};
+
+fn names<T: ToString>(names: &[T]) -> String {
+    names.iter().map(T::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// A number that should be 0.
+fn bad_unless_zero(number: usize) -> Cell {
+    Cell::toned(
+        number.to_string(),
+        if number == 0 { Tone::Plain } else { Tone::Bad },
+    )
+}
+
+pub(in crate::ctl) fn hosts(answer: &Answer, look: &Look) -> Result<String, Fail> {
+    let list: List<HostView> = answer.read()?;
+    let mut headers = vec!["NAME", "READY", "REGION", "ZONE", "VMS", "UP", "SILENT"];
+    if look.wide {
+        headers.push("CLUSTERS");
+    }
+    let mut table = Table::new(&headers);
+    for host in &list.items {
+        let ready = match (host.known, host.ready) {
+            (false, _) => Cell::toned("missing", Tone::Bad),
+            (true, Some(true)) => Cell::toned("true", Tone::Good),
+            (true, Some(false)) => Cell::toned("false", Tone::Bad),
+            (true, None) => Cell::toned("unknown", Tone::Warn),
+        };
+        let mut row = vec![
+            Cell::new(host.name.as_str()),
+            ready,
+            Cell::maybe(host.region.as_ref()),
+            Cell::maybe(host.zone.as_ref()),
+            Cell::new(host.vms.to_string()),
+            Cell::new(host.agents_up.to_string()),
+            bad_unless_zero(host.agents_silent),
+        ];
+        if look.wide {
+            row.push(Cell::new(names(&host.clusters)));
+        }
+        table.rows.push(row);
+    }
+    Ok(look.table(&table, "No hosts found."))
+}
+
+pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, Fail> {
+    let list: List<ClusterView> = answer.read()?;
+    let mut headers = vec![
+        "NAME",
+        "NAMESPACE",
+        "VMS",
+        "RUNNING",
+        "UP",
+        "NODES",
+        "NODES-WITHOUT-VM",
+    ];
+    if look.wide {
+        headers.push("ZONES");
+    }
+    let mut table = Table::new(&headers);
+    for cluster in &list.items {
+        let mut row = vec![
+            Cell::new(cluster.name.as_str()),
+            Cell::new(cluster.namespace.as_str()),
+            Cell::new(cluster.vms.to_string()),
+            Cell::new(cluster.running.to_string()),
+            Cell::new(cluster.agents_up.to_string()),
+            Cell::new(cluster.nodes.to_string()),
+            bad_unless_zero(cluster.nodes_without_vm),
+        ];
+        if look.wide {
+            let zones: Vec<_> = cluster
+                .zones
+                .iter()
+                .map(|(zone, vms)| format!("{zone}={vms}"))
+                .collect();
+            row.push(Cell::new(zones.join(",")));
+        }
+        table.rows.push(row);
+    }
+    Ok(look.table(&table, "No user clusters found."))
+}
+
+pub(in crate::ctl) fn findings(answer: &Answer, look: &Look) -> Result<String, Fail> {
+    let list: List<FindingView> = answer.read()?;
+    let mut headers = vec!["SEVERITY", "VM", "SUBJECT", "REASON", "MESSAGE"];
+    if look.wide {
+        headers.extend(["REMEDY", "ID", "SINCE"]);
+    }
+    let mut table = Table::new(&headers);
+    for view in &list.items {
+        let finding = &view.finding;
+        let vm = view.namespace.as_ref().zip(view.name.as_ref());
+        let mut row = vec![
+            Cell::toned(severity_word(finding.severity), severity_tone(finding.severity)),
+            Cell::maybe(vm.map(|(namespace, name)| format!("{namespace}/{name}"))),
+            Cell::new(format!("{}/{}", finding.subject.kind, finding.subject.name)),
+            Cell::new(&finding.reason),
+            Cell::new(&finding.message),
+        ];
+        if look.wide {
+            row.extend([&finding.remedy, &finding.id, &finding.since].map(Cell::new));
+        }
+        table.rows.push(row);
+    }
+    Ok(look.table(&table, "No findings."))
+}

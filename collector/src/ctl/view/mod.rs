@@ -1,0 +1,71 @@
+//! Answers as text: one file for each kind.
+
+mod lists;
+mod sheet;
+mod vm;
+mod vms;
+
+pub(super) use lists::{clusters, findings, hosts};
+pub(super) use vm::vm;
+pub(super) use vms::vms;
+
+use virtfleet_collector_core::view::{AgentStatus, VmState};
+use virtfleet_wire::finding::Severity;
+
+use super::table::{Table, Tone};
+
+/// How to show it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Look {
+    /// All columns.
+    pub(super) wide: bool,
+    /// With the line of column names.
+    pub(super) headers: bool,
+    /// With colours.
+    pub(super) colour: bool,
+    /// Milliseconds since 1970.
+    pub(super) now: u64,
+}
+
+impl Look {
+    /// A list's table, or a line that says that it is empty.
+    fn table(&self, table: &Table, none: &str) -> String {
+        if table.rows.is_empty() {
+            return format!("{none}\n");
+        }
+        let mut text = table.lines(self.headers, self.colour).join("\n");
+        text.push('\n');
+        text
+    }
+}
+
+fn state_tone(state: VmState) -> Tone {
+    match state {
+        VmState::Running => Tone::Good,
+        VmState::Starting | VmState::Migrating | VmState::Paused | VmState::Stopping => Tone::Warn,
+        VmState::Failed | VmState::Unknown => Tone::Bad,
+        VmState::Stopped | VmState::Succeeded => Tone::Dim,
+    }
+}
+
+fn agent_tone(agent: AgentStatus) -> Tone {
+    match agent {
+        AgentStatus::Up => Tone::Good,
+        AgentStatus::Silent => Tone::Bad,
+        AgentStatus::Waiting => Tone::Warn,
+        AgentStatus::Off => Tone::Dim,
+    }
+}
+
+fn severity_tone(severity: Severity) -> Tone {
+    match severity {
+        Severity::Info => Tone::Plain,
+        Severity::Warning => Tone::Warn,
+        Severity::Critical => Tone::Bad,
+    }
+}
+
+/// Nothing when there is nothing to look at.
+fn findings_tone(findings: usize) -> Tone {
+    if findings == 0 { Tone::Plain } else { Tone::Warn }
+}

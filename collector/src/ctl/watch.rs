@@ -1,0 +1,141 @@
+//! `--watch`: asks again and again by long poll, and shows every change until Ctrl-C.
+
+use std::{future::Future, time::Duration};
+
+use super::{
+    cli::Cli,
+    client::{Answer, Client},
+    console::Console,
+    fail::Fail,
+    run::{render, summary},
+    target::{self, Target},
+};
+
+/// How long one long poll waits. On a terminal, ages are redrawn at least this often.
+const POLL: Duration = Duration::from_secs(30);
+const POLL_ON_TERMINAL: Duration = Duration::from_secs(5);
+/// The shortest time between two answers: a large fleet changes many times a second.
+const BREATH: Duration = Duration::from_millis(500);
+/// How long to wait for a collector that has gone away.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Watches until Ctrl-C, which is a clean end.
+pub(super) fn until_interrupted(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
+    let client = Client::new(&cli.connection)?;
+    let target = Target::of(&cli.verb, &client)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Fail::Start(error.to_string()))?;
+    let done = runtime.block_on(async {
+        let stop = async {
+            // Without a handler for it, Ctrl-C ends the process by itself.
+            if tokio::signal::ctrl_c().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        watch(cli, &client, &target, console, stop).await
+    });
+    // A request may be under way; nobody waits for its answer.
+    runtime.shutdown_background();
+    done
+}
+
+/// Watches until `stop`.
+pub(super) async fn watch(
+    cli: &Cli,
+    client: &Client,
+    target: &Target,
+    console: &mut Console<'_>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Fail> {
+    tokio::select! {
+        done = forever(cli, client, target, console) => done,
+        () = stop => Ok(()),
+    }
+}
+
+async fn forever(cli: &Cli, client: &Client, target: &Target, console: &mut Console<'_>) -> Result<(), Fail> {
+    let mut shown: Option<u64> = None;
+    loop {
+        match ask(client, target, shown, console.terminal).await {
+            Ok((answer, line)) => {
+                let Some(revision) = answer.revision else {
+                    return Err(Fail::Foreign {
+                        url: answer.url,
+                        what: "without a revision".to_owned(),
+                    });
+                };
+                let first = shown.is_none();
+                if console.terminal || shown != Some(revision) {
+                    draw(cli, console, target, &answer, line.as_deref(), first)?;
+                }
+                shown = Some(revision);
+                tokio::time::sleep(BREATH).await;
+            }
+            Err(fail) if shown.is_some() && fail.may_pass() => {
+                console.note(&format!("warning: {fail}; trying again"));
+                tokio::time::sleep(RETRY).await;
+            }
+            Err(fail) => return Err(fail),
+        }
+    }
+}
+
+/// One answer and its summary. The client blocks, so it has a thread of its own.
+async fn ask(
+    client: &Client,
+    target: &Target,
+    known: Option<u64>,
+    terminal: bool,
+) -> Result<(Answer, Option<String>), Fail> {
+    let (client, target) = (client.clone(), target.clone());
+    let asked = tokio::task::spawn_blocking(move || {
+        let mut query = target.query.clone();
+        let mut patience = Duration::ZERO;
+        if let Some(known) = known {
+            patience = if terminal { POLL_ON_TERMINAL } else { POLL };
+            query.push(("wait", known.to_string()));
+            query.push(("timeout", format!("{}s", patience.as_secs())));
+        }
+        let answer = client.get(&target.path, &query, patience)?;
+        let line = summary(&client, &target, &answer);
+        Ok((answer, line))
+    });
+    asked.await.map_err(|error| Fail::Start(error.to_string()))?
+}
+
+/// In place on a terminal, one after the other elsewhere.
+fn draw(
+    cli: &Cli,
+    console: &mut Console<'_>,
+    target: &Target,
+    answer: &Answer,
+    line: Option<&str>,
+    first: bool,
+) -> Result<(), Fail> {
+    let show = target::show(&cli.verb);
+    let mut text = render(show, target, answer, console)?;
+    if console.terminal {
+        if let Some(line) = line {
+            text.extend(["\n", line, "\n"]);
+        }
+        if first {
+            console.clear()?;
+        }
+        return Ok(console.redraw(&text)?);
+    }
+    if !first {
+        let between = match show.output {
+            Some(super::cli::Output::Yaml) => "---\n",
+            Some(super::cli::Output::Json) => "",
+            _ => "\n",
+        };
+        text.insert_str(0, between);
+    }
+    console.print(&text)?;
+    if let Some(line) = line {
+        console.note(line);
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! The fleet as the running collector shares it: one index behind a lock, one cached snapshot, one revision to wait for.
+//!
+//! ```text
+//! inventory ─ apply ─▶ ┌───────┐ ─ snapshot, detail, revisions ─▶ API, metrics
+//! scrape ─── hear ───▶ │ Fleet │ ─ targets, dial ──────────────▶ scrape
+//!                      └───────┘
+//! ```
+//! The lock is held for the time of one event or one read and never across an await.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use virtfleet_collector_core::{
+    dial::{DialRules, DialTarget},
+    facts::InventoryEvent,
+    heard::{Failure, Heard},
+    index::FleetIndex,
+    view::{FleetSnapshot, VmDetail},
+};
+use virtfleet_wire::{
+    finding::Finding,
+    ids::{Uid, VmKey},
+};
+
+/// What the API reads. Nothing here blocks for long and nothing here changes the fleet.
+pub trait FleetRead: Send + Sync {
+    /// The whole fleet as of its current revision.
+    fn snapshot(&self) -> Arc<FleetSnapshot>;
+    /// One VM in full; none when there is no such VM.
+    fn detail(&self, key: &VmKey) -> Option<VmDetail>;
+    /// Tells of every new revision.
+    fn revisions(&self) -> watch::Receiver<u64>;
+}
+
+/// Where the time comes from: [`Timestamp::now`] in the program, a fixed one in tests.
+pub type Clock = fn() -> Timestamp;
+
+/// See the module. Share it as `Arc<Fleet>`.
+#[derive(Debug)]
+pub struct Fleet {
+    index: RwLock<FleetIndex>,
+    cached: RwLock<Arc<FleetSnapshot>>,
+    revision: watch::Sender<u64>,
+    clock: Clock,
+}
+
+impl Fleet {
+    /// An empty fleet that dials by `rules`; `clock` says since when a finding is known.
+    pub fn new(rules: DialRules, clock: Clock) -> Self {
+        let index = FleetIndex::new(rules);
+        Self {
+            cached: RwLock::new(Arc::new(index.snapshot())),
+            revision: watch::Sender::new(index.revision()),
+            index: RwLock::new(index),
+            clock,
+        }
+    }
+
+    /// Takes an event of the inventory; see [`FleetIndex::apply`].
+    pub fn apply(&self, event: InventoryEvent) -> Vec<VmKey> {
+        self.change(|index| index.apply(event))
+    }
+
+    /// Takes the end of an attempt to hear the agent at `dialled`. What is heard of a VM that was replaced meanwhile is
+    /// dropped. Returns whether it was taken.
+    pub fn hear_from(&self, dialled: Option<&Uid>, heard: Heard) -> bool {
+        self.change(|index| index.hear_from(dialled, heard))
+    }
+
+    /// As [`Fleet::hear_from`], of whatever incarnation there is.
+    pub fn hear(&self, heard: Heard) -> bool {
+        self.change(|index| index.hear(heard))
+    }
+
+    /// Replaces the findings that the inventory's reader has.
+    pub fn set_inventory_findings(&self, findings: Vec<Finding>) {
+        self.change(|index| index.set_inventory_findings(findings));
+    }
+
+    /// Where the agent of a VM is to be dialled now, or why it cannot be.
+    pub fn dial(&self, key: &VmKey) -> Result<DialTarget, Failure> {
+        self.read().dial(key)
+    }
+
+    /// Whether the agent of a VM could answer now.
+    pub fn can_answer(&self, key: &VmKey) -> bool {
+        self.read().can_answer(key)
+    }
+
+    /// Every VM whose agent could answer, sorted.
+    pub fn targets(&self) -> Vec<VmKey> {
+        self.read().targets()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, FleetIndex> {
+        // A panic under the lock is a bug in one event; the state before it is still the best that there is.
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut FleetIndex) -> T) -> T {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        index.set_time(format!("{:.0}", (self.clock)()));
+        let out = change(&mut index);
+        let revision = index.revision();
+        // Told under the lock, so that revisions never go back for those who listen.
+        self.revision
+            .send_if_modified(|known| std::mem::replace(known, revision) != revision);
+        out
+    }
+}
+
+impl FleetRead for Fleet {
+    fn snapshot(&self) -> Arc<FleetSnapshot> {
+        let index = self.read();
+        {
+            let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
+            if cached.revision == index.revision() {
+                return Arc::clone(&cached);
+            }
+        }
+        let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
+        // Another reader may have made it while this one waited.
+        if cached.revision != index.revision() {
+            *cached = Arc::new(index.snapshot());
+        }
+        Arc::clone(&cached)
+    }
+
+    fn detail(&self, key: &VmKey) -> Option<VmDetail> {
+        self.read().detail(key)
+    }
+
+    fn revisions(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_collector_core::{
+        facts::{Fact, UserCluster},
+        findings,
+    };
+    use virtfleet_wire::finding::Severity;
+
+    use super::*;
+
+    fn cluster(name: &str) -> InventoryEvent {
+        InventoryEvent::Apply(Fact::UserCluster(UserCluster {
+            name: name.parse().unwrap(),
+            namespace: "ns".parse().unwrap(),
+            selector: virtfleet_collector_core::facts::Selector::default(),
+        }))
+    }
+
+    #[test]
+    fn a_snapshot_is_made_once_a_revision_and_a_change_is_told() {
+        let fleet = Fleet::new(DialRules::default(), || Timestamp::UNIX_EPOCH);
+        let mut revisions = fleet.revisions();
+        assert!(!revisions.has_changed().unwrap());
+        fleet.apply(cluster("a"));
+        assert!(revisions.has_changed().unwrap());
+        let told = *revisions.borrow_and_update();
+        let first = fleet.snapshot();
+        assert_eq!((first.clusters.len(), first.revision), (1, told));
+        assert!(Arc::ptr_eq(&first, &fleet.snapshot()));
+        fleet.apply(cluster("a"));
+        assert!(!revisions.has_changed().unwrap(), "the same again is no change");
+        assert!(Arc::ptr_eq(&first, &fleet.snapshot()));
+        fleet.apply(cluster("b"));
+        assert_eq!(fleet.snapshot().clusters.len(), 2);
+    }
+
+    #[test]
+    fn a_finding_is_known_since_the_clocks_time() {
+        let fleet = Fleet::new(DialRules::default(), || Timestamp::UNIX_EPOCH);
+        let finding = Finding::new(
+            findings::MANIFEST_BROKEN,
+            Severity::Warning,
+            ("Manifest", "f"),
+            "R",
+            "m",
+        );
+        fleet.set_inventory_findings(vec![finding]);
+        assert_eq!(fleet.snapshot().findings[0].since, "1970-01-01T00:00:00Z");
+    }
+}

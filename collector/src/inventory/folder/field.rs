@@ -1,0 +1,189 @@
+//! A walk into a manifest that remembers where it is, so that every error names line and field path.
+
+use std::{fmt::Display, str::FromStr};
+
+use serde_json::Value;
+use virtfleet_collector_core::facts::Labels;
+use virtfleet_wire::layered::{Node, NodeValue};
+
+/// What is wrong with a manifest, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line}: {message}")]
+pub(super) struct Problem {
+    /// Line, from 1.
+    pub(super) line: usize,
+    /// Field path and what is wrong with it.
+    pub(super) message: String,
+}
+
+/// One field: its node, when it is there and not null, and its path.
+#[derive(Debug, Clone)]
+pub(super) struct Field<'a> {
+    node: Option<&'a Node>,
+    /// The line of the field, or of what should hold it.
+    pub(super) line: usize,
+    /// e.g. `spec.domain.firmware.uuid`; empty at the top.
+    pub(super) path: String,
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn top(node: &'a Node) -> Self {
+        Self {
+            node: Some(node),
+            line: node.line,
+            path: String::new(),
+        }
+    }
+
+    pub(super) fn problem(&self, message: impl Display) -> Problem {
+        let message = if self.path.is_empty() {
+            message.to_string()
+        } else {
+            format!("{}: {message}", self.path)
+        };
+        Problem {
+            line: self.line,
+            message,
+        }
+    }
+
+    fn wrong(&self, expected: &str) -> Problem {
+        let found = match self.node.map(|node| &node.value) {
+            None => return self.problem(format_args!("required, {expected}")),
+            Some(NodeValue::Scalar(value)) => shorten(&value.to_string()),
+            Some(NodeValue::Sequence(_)) => "a list".to_owned(),
+            Some(NodeValue::Mapping(_)) => "a mapping".to_owned(),
+        };
+        self.problem(format_args!("{found} is not {expected}"))
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// The field of this name. Errors: this one is neither absent nor a mapping.
+    pub(super) fn get(&self, name: &str) -> Result<Self, Problem> {
+        let path = match (self.path.is_empty(), name.contains(['.', '/'])) {
+            (true, false) => name.to_owned(),
+            (true, true) => format!("[{name:?}]"),
+            (false, false) => format!("{}.{name}", self.path),
+            (false, true) => format!("{}[{name:?}]", self.path),
+        };
+        let entries = match self.node.map(|node| &node.value) {
+            None => &[][..],
+            Some(NodeValue::Mapping(entries)) => entries,
+            Some(_) => return Err(self.wrong("a mapping")),
+        };
+        Ok(match entries.iter().find(|(key, ..)| key == name) {
+            Some((_, line, node)) => Self {
+                node: Some(node).filter(|node| node.value != NodeValue::Scalar(Value::Null)),
+                line: *line,
+                path,
+            },
+            None => Self {
+                node: None,
+                line: self.line,
+                path,
+            },
+        })
+    }
+
+    /// The field at the end of a path such as `spec.domain.firmware.uuid`.
+    pub(super) fn at(&self, path: &str) -> Result<Self, Problem> {
+        path.split('.')
+            .try_fold(self.clone(), |field, name| field.get(name))
+    }
+
+    /// Refuses every key but these.
+    pub(super) fn only(&self, known: &[&str]) -> Result<(), Problem> {
+        let entries = match self.node.map(|node| &node.value) {
+            None => return Ok(()),
+            Some(NodeValue::Mapping(entries)) => entries,
+            Some(_) => return Err(self.wrong("a mapping")),
+        };
+        match entries.iter().find(|(key, ..)| !known.contains(&key.as_str())) {
+            None => Ok(()),
+            Some((key, ..)) => Err(self
+                .get(key)?
+                .problem(format_args!("unknown; known here: {}", known.join(", ")))),
+        }
+    }
+
+    /// The items of a list; none when it is absent.
+    pub(super) fn items(&self) -> Result<Vec<Self>, Problem> {
+        match self.node.map(|node| &node.value) {
+            None => Ok(Vec::new()),
+            Some(NodeValue::Sequence(items)) => Ok(items
+                .iter()
+                .enumerate()
+                .map(|(index, node)| Self {
+                    node: Some(node),
+                    line: node.line,
+                    path: format!("{}[{index}]", self.path),
+                })
+                .collect()),
+            Some(_) => Err(self.wrong("a list")),
+        }
+    }
+
+    /// The text; none when it is absent or empty, which Kubernetes does not tell apart.
+    pub(super) fn text(&self) -> Result<Option<&'a str>, Problem> {
+        let Some(node) = self.node else { return Ok(None) };
+        match node.as_str() {
+            Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
+            None => Err(self.wrong("a string (quote it)")),
+        }
+    }
+
+    pub(super) fn required_text(&self) -> Result<&'a str, Problem> {
+        self.text()?
+            .ok_or_else(|| self.problem("required, and it is absent or empty"))
+    }
+
+    pub(super) fn flag(&self) -> Result<bool, Problem> {
+        match self.node.map(|node| &node.value) {
+            None => Ok(false),
+            Some(NodeValue::Scalar(Value::Bool(flag))) => Ok(*flag),
+            Some(_) => Err(self.wrong("true or false")),
+        }
+    }
+
+    /// The text, parsed; none when it is absent or empty.
+    pub(super) fn parsed<T: FromStr<Err: Display>>(&self) -> Result<Option<T>, Problem> {
+        let text = self.text()?;
+        text.map(|text| {
+            text.parse()
+                .map_err(|error| self.problem(shorten(&format!("{error}"))))
+        })
+        .transpose()
+    }
+
+    /// The text, parsed.
+    pub(super) fn required<T: FromStr<Err: Display>>(&self) -> Result<T, Problem> {
+        self.required_text()?;
+        self.parsed()?
+            .ok_or_else(|| self.problem("required, and it is absent or empty"))
+    }
+
+    /// Labels: a mapping of strings.
+    pub(super) fn labels(&self) -> Result<Labels, Problem> {
+        let entries = match self.node.map(|node| &node.value) {
+            None => return Ok(Labels::new()),
+            Some(NodeValue::Mapping(entries)) => entries,
+            Some(_) => return Err(self.wrong("a mapping")),
+        };
+        let label = |(key, ..): &(String, usize, Node)| {
+            let value = self.get(key)?.text()?.unwrap_or_default();
+            Ok((key.clone(), value.to_owned()))
+        };
+        entries.iter().map(label).collect()
+    }
+}
+
+fn shorten(text: &str) -> String {
+    const MOST: usize = 160;
+    if text.chars().count() <= MOST {
+        return text.to_owned();
+    }
+    text.chars().take(MOST).chain(['…']).collect()
+}

@@ -1,0 +1,101 @@
+//! The text of one manifest → all its facts, or the first thing that is wrong with it.
+
+use std::collections::BTreeMap;
+
+use virtfleet_collector_core::facts::{Fact, FactKey};
+use virtfleet_wire::layered::{Node, parse_yaml};
+
+use super::{
+    convert::{Converted, convert},
+    field::{Field, Problem},
+    place::Place,
+};
+
+/// The most bytes that a manifest may have.
+pub(super) const MAX_MANIFEST_BYTES: usize = 16 * 1024 * 1024;
+
+/// What a good manifest holds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Manifest {
+    /// Its facts, and the line of each.
+    pub(super) facts: BTreeMap<FactKey, (usize, Fact)>,
+    /// Objects of kinds that are not used: line and kind.
+    pub(super) ignored: Vec<(usize, String)>,
+}
+
+/// Reads a manifest: one or many documents, each an object or a list of them.
+pub(super) fn read(text: &str, place: &Place) -> Result<Manifest, Problem> {
+    if text.len() > MAX_MANIFEST_BYTES {
+        return Err(too_large(text.len() as u64));
+    }
+    let documents = parse_yaml(text.trim_start_matches('\u{feff}')).map_err(|error| Problem {
+        line: error.line,
+        message: error.message,
+    })?;
+    if documents.is_empty() {
+        let message = "empty: delete the file to remove its objects".to_owned();
+        return Err(Problem { line: 1, message });
+    }
+    let mut manifest = Manifest::default();
+    for document in &documents {
+        take(document, place, &mut manifest)?;
+    }
+    Ok(manifest)
+}
+
+pub(super) fn too_large(bytes: u64) -> Problem {
+    let message = format!("{bytes} bytes, and a manifest has at most {MAX_MANIFEST_BYTES}; split it");
+    Problem { line: 1, message }
+}
+
+fn take(document: &Node, place: &Place, manifest: &mut Manifest) -> Result<(), Problem> {
+    let object = Field::top(document);
+    let kind = object.get("kind")?.required_text()?;
+    let items = object.get("items")?;
+    // `kubectl get -o yaml` prints kind List; the API itself answers with VirtualMachineInstanceList and so on.
+    if kind.ends_with("List") && (items.is_there() || kind == "List") {
+        // In a typed list from the API itself the items have no kind of their own.
+        let version = object.get("apiVersion")?.text()?;
+        let of_list = version.zip(kind.strip_suffix("List").filter(|kind| !kind.is_empty()));
+        return items
+            .items()?
+            .iter()
+            .try_for_each(|item| take_one(item, of_list, place, manifest));
+    }
+    take_one(&object, None, place, manifest)
+}
+
+fn take_one(
+    object: &Field<'_>,
+    of_list: Option<(&str, &str)>,
+    place: &Place,
+    manifest: &mut Manifest,
+) -> Result<(), Problem> {
+    let line = object.line;
+    match convert(object, of_list, place)? {
+        Converted::Ignored(kind) => manifest.ignored.push((line, kind)),
+        Converted::Fact(fact) => {
+            let key = fact.key();
+            if let Some((first, _)) = manifest.facts.get(&key) {
+                let message = format!(
+                    "{} stands in this file twice, first on line {first}",
+                    describe(&key)
+                );
+                return Err(Problem { line, message });
+            }
+            manifest.facts.insert(key, (line, fact));
+        }
+    }
+    Ok(())
+}
+
+/// An object's kind and name for people.
+pub(super) fn describe(key: &FactKey) -> String {
+    match key {
+        FactKey::Vmi(vm) => format!("VirtualMachineInstance {vm}"),
+        FactKey::Vm(vm) => format!("VirtualMachine {vm}"),
+        FactKey::InfraNode(node) => format!("Node {node}"),
+        FactKey::UserCluster(cluster) => format!("UserCluster {cluster}"),
+        FactKey::UserNode(cluster, node) => format!("Node {node} of cluster {cluster}"),
+    }
+}

@@ -1,0 +1,31 @@
+//! The manifest folder: ordinary Kubernetes manifests as the inventory, the embedded default.
+//!
+//! ```text
+//! <folder>/infra/…            VirtualMachineInstance, VirtualMachine, Node of the infra cluster
+//! <folder>/clusters/<name>/…  UserCluster of that name, and its Nodes
+//!
+//! scan (names) ─▶ watch (effects) ─ path, text ─▶ reader (pure) ─ manifest ─ convert ─▶ facts ─▶ events
+//! ```
+//! - A file is taken whole or not at all. When anything in it is broken it keeps its last good state and is named with the
+//!   line; other files go on. So a half-written file never moves or removes a VM.
+//! - An empty file (no bytes, or only comments) is broken, too, because editors truncate before they write. To remove a
+//!   file's objects, delete the file.
+//! - An object in two files is taken from the first by path; the other is a finding.
+
+mod convert;
+mod field;
+mod follow;
+mod manifest;
+mod objects;
+pub mod place;
+pub mod reader;
+mod scan;
+mod status;
+pub mod watch;
+
+pub use watch::{WatchError, watch};
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod watch_tests;

@@ -1,0 +1,133 @@
+//! One Kubernetes object → one fact of the domain.
+
+use virtfleet_collector_core::facts::{
+    InfraNode, Operator, Requirement, Selector, UserCluster, UserNode, Vm, Vmi,
+};
+use virtfleet_wire::ids::{ClusterName, VmKey};
+
+use super::{
+    field::{Field, Problem},
+    status,
+};
+
+fn vm_key(object: &Field<'_>) -> Result<VmKey, Problem> {
+    Ok(VmKey {
+        namespace: object.at("metadata.namespace")?.required()?,
+        name: object.at("metadata.name")?.required()?,
+    })
+}
+
+/// A `VirtualMachineInstance`.
+pub(super) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
+    let metadata = object.get("metadata")?;
+    let state = object.get("status")?;
+    Ok(Vmi {
+        key: vm_key(object)?,
+        uid: metadata.get("uid")?.parsed()?,
+        labels: metadata.get("labels")?.labels()?,
+        firmware_uuid: object.at("spec.domain.firmware.uuid")?.parsed()?,
+        hostname: object.at("spec.hostname")?.text()?.map(str::to_owned),
+        has_status: state.is_there(),
+        phase: status::phase(&state)?,
+        node: state.get("nodeName")?.parsed()?,
+        interfaces: status::interfaces(&state)?,
+        guest_os: state.at("guestOSInfo.prettyName")?.text()?.map(str::to_owned),
+        paused: status::condition(&state, "Paused")? == Some(true),
+        migration: status::migration(&state)?,
+        deleting: metadata.get("deletionTimestamp")?.is_there(),
+    })
+}
+
+/// A `VirtualMachine`. The labels of its template go over its own.
+pub(super) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
+    let mut labels = object.at("metadata.labels")?.labels()?;
+    labels.extend(object.at("spec.template.metadata.labels")?.labels()?);
+    Ok(Vm {
+        key: vm_key(object)?,
+        uid: object.at("metadata.uid")?.parsed()?,
+        labels,
+        printable_status: object.at("status.printableStatus")?.text()?.map(str::to_owned),
+    })
+}
+
+/// A `Node` of the infra cluster.
+pub(super) fn infra_node(object: &Field<'_>) -> Result<InfraNode, Problem> {
+    Ok(InfraNode {
+        name: object.at("metadata.name")?.required()?,
+        uid: object.at("metadata.uid")?.parsed()?,
+        labels: object.at("metadata.labels")?.labels()?,
+        ready: status::condition(&object.get("status")?, "Ready")?,
+    })
+}
+
+/// A `Node` of a user cluster.
+pub(super) fn user_node(object: &Field<'_>, cluster: &ClusterName) -> Result<UserNode, Problem> {
+    Ok(UserNode {
+        cluster: cluster.clone(),
+        name: object.at("metadata.name")?.required()?,
+        uid: object.at("metadata.uid")?.parsed()?,
+        labels: object.at("metadata.labels")?.labels()?,
+        provider_id: object.at("spec.providerID")?.text()?.map(str::to_owned),
+        ready: status::condition(&object.get("status")?, "Ready")?,
+    })
+}
+
+/// A `UserCluster`, whose name must be that of the folder it lies in.
+pub(super) fn user_cluster(object: &Field<'_>, folder: &ClusterName) -> Result<UserCluster, Problem> {
+    let named = object.at("metadata.name")?;
+    let name: ClusterName = named.required()?;
+    if name != *folder {
+        return Err(named.problem(format_args!(
+            "{name:?} lies in clusters/{folder}/; name and folder must be the same",
+            name = name.as_str()
+        )));
+    }
+    Ok(UserCluster {
+        name,
+        namespace: object.at("spec.vmis.namespace")?.required()?,
+        selector: selector(&object.at("spec.vmis.selector")?)?,
+    })
+}
+
+fn selector(field: &Field<'_>) -> Result<Selector, Problem> {
+    // A key with a slip of the pen would select every VMI of the namespace, another tenant's too.
+    field.only(&["matchLabels", "matchExpressions"])?;
+    let expressions = field.get("matchExpressions")?.items()?;
+    Ok(Selector {
+        match_labels: field.get("matchLabels")?.labels()?,
+        match_expressions: expressions.iter().map(requirement).collect::<Result<_, _>>()?,
+    })
+}
+
+fn requirement(field: &Field<'_>) -> Result<Requirement, Problem> {
+    field.only(&["key", "operator", "values"])?;
+    let named = field.get("operator")?;
+    let operator = match named.required_text()? {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        other => {
+            return Err(named.problem(format_args!(
+                "{other:?} is not one of In, NotIn, Exists, DoesNotExist"
+            )));
+        }
+    };
+    let listed = field.get("values")?;
+    let texts = listed.items()?;
+    let values = texts
+        .iter()
+        .map(|value| Ok(value.text()?.unwrap_or_default().to_owned()));
+    let values = values.collect::<Result<Vec<_>, Problem>>()?;
+    match (operator, values.is_empty()) {
+        (Operator::In | Operator::NotIn, true) => Err(listed.problem("In and NotIn need at least one value")),
+        (Operator::Exists | Operator::DoesNotExist, false) => {
+            Err(listed.problem("Exists and DoesNotExist take no values"))
+        }
+        _ => Ok(Requirement {
+            key: field.get("key")?.required_text()?.to_owned(),
+            operator,
+            values,
+        }),
+    }
+}

@@ -1,0 +1,130 @@
+//! The pieces of `status` that VMIs and Nodes bring: interfaces, migration, conditions.
+
+use std::net::IpAddr;
+
+use virtfleet_collector_core::facts::{Migration, Phase, VmiInterface};
+
+use super::field::{Field, Problem};
+
+/// `status.interfaces` of a VMI.
+pub(super) fn interfaces(status: &Field<'_>) -> Result<Vec<VmiInterface>, Problem> {
+    status.get("interfaces")?.items()?.iter().map(interface).collect()
+}
+
+fn interface(field: &Field<'_>) -> Result<VmiInterface, Problem> {
+    let source = field.get("infoSource")?.text()?.unwrap_or_default();
+    let guest_spoke = sources(source).any(|source| source == GUEST_AGENT);
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    let first = field.get("ipAddress")?;
+    let rest = field.get("ipAddresses")?.items()?;
+    for address in std::iter::once(&first).chain(&rest) {
+        if let Some(address) = unless_guest(guest_spoke, address_of(address))?
+            && !addresses.contains(&address)
+        {
+            addresses.push(address);
+        }
+    }
+    Ok(VmiInterface {
+        name: field.get("name")?.text()?.unwrap_or_default().to_owned(),
+        mac: unless_guest(guest_spoke, field.get("mac")?.parsed())?,
+        addresses,
+        guest_claim_only: guest_claim_only(source),
+    })
+}
+
+/// A guest may say what it likes, and breaks no file with it: what cannot be read of an interface that its guest agent has
+/// described is passed by.
+fn unless_guest<T>(guest_spoke: bool, read: Result<Option<T>, Problem>) -> Result<Option<T>, Problem> {
+    if guest_spoke {
+        Ok(read.unwrap_or(None))
+    } else {
+        read
+    }
+}
+
+/// KubeVirt writes plain addresses; older versions gave those of the guest agent with a prefix length.
+fn address_of(field: &Field<'_>) -> Result<Option<IpAddr>, Problem> {
+    let Some(text) = field.text()? else {
+        return Ok(None);
+    };
+    let plain = text.split_once('/').map_or(text, |(address, _)| address);
+    let wrong = |_| field.problem(format_args!("{text:?} is not an IP address"));
+    plain.parse().map(Some).map_err(wrong)
+}
+
+/// KubeVirt's word in `infoSource` for what the guest agent has said.
+const GUEST_AGENT: &str = "guest-agent";
+
+/// The items of `infoSource`, a list such as `domain, guest-agent, multus-status`.
+fn sources(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|source| !source.is_empty())
+}
+
+/// Whether the guest agent stands alone in `infoSource`.
+fn guest_claim_only(source: &str) -> bool {
+    let mut sources = sources(source).peekable();
+    sources.peek().is_some() && sources.all(|source| source == GUEST_AGENT)
+}
+
+/// `status.migrationState` of a VMI.
+pub(super) fn migration(status: &Field<'_>) -> Result<Option<Migration>, Problem> {
+    let state = status.get("migrationState")?;
+    if !state.is_there() {
+        return Ok(None);
+    }
+    let time = |name| Ok(state.get(name)?.text()?.map(str::to_owned));
+    Ok(Some(Migration {
+        source: state.get("sourceNode")?.parsed()?,
+        target: state.get("targetNode")?.parsed()?,
+        completed: state.get("completed")?.flag()?,
+        failed: state.get("failed")?.flag()?,
+        start: time("startTimestamp")?,
+        end: time("endTimestamp")?,
+    }))
+}
+
+/// `status.phase` of a VMI; a word that is not KubeVirt's is [`Phase::Unknown`].
+pub(super) fn phase(status: &Field<'_>) -> Result<Phase, Problem> {
+    Ok(match status.get("phase")?.text()? {
+        Some("Pending") => Phase::Pending,
+        Some("Scheduling") => Phase::Scheduling,
+        Some("Scheduled") => Phase::Scheduled,
+        Some("Running") => Phase::Running,
+        Some("Succeeded") => Phase::Succeeded,
+        Some("Failed") => Phase::Failed,
+        _ => Phase::Unknown,
+    })
+}
+
+/// The condition of this type: `True`, `False`, or neither.
+pub(super) fn condition(status: &Field<'_>, kind: &str) -> Result<Option<bool>, Problem> {
+    for condition in status.get("conditions")?.items()? {
+        if condition.get("type")?.text()? == Some(kind) {
+            return Ok(match condition.get("status")?.text()? {
+                Some("True") => Some(true),
+                Some("False") => Some(false),
+                _ => None,
+            });
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_guest_agent_alone_is_a_claim() {
+        for (source, claim) in [
+            ("guest-agent", true),
+            (" guest-agent ", true),
+            ("domain, guest-agent", false),
+            ("guest-agent, multus-status", false),
+            ("domain", false),
+            ("", false),
+        ] {
+            assert_eq!(guest_claim_only(source), claim, "{source:?}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! One connection to an agent: TCP, TLS 1.3, and whose certificate it showed.
+
+use std::{
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::{net::TcpStream, task::JoinHandle};
+use virtfleet_collector_core::{
+    dial::DialTarget,
+    heard::{Failure, FailureClass},
+};
+use virtfleet_runtime::tls::{AGENT_DNS_NAME, ClientTls, VmIdentity, peer_names};
+
+/// A connection on which requests follow one another; it ends with its drop.
+#[derive(Debug)]
+pub(super) struct Connection {
+    sender: http1::SendRequest<Empty<Bytes>>,
+    driver: JoinHandle<()>,
+    target: DialTarget,
+    opened: Instant,
+}
+
+/// A connection is used no longer than this: certificates are looked at when it is opened only, and one that was revoked,
+/// has expired or was signed by an authority that went must not be believed for as long as its guest keeps the line.
+const LONGEST_LIFE: Duration = Duration::from_mins(10);
+
+fn is_fresh(opened: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(opened) < LONGEST_LIFE
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+fn fail(class: FailureClass, message: String) -> Failure {
+    Failure { class, message }
+}
+
+impl Connection {
+    /// Dials `target` and makes sure that its agent is who it should be.
+    pub(super) async fn open(
+        target: &DialTarget,
+        tls: &ClientTls,
+        trust_domain: &str,
+    ) -> Result<Self, Failure> {
+        let address = target.address;
+        let stream = TcpStream::connect(address).await.map_err(|error| {
+            let message = format!(
+                "cannot connect to {address}: {error}; is virtfleet-agent running in the guest, and may this collector \
+                 reach it?"
+            );
+            fail(FailureClass::Connect, message)
+        })?;
+        drop(stream.set_nodelay(true));
+        let name = ServerName::try_from(AGENT_DNS_NAME)
+            .map_err(|error| fail(FailureClass::Tls, error.to_string()))?;
+        let connector = tokio_rustls::TlsConnector::from(tls.config(Instant::now()));
+        let stream = connector.connect(name, stream).await.map_err(|error| {
+            fail(
+                FailureClass::Tls,
+                format!("TLS handshake with {address} failed: {error}"),
+            )
+        })?;
+        let names = stream
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(<[_]>::first)
+            .map(peer_names)
+            .unwrap_or_default();
+        check_identity(target, trust_domain, &names)?;
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(64 * 1024)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| {
+                fail(
+                    FailureClass::Connect,
+                    format!("HTTP with {address} failed: {error}"),
+                )
+            })?;
+        let driver = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, %address, "connection ended");
+            }
+        });
+        Ok(Self {
+            sender,
+            driver,
+            target: target.clone(),
+            opened: Instant::now(),
+        })
+    }
+
+    /// Whether the agent has not closed it yet.
+    pub(super) fn is_open(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
+    /// Whether it leads to `target` and is not old: a VM that moved or was made anew is dialled and verified anew.
+    pub(super) fn is_for(&self, target: &DialTarget, now: Instant) -> bool {
+        self.target == *target && is_fresh(self.opened, now)
+    }
+
+    /// Asks for `path` and waits for the head of the answer, which must be 200.
+    pub(super) async fn get(&mut self, path: &str) -> Result<Response<Incoming>, Failure> {
+        let lost = |error: String| {
+            fail(
+                FailureClass::Connect,
+                format!("the agent closed the connection before it answered {path}: {error}"),
+            )
+        };
+        self.sender
+            .ready()
+            .await
+            .map_err(|error| lost(error.to_string()))?;
+        let request = Request::get(path)
+            .header(header::HOST, AGENT_DNS_NAME)
+            .header(
+                header::USER_AGENT,
+                concat!("virtfleet-collector/", env!("CARGO_PKG_VERSION")),
+            )
+            .body(Empty::new())
+            .map_err(|error| fail(FailureClass::Http, error.to_string()))?;
+        let response = self.response(request).await.map_err(lost)?;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            status => Err(fail(FailureClass::Http, format!("{path} answered {status}"))),
+        }
+    }
+}
+
+impl Connection {
+    /// Sends a request and waits for the head of its answer, or for the end of the connection. hyper alone sometimes never
+    /// ends a request whose connection is closed at the moment of its sending (seen with 1.12).
+    async fn response(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, String> {
+        let mut answer = pin!(self.sender.send_request(request));
+        tokio::select! {
+            biased;
+            answer = &mut answer => return answer.map_err(|error| error.to_string()),
+            _ = &mut self.driver => {}
+        }
+        // The answer may have come between the two looks.
+        match tokio::time::timeout(Duration::ZERO, answer).await {
+            Ok(answer) => answer.map_err(|error| error.to_string()),
+            Err(_) => Err("the connection was closed".to_owned()),
+        }
+    }
+}
+
+/// The certificate must stand for the VM that was dialled, in this incarnation (decision 9: what was dialled and the
+/// certificate decide).
+fn check_identity(target: &DialTarget, trust_domain: &str, names: &[String]) -> Result<(), Failure> {
+    let wrong = |message: String| Err(fail(FailureClass::WrongVm, message));
+    let Some(identity) = names.iter().find_map(|name| VmIdentity::from_uri(name)) else {
+        return wrong(format!(
+            "the certificate at {} names {names:?}, and no spiffe://{trust_domain}/vmi/<namespace>/<name>/<uid>",
+            target.address
+        ));
+    };
+    let key = &target.key;
+    if identity.trust_domain != trust_domain
+        || identity.namespace != key.namespace
+        || identity.name != key.name
+    {
+        return wrong(format!(
+            "the certificate at {} is for spiffe://{}/vmi/{}/{}, not for spiffe://{trust_domain}/vmi/{}/{}",
+            target.address, identity.trust_domain, identity.namespace, identity.name, key.namespace, key.name
+        ));
+    }
+    if !target.accepts(&identity.uid) {
+        let uids: Vec<_> = target.uids().map(ToString::to_string).collect();
+        return wrong(format!(
+            "the certificate at {} is for UID {} of {key}, an earlier incarnation; the inventory has {}",
+            target.address,
+            identity.uid,
+            uids.join(" and ")
+        ));
+    }
+    Ok(())
+}
+
+/// The TLS side of every pull.
+pub(super) type SharedTls = Arc<ClientTls>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_not_believed_for_ever() {
+        let opened = Instant::now();
+        assert!(is_fresh(opened, opened + LONGEST_LIFE / 2));
+        assert!(!is_fresh(opened, opened + LONGEST_LIFE));
+    }
+
+    #[test]
+    fn only_the_dialled_vm_in_its_incarnation_is_accepted() {
+        let target = DialTarget {
+            key: virtfleet_wire::ids::VmKey {
+                namespace: "cluster-a".parse().unwrap(),
+                name: "worker-0".parse().unwrap(),
+            },
+            uid: Some("vmi-uid".parse().unwrap()),
+            vm_uid: Some("vm-uid".parse().unwrap()),
+            address: "10.0.0.1:10911".parse().unwrap(),
+        };
+        let check = |uri: &str| check_identity(&target, "d", &[AGENT_DNS_NAME.to_owned(), uri.to_owned()]);
+        check("spiffe://d/vmi/cluster-a/worker-0/vmi-uid").unwrap();
+        check("spiffe://d/vmi/cluster-a/worker-0/vm-uid").unwrap();
+        for other in [
+            "spiffe://d/vmi/cluster-a/worker-0/older",
+            "spiffe://d/vmi/cluster-a/worker-1/vmi-uid",
+            "spiffe://d/vmi/cluster-b/worker-0/vmi-uid",
+            "spiffe://e/vmi/cluster-a/worker-0/vmi-uid",
+            "spiffe://d/collector",
+        ] {
+            assert_eq!(check(other).unwrap_err().class, FailureClass::WrongVm, "{other}");
+        }
+    }
+}

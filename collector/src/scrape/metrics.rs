@@ -1,0 +1,74 @@
+//! What the scraper counts.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+use virtfleet_collector_core::heard::FailureClass;
+
+/// How a pull ended: `ok`, or a [`FailureClass`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+/// Counters of the scraper; clones share them.
+#[derive(Debug, Clone)]
+pub struct PullMetrics {
+    pulls: Family<ResultLabel, Counter>,
+    duration: Histogram,
+    late: Histogram,
+    pub(super) targets: Gauge,
+}
+
+impl PullMetrics {
+    /// Registers all of them as `pull…`. Every result exists from the start, so that a rate has a first sample.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            pulls: Family::default(),
+            duration: Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]),
+            late: Histogram::new([0.01, 0.1, 1.0, 5.0, 15.0, 30.0, 60.0]),
+            targets: Gauge::default(),
+        };
+        for result in FailureClass::ALL
+            .map(FailureClass::as_str)
+            .into_iter()
+            .chain(["ok"])
+        {
+            drop(metrics.pulls.get_or_create(&ResultLabel { result }));
+        }
+        registry.register("pulls", "Pulls that have ended, by result", metrics.pulls.clone());
+        registry.register(
+            "pull_duration_seconds",
+            "Time from the dial to the last byte of answered pulls",
+            metrics.duration.clone(),
+        );
+        registry.register(
+            "pull_late_seconds",
+            "Time between the moment a pull was due and its begin",
+            metrics.late.clone(),
+        );
+        registry.register(
+            "pull_targets",
+            "VMs whose agent is pulled",
+            metrics.targets.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn ended(&self, result: Result<f64, FailureClass>) {
+        let label = match result {
+            Ok(seconds) => {
+                self.duration.observe(seconds);
+                "ok"
+            }
+            Err(class) => class.as_str(),
+        };
+        self.pulls.get_or_create(&ResultLabel { result: label }).inc();
+    }
+
+    pub(super) fn begun(&self, late_seconds: f64) {
+        self.late.observe(late_seconds);
+    }
+}

@@ -1,0 +1,22 @@
+//! Hears every agent: pulls `/v1/report` and `/metrics` of each VM over TLS, on a fixed beat, bounded in number, time and
+//! size.
+//!
+//! ```text
+//! fleet (who may be dialled) ─▶ schedule (when) ─▶ pull (one VM) ─▶ Heard ─▶ fleet
+//!                                                   ├ connection: TCP, TLS, whose certificate
+//!                                                   ├ read: a body in pieces, up to a limit
+//!                                                   └ summary: what is kept of a metrics page
+//! ```
+
+mod connection;
+mod metrics;
+mod pull;
+mod read;
+mod run;
+mod schedule;
+mod summary;
+
+pub use metrics::PullMetrics;
+pub use pull::{PullLimits, Puller};
+pub use run::{ScrapeSettings, run};
+pub use schedule::Schedule;

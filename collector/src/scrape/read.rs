@@ -1,0 +1,34 @@
+//! A body in pieces, never more than is allowed.
+
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use virtfleet_collector_core::heard::{Failure, FailureClass};
+
+/// Hands each piece of `body` to `take`, and refuses to read beyond `limit` bytes.
+pub(super) async fn pieces(
+    mut body: Incoming,
+    what: &str,
+    limit: usize,
+    mut take: impl FnMut(&Bytes) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut total = 0usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Failure {
+            class: FailureClass::Connect,
+            message: format!("the connection ended while {what} was read, after {total} bytes: {error}"),
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        total = total.saturating_add(data.len());
+        if total > limit {
+            return Err(Failure {
+                class: FailureClass::TooLarge,
+                message: format!(
+                    "{what} has more than {limit} bytes; reading stopped there, and nothing of it is kept"
+                ),
+            });
+        }
+        take(&data)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! What the loop does when a pull cannot be made, and when one panics.
+
+use virtfleet_collector_core::{
+    dial::DialRules,
+    facts::{Fact, InventoryEvent, Phase, Vmi},
+};
+use virtfleet_runtime::tls::{ClientTls, ClientTlsPaths};
+
+use super::*;
+use crate::scrape::PullLimits;
+
+fn key() -> VmKey {
+    VmKey {
+        namespace: "ns".parse().unwrap(),
+        name: "a".parse().unwrap(),
+    }
+}
+
+/// A scraper of one running VM that has no address.
+fn scraper() -> Scraper {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["x".to_owned()]).unwrap();
+    let (certificate, private) = (folder.path().join("c.pem"), folder.path().join("k.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&private, made.signing_key.serialize_pem()).unwrap();
+    let tls = ClientTls::new(ClientTlsPaths {
+        ca: certificate.clone(),
+        certificate,
+        key: private,
+    });
+    let limits = PullLimits {
+        timeout: Duration::from_secs(1),
+        report_bytes: 1,
+        metrics_bytes: 1,
+    };
+    let fleet = Fleet::new(DialRules::default(), || jiff::Timestamp::UNIX_EPOCH);
+    let vmi = Vmi {
+        key: key(),
+        uid: None,
+        labels: virtfleet_collector_core::facts::Labels::new(),
+        firmware_uuid: None,
+        hostname: None,
+        has_status: true,
+        phase: Phase::Running,
+        node: None,
+        interfaces: Vec::new(),
+        guest_os: None,
+        paused: false,
+        migration: None,
+        deleting: false,
+    };
+    fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(vmi))));
+    let lane = || Arc::new(Semaphore::new(1));
+    Scraper {
+        schedule: Schedule::new(Duration::from_secs(30), Instant::now()),
+        lanes: [lane(), lane()],
+        known: HashMap::new(),
+        running: JoinSet::new(),
+        asked: HashMap::new(),
+        fleet: Arc::new(fleet),
+        puller: Puller::new(Arc::new(tls.unwrap()), "d", limits),
+        metrics: PullMetrics::register(&mut prometheus_client::registry::Registry::default()),
+    }
+}
+
+/// Takes the VM from the schedule, as the loop does when it is due.
+fn take(scraper: &mut Scraper) -> Instant {
+    let later = Instant::now() + Duration::from_secs(30);
+    scraper.schedule.take(later).unwrap().1
+}
+
+#[tokio::test]
+async fn a_vm_that_could_never_be_dialled_is_known_to_fail_and_asked_again() {
+    let mut scraper = scraper();
+    scraper.look_at(&key());
+    let due = take(&mut scraper);
+    scraper.begin(key(), due);
+    assert!(scraper.known[&key()].silent, "so that the log tells it, once");
+    assert!(scraper.schedule.next().is_some());
+}
+
+#[tokio::test]
+async fn a_pull_that_panics_costs_one_pull() {
+    let mut scraper = scraper();
+    scraper.look_at(&key());
+    take(&mut scraper);
+    let pull = scraper.running.spawn(async { panic!("a bug") });
+    scraper.asked.insert(pull.id(), key());
+    let joined = scraper.running.join_next_with_id().await.unwrap();
+    assert_eq!(scraper.schedule.next(), None, "it counts as running");
+    scraper.joined(joined);
+    assert!(scraper.schedule.next().is_some() && scraper.asked.is_empty());
+}

@@ -1,0 +1,148 @@
+//! What is kept of a metrics page, read line by line as it arrives: a page of any size costs one line of memory.
+
+use std::collections::HashSet;
+
+use virtfleet_collector_core::heard::MetricsSummary;
+use virtfleet_wire::exposition::{Line, Sample, parse_line};
+
+/// No line of an exposition that we read is longer.
+const MAX_LINE: usize = 64 * 1024;
+/// CPUs are counted up to here; a hostile page must not grow the set without end.
+const MAX_CPUS: usize = 4096;
+/// The longest name of a CPU that counts, in bytes; the kernel's are numbers.
+const MAX_CPU_NAME: usize = 16;
+
+/// A page being read.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    metrics: MetricsSummary,
+    cpus: HashSet<String>,
+    /// The line that has begun and not ended.
+    pending: Vec<u8>,
+    line: u64,
+}
+
+impl Summary {
+    /// Takes the next piece. Errors: the line's number and what is wrong with it.
+    pub(super) fn take(&mut self, mut piece: &[u8]) -> Result<(), String> {
+        while let Some(end) = piece.iter().position(|&byte| byte == b'\n') {
+            let (head, rest) = piece.split_at(end);
+            piece = &rest[1..];
+            if self.pending.is_empty() {
+                self.read(head)?;
+            } else {
+                self.pending.extend_from_slice(head);
+                let line = std::mem::take(&mut self.pending);
+                self.read(&line)?;
+                self.pending = line;
+                self.pending.clear();
+            }
+        }
+        if self.pending.len() + piece.len() > MAX_LINE {
+            return Err(format!("line {} is longer than {MAX_LINE} bytes", self.line + 1));
+        }
+        self.pending.extend_from_slice(piece);
+        Ok(())
+    }
+
+    /// The page has ended.
+    pub(super) fn finish(mut self) -> Result<MetricsSummary, String> {
+        let rest = std::mem::take(&mut self.pending);
+        if !rest.is_empty() {
+            self.read(&rest)?;
+        }
+        if self.metrics.samples == 0 {
+            return Err("there is no sample on it".to_owned());
+        }
+        self.metrics.cpus = self.cpus.len() as u64;
+        Ok(self.metrics)
+    }
+
+    fn read(&mut self, line: &[u8]) -> Result<(), String> {
+        self.line += 1;
+        let text = std::str::from_utf8(line).map_err(|_| format!("line {} is not UTF-8", self.line))?;
+        match parse_line(text) {
+            Ok(Line::Sample(sample)) => self.sample(&sample),
+            Ok(_) => {}
+            Err(error) => return Err(format!("line {}: {error}", self.line)),
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, sample: &Sample<'_>) {
+        self.metrics.samples += 1;
+        match sample.name {
+            "node_memory_MemTotal_bytes" => self.metrics.memory_total_bytes = Some(sample.value),
+            "node_memory_MemAvailable_bytes" => self.metrics.memory_available_bytes = Some(sample.value),
+            "node_load1" => self.metrics.load1 = Some(sample.value),
+            "node_boot_time_seconds" => self.metrics.boot_time_seconds = Some(sample.value),
+            "node_scrape_collector_success" if sample.value == 0.0 => self.metrics.failed_collectors += 1,
+            "node_cpu_seconds_total" => {
+                let cpu = sample
+                    .labels
+                    .clone()
+                    .filter_map(Result::ok)
+                    .find(|(name, _)| *name == "cpu");
+                if let Some((_, cpu)) = cpu
+                    && cpu.len() <= MAX_CPU_NAME
+                    && self.cpus.len() < MAX_CPUS
+                    && !self.cpus.contains(cpu.as_ref())
+                {
+                    self.cpus.insert(cpu.into_owned());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# TYPE node_cpu_seconds_total counter\nnode_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 1\n\
+        node_cpu_seconds_total{cpu=\"0\",mode=\"user\"} 1\nnode_cpu_seconds_total{cpu=\"1\",mode=\"user\"} 1\n\
+        node_memory_MemTotal_bytes 4e9\nnode_scrape_collector_success{collector=\"cpu\"} 1\n\
+        node_scrape_collector_success{collector=\"os\"} 0\nnode_load1 0.5";
+
+    #[test]
+    fn the_pieces_may_be_cut_anywhere() {
+        for size in [1, 2, 7, 64, PAGE.len()] {
+            let mut summary = Summary::default();
+            for piece in PAGE.as_bytes().chunks(size) {
+                summary.take(piece).unwrap();
+            }
+            let metrics = summary.finish().unwrap();
+            assert_eq!(
+                (metrics.samples, metrics.cpus, metrics.failed_collectors),
+                (7, 2, 1)
+            );
+            assert_eq!(
+                (metrics.memory_total_bytes, metrics.load1),
+                (Some(4e9), Some(0.5))
+            );
+        }
+    }
+
+    #[test]
+    fn a_hostile_page_costs_no_memory_for_names() {
+        let mut summary = Summary::default();
+        let long = "x".repeat(MAX_CPU_NAME + 1);
+        summary
+            .take(format!("node_cpu_seconds_total{{cpu=\"{long}\"}} 1\n").as_bytes())
+            .unwrap();
+        assert_eq!(summary.finish().unwrap().cpus, 0);
+    }
+
+    #[test]
+    fn what_is_no_page_is_refused_with_its_line() {
+        let read = |text: &[u8]| {
+            let mut summary = Summary::default();
+            summary.take(text).and_then(|()| summary.finish()).unwrap_err()
+        };
+        assert!(read(b"a 1\n<html>\n").starts_with("line 2: "));
+        assert!(read(b"a 1\n\xff\xfe 1\n").starts_with("line 2 is not UTF-8"));
+        assert!(read(b"# only comments\n").contains("no sample"));
+        assert!(read(&vec![b'a'; MAX_LINE + 1]).starts_with("line 1 is longer"));
+    }
+}

@@ -1,0 +1,291 @@
+//! Ties the collector together: builds every part, runs until told to stop, drains.
+//!
+//! ```text
+//! inventory ─ events ─▶ apply ─ changed VMs ─▶ scrape ─ heard ─┐
+//!     └ findings ─────────▶ fleet ◀──────────────────────────────┘
+//!                            └─▶ api (snapshots) ─▶ HTTP
+//! ```
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use hyper_util::service::TowerToHyperService;
+use prometheus_client::{metrics::info::Info, registry::Registry};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, mpsc, watch},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+use virtfleet_collector_core::facts::InventoryEvent;
+use virtfleet_runtime::{
+    exit::Code,
+    http::{Limits, Server, ServerMetrics, Transport},
+    shutdown::{self, Shutdown},
+    telemetry,
+    tls::{ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor},
+};
+use virtfleet_wire::{finding::Finding, ids::VmKey};
+
+use crate::{
+    api::{self, ApiState},
+    cli,
+    config::CollectorConfig,
+    fleet::Fleet,
+    inventory::folder,
+    scrape::{self, PullLimits, PullMetrics, Puller, ScrapeSettings},
+};
+
+/// Inventory events that may wait: a folder's first pass comes in one burst, and a full queue only slows the reader.
+const EVENTS: usize = 1024;
+/// Batches of changed VMs that may wait for the scraper.
+const CHANGES: usize = 64;
+
+/// How long a look at the folder that is under way may hold up the end.
+const LAST_LOOK: Duration = Duration::from_millis(500);
+
+/// Requests that may be answered at once; half of them may wait for a change.
+const REQUESTS: usize = 256;
+
+/// Serves until SIGTERM or SIGINT.
+pub fn serve(config: &CollectorConfig) -> Code {
+    if let Err(error) = telemetry::init(&config.log) {
+        cli::complain(&error.to_string());
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            cli::complain(&format!("cannot start: {error}"));
+            return Code::Failure;
+        }
+    };
+    let ended = runtime.block_on(run(config));
+    // Dropped, the runtime would wait for a look at the folder, which on a dead network filesystem never ends.
+    runtime.shutdown_timeout(LAST_LOOK);
+    match ended {
+        Ok(()) => Code::Ok,
+        Err(error) => {
+            cli::complain(&format!("{error:#}"));
+            Code::Failure
+        }
+    }
+}
+
+async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
+    let shutdown = shutdown::signals().context("cannot listen to signals")?;
+    let mut registry = Registry::with_prefix("virtfleet_collector");
+    registry.register(
+        "build",
+        "The collector's build",
+        Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+    );
+    let pull_metrics = PullMetrics::register(&mut registry);
+    let server_metrics = ServerMetrics::register(&mut registry);
+
+    let puller = puller(config)?;
+    // Looked at before anybody is told that we serve; the watch looks again, and names what is wrong inside.
+    std::fs::read_dir(&config.inventory.folder)
+        .with_context(|| format!("inventory.folder: cannot read {}", config.inventory.folder))?;
+    let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
+    let (listener, transport) = listen(config).await?;
+    let address = listener.local_addr().context("the listener has no address")?;
+
+    let mut parts = JoinSet::new();
+    let stop = CancellationToken::new();
+    let (events, incoming) = mpsc::channel(EVENTS);
+    let (problems, findings) = watch::channel(Vec::new());
+    let (to_scraper, changes) = mpsc::channel(CHANGES);
+    parts.spawn(watch_folder(
+        PathBuf::from(&config.inventory.folder),
+        events,
+        problems,
+        stop.clone(),
+    ));
+    parts.spawn(apply(Arc::clone(&fleet), incoming, to_scraper));
+    parts.spawn(note(Arc::clone(&fleet), findings));
+    let settings = ScrapeSettings {
+        interval: config.scrape.interval.0,
+        concurrency: config.scrape.concurrency as usize,
+    };
+    parts.spawn(scraper(
+        Arc::clone(&fleet),
+        puller,
+        settings,
+        pull_metrics,
+        changes,
+        stop.clone(),
+    ));
+
+    let state = ApiState {
+        fleet,
+        registry: Arc::new(registry),
+        procfs: Arc::from(Path::new("/proc")),
+        instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
+        waiting: Arc::new(Semaphore::new(REQUESTS / 2)),
+        shutdown: shutdown.graceful.clone(),
+    };
+    let service = TowerToHyperService::new(api::router(state));
+    let server = Server::new(service, limits(), server_metrics);
+    let http = tokio::spawn(server.serve(listener, transport, shutdown.clone()));
+    tracing::info!(%address, folder = config.inventory.folder, "serving");
+    notify(&[sd_notify::NotifyState::Ready]);
+
+    let ended = watch_over(&mut parts, &shutdown).await;
+    notify(&[sd_notify::NotifyState::Stopping]);
+    shutdown.graceful.cancel();
+    let cut = http.await.context("the server has panicked")?;
+    stop.cancel();
+    parts.shutdown().await;
+    if cut > 0 {
+        tracing::warn!(connections = cut, "cut, because they did not end in time");
+    }
+    tracing::info!("stopped");
+    ended
+}
+
+/// Returns when it is time to stop: on a signal, or because a part that should run for ever has ended.
+async fn watch_over(parts: &mut JoinSet<anyhow::Result<()>>, shutdown: &Shutdown) -> anyhow::Result<()> {
+    tokio::select! {
+        () = shutdown.graceful.cancelled() => Ok(()),
+        Some(ended) = parts.join_next() => {
+            ended.context("a part of the collector has panicked")??;
+            anyhow::bail!("a part of the collector that should run for ever has ended")
+        }
+    }
+}
+
+async fn watch_folder(
+    folder: PathBuf,
+    events: mpsc::Sender<InventoryEvent>,
+    problems: watch::Sender<Vec<Finding>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    folder::watch(folder, events, problems, stop)
+        .await
+        .context("the inventory cannot be read")
+}
+
+/// Applies what the inventory says, in batches, and tells the scraper which VMs to look at.
+async fn apply(
+    fleet: Arc<Fleet>,
+    mut events: mpsc::Receiver<InventoryEvent>,
+    changed: mpsc::Sender<Vec<VmKey>>,
+) -> anyhow::Result<()> {
+    let mut batch = Vec::new();
+    while events.recv_many(&mut batch, EVENTS).await > 0 {
+        let keys: BTreeSet<_> = batch.drain(..).flat_map(|event| fleet.apply(event)).collect();
+        if !keys.is_empty() && changed.send(keys.into_iter().collect()).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn note(fleet: Arc<Fleet>, mut findings: watch::Receiver<Vec<Finding>>) -> anyhow::Result<()> {
+    while findings.changed().await.is_ok() {
+        let now = findings.borrow_and_update().clone();
+        fleet.set_inventory_findings(now);
+    }
+    Ok(())
+}
+
+async fn scraper(
+    fleet: Arc<Fleet>,
+    puller: Puller,
+    settings: ScrapeSettings,
+    metrics: PullMetrics,
+    changes: mpsc::Receiver<Vec<VmKey>>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    scrape::run(fleet, puller, settings, metrics, changes, stop).await;
+    Ok(())
+}
+
+fn puller(config: &CollectorConfig) -> anyhow::Result<Puller> {
+    let scrape = &config.scrape;
+    let tls = &scrape.tls;
+    let file = |value: &Option<String>, key: &str| {
+        value
+            .as_deref()
+            .map(PathBuf::from)
+            .with_context(|| format!("scrape.tls.{key} is not set"))
+    };
+    let paths = ClientTlsPaths {
+        ca: file(&tls.ca, "ca")?,
+        certificate: file(&tls.certificate, "certificate")?,
+        key: file(&tls.key, "key")?,
+    };
+    let client = ClientTls::new(paths).context("scrape.tls cannot be used")?;
+    let trust_domain = tls
+        .trust_domain
+        .as_deref()
+        .context("scrape.tls.trustDomain is not set")?;
+    let bytes = |setting: u64| usize::try_from(setting).unwrap_or(usize::MAX);
+    let limits = PullLimits {
+        timeout: scrape.timeout.0,
+        report_bytes: bytes(scrape.max_report_bytes),
+        metrics_bytes: bytes(scrape.max_metrics_bytes),
+    };
+    Ok(Puller::new(Arc::new(client), trust_domain, limits))
+}
+
+async fn listen(config: &CollectorConfig) -> anyhow::Result<(TcpListener, Transport)> {
+    let server = &config.server;
+    let transport = match (&server.tls.certificate, &server.tls.key) {
+        (Some(certificate), Some(key)) if !server.is_plain() => {
+            let paths = ServerTlsPaths {
+                certificate: certificate.into(),
+                key: key.into(),
+                client_ca: server.tls.client_ca.as_ref().map(PathBuf::from),
+                clients: Vec::new(),
+            };
+            Transport::Tls(Arc::new(
+                TlsAcceptor::new(paths).context("server.tls cannot be used")?,
+            ))
+        }
+        _ if server.is_plain() => Transport::Plain,
+        _ => anyhow::bail!("server.tls.certificate and server.tls.key are not both set"),
+    };
+    let address: SocketAddr = server
+        .address
+        .parse()
+        .with_context(|| format!("server.address: {:?}", server.address))?;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("server.address: cannot listen on {address}"))?;
+    Ok((listener, transport))
+}
+
+/// A long poll may wait, so requests may take longer here than at an agent.
+fn limits() -> Limits {
+    let others = Limits::default();
+    Limits {
+        connections: 512,
+        requests: REQUESTS,
+        request_timeout: api::LONGEST_WAIT + others.request_timeout,
+        ..others
+    }
+}
+
+/// Tells systemd, when it is there.
+fn notify(states: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::debug!(%error, "systemd was not told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_poll_is_answered_before_the_request_is_cut() {
+        assert!(limits().request_timeout > api::LONGEST_WAIT);
+    }
+}
