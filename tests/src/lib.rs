@@ -1,1 +1,24 @@
-//! The harness of the scenario tests.
+//! The harness of the scenario tests, the fleet simulator and the benchmarks: what they share and nothing that ships.
+//!
+//! ```text
+//! scenarios/*.rs ──┐                 ┌─ process, wait, ports   starting and waiting, without fixed sleeps
+//! src/bin/*.rs   ──┴─▶ this library ─┼─ pki, scrape            certificates, an HTTP(S) client
+//!                                    ├─ bins, parts, skip      what is there to be tested, and what to do when it is not
+//!                                    ├─ measure                what a process costs
+//!                                    └─ sim                    a fleet of simulated guests and its manifests
+//! ```
+//!
+//! A scenario's tier (1 to 4, see `docs/contributing/testing.md`) is the digit after `tier` in its name; without one it is 1.
+
+pub mod bins;
+pub mod measure;
+pub mod parts;
+pub mod pki;
+pub mod ports;
+pub mod process;
+pub mod scrape;
+pub mod sim;
+pub mod skip;
+pub mod stage;
+pub mod this_machine;
+pub mod wait;

@@ -1,0 +1,60 @@
+# Every target says what it does: `make help`. Recipes are short; what is longer lies in tests/.
+
+CARGO ?= cargo
+OUT   ?= out
+N     ?= 1000
+TARGET := $(shell uname -m)-unknown-linux-gnu
+# Tools of the benchmarks: fast enough not to disturb what they measure, quick to build.
+TOOLS := --profile tools -p virtfleet-tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo setup check test e2e bench bench-agent bench-fleet fmt static dist clean
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make demo ONCE=1        print the fleet once; exit code 0 only if all VMs answered"
+	@echo "  make bench-fleet N=1000 how many simulated guests"
+
+demo: ## A collector, an agent on this machine and simulated guests, live until Ctrl-C
+	@$(CARGO) build -q -p virtfleet-agent -p virtfleet-collector -p virtfleet-tests --bins
+	@target/debug/virtfleet-demo $(if $(ONCE),--once)
+
+setup: ## Install what the tests need: Debian packages (as root) and real servers (into the user's cache)
+	@tests/parts/setup.sh
+
+check: ## Format, lints, unit tests and the rules of the house
+	@tests/run.sh check
+
+test: setup ## Everything: set-up, check, then every tier that this machine allows
+	@tests/run.sh test
+
+e2e: setup ## Only the tiers that need real servers, devices or root (2 and up)
+	@tests/run.sh e2e
+
+bench: bench-agent bench-fleet ## All benchmarks
+
+bench-agent: static ## The agent's figures beside node_exporter's, in one run
+	@tests/parts/parts.sh fetch node-exporter >/dev/null
+	@$(CARGO) build -q $(TOOLS) --bin bench-agent
+	@VIRTFLEET_BIN_VIRTFLEET_AGENT=target/$(TARGET)/release/virtfleet-agent target/tools/bench-agent
+
+bench-fleet: ## The collector's figures with N simulated guests beside vmagent's, in one run
+	@tests/parts/parts.sh fetch vmagent >/dev/null
+	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q $(TOOLS) --bin bench-fleet --bin fleet-sim
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-fleet --guests $(N)
+
+fmt: ## Format the sources
+	@$(CARGO) fmt --all
+
+# Built alone and for an explicit target, so that no other crate's features and no build script's flags get into it.
+static:
+	@RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release -p virtfleet-agent --target $(TARGET)
+
+dist: static ## Static agent, collector, CLI, completions, man pages and checksums, into out/
+	@tests/dist.sh $(OUT) target/$(TARGET)/release/virtfleet-agent
+
+clean: ## Remove what was built
+	@$(CARGO) clean
+	@rm -rf $(OUT)

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Fills a folder with what a release holds:  dist.sh FOLDER STATIC-AGENT
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=${1:?folder} agent=${2:?path of the static agent}
+
+say() { printf 'dist: %s\n' "$*"; }
+die() {
+    say "$*" >&2
+    exit 1
+}
+
+# Static means: no interpreter to load it and no library to load.
+kind=$(file -b "$agent")
+case $kind in
+*'dynamically linked'* | *interpreter*) die "$agent is not static: $kind" ;;
+*'statically linked'* | *static-pie*) ;;
+*) die "$agent is no program that file(1) knows: $kind" ;;
+esac
+
+cargo build --release -p virtfleet-collector --bin virtfleet-collector --bin virtfleetctl
+
+rm -rf "$out"
+mkdir -p "$out/bin" "$out/man/man1" "$out/completions"
+install -m 755 "$agent" target/release/virtfleet-collector target/release/virtfleetctl "$out/bin/"
+# kubectl finds a plugin by its name.
+ln -s virtfleetctl "$out/bin/kubectl-virtfleet"
+cargo run --quiet -p virtfleet-tests --features manual --bin virtfleet-manual -- "$out"
+install -m 644 LICENSE README.md CHANGELOG.md "$out/"
+(cd "$out" && find . -type f ! -name SHA256SUMS -print0 | sort -z | xargs -0 sha256sum >SHA256SUMS)
+
+say "$out:"
+(cd "$out" && find . -type f -printf '%9s  %P\n' | sort -k2)

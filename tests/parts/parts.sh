@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# Real servers for the tests, as single packages of Debian's unstable suite, unpacked into a cache and never installed.
+#
+#   parts.sh fetch [--refresh] PART…   make sure that each PART is in the cache, and print where
+#   parts.sh path PART…                print where each PART is, and fail when one is not there; no network
+#   parts.sh list                      the parts there are
+#
+# A part that is in the cache is taken as it is, so a filled cache works without network; --refresh asks for newer ones.
+# Packages come through apt, with a source list, package lists and state of this script's own, so the machine's apt is not
+# touched; apt checks the suite's signature against Debian's keyring and each package's hash against the signed list.
+#
+#   VIRTFLEET_PARTS          the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/parts
+#   VIRTFLEET_DEBIAN_MIRROR  where Debian is; default: where this machine's own apt gets it
+set -euo pipefail
+
+cache="${VIRTFLEET_PARTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_PARTS, XDG_CACHE_HOME nor HOME is set}/.cache}/virtfleet/parts}"
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+suites='sid trixie'
+
+# part → package, and a file that shows that the package is what we think.
+table='
+prometheus    prometheus                usr/bin/prometheus
+promtool      promtool                  usr/bin/promtool
+node-exporter prometheus-node-exporter  usr/bin/prometheus-node-exporter
+vmagent       victoria-metrics          usr/bin/vmagent
+'
+
+say() { printf 'parts: %s\n' "$*" >&2; }
+die() {
+    say "$*"
+    exit 1
+}
+
+lookup() { # PART → "package file"
+    local found
+    found=$(awk -v part="$1" '$1 == part { print $2, $3 }' <<<"$table")
+    [ -n "$found" ] || die "there is no part '$1'; there are: $(awk 'NF { printf "%s ", $1 }' <<<"$table")"
+    printf '%s\n' "$found"
+}
+
+cached() { # PART → its folder, when it is whole
+    local package file
+    read -r package file <<<"$(lookup "$1")"
+    [ -x "$cache/$1/current/$file" ] || return 1
+    readlink -f "$cache/$1/current"
+}
+
+mirror() {
+    if [ -n "${VIRTFLEET_DEBIAN_MIRROR:-}" ]; then
+        printf '%s\n' "$VIRTFLEET_DEBIAN_MIRROR"
+        return
+    fi
+    # The machine's own source of Debian's main archive (not the security one).
+    local found
+    found=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 2>/dev/null | grep -m1 '/debian/*$' || true)
+    [ -n "$found" ] || die "this machine's apt knows no Debian archive; set VIRTFLEET_DEBIAN_MIRROR to the address of one"
+    printf '%s\n' "$found"
+}
+
+# apt with a world of its own. Options on the command line win over every file of the machine's.
+own_apt() { # SUITE COMMAND ARGS…
+    local suite=$1 world="$cache/.apt/$1" command=$2
+    shift 2
+    "$command" \
+        -o Dir::Etc::sourcelist="$world/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+        -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
+        -o Dir::State="$world" -o Dir::State::lists="$world/lists" -o Dir::State::status="$world/status" \
+        -o Dir::Cache="$world/cache" -o Dir::Etc::trusted="$keyring" -o Dir::Etc::trustedparts=/dev/null \
+        -o APT::Architecture="$(dpkg --print-architecture)" -o APT::Sandbox::User= \
+        -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
+        -o Acquire::Retries=3 -o APT::Get::AllowUnauthenticated=false -o Acquire::AllowInsecureRepositories=false \
+        "$@"
+}
+
+# Brings a suite's signed list up to date, at most once a run.
+declare -A listed=()
+refresh_list() { # SUITE
+    local suite=$1 world="$cache/.apt/$1"
+    [ -z "${listed[$suite]:-}" ] || return "${listed[$suite]}"
+    mkdir -p "$world/lists/partial" "$world/cache/archives/partial"
+    : >"$world/status"
+    printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$archive" "$suite" >"$world/sources.list"
+    say "reading the list of Debian $suite (about 11 MB)"
+    if own_apt "$suite" apt-get -q update >"$world/update.log" 2>&1 && ! grep -q '^[EW]:' "$world/update.log"; then
+        listed[$suite]=0
+    else
+        say "Debian $suite cannot be read: $(grep -m1 '^[EW]:' "$world/update.log" || tail -n1 "$world/update.log")"
+        listed[$suite]=1
+    fi
+    return "${listed[$suite]}"
+}
+
+install_from() { # SUITE PART PACKAGE FILE
+    local suite=$1 part=$2 package=$3 file=$4 work deb key folder
+    refresh_list "$suite" || return 1
+    work="$cache/.new/$part.$$"
+    rm -rf "$work"
+    mkdir -p "$work/root"
+    say "fetching $package of Debian $suite"
+    if ! (cd "$work" && own_apt "$suite" apt-get -q download "$package" >download.log 2>&1); then
+        say "$package of Debian $suite cannot be had: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
+        rm -rf "$work"
+        return 1
+    fi
+    deb=$(find "$work" -maxdepth 1 -name '*.deb')
+    key=$(sha256sum "$deb" | cut -c1-16)
+    folder="$cache/$part/$key"
+    if [ ! -d "$folder" ]; then
+        dpkg -x "$deb" "$work/root"
+        [ -x "$work/root/$file" ] || die "$package of Debian $suite has no $file; the table in parts.sh needs a new path"
+        mkdir -p "$cache/$part"
+        # A rename: whoever looks sees the whole part or none of it.
+        mv "$work/root" "$folder"
+    fi
+    ln -sfn "$key" "$cache/$part/.current.$$"
+    mv -T "$cache/$part/.current.$$" "$cache/$part/current"
+    say "$part is $(basename "$deb" .deb)"
+    rm -rf "$work"
+}
+
+fetch() {
+    local refresh=no part folder package file suite done failed=()
+    if [ "${1:-}" = --refresh ]; then
+        refresh=yes
+        shift
+    fi
+    [ $# -gt 0 ] || die "fetch what? $0 list"
+    for part in "$@"; do lookup "$part" >/dev/null; done
+    mkdir -p "$cache"
+    # One at a time, also between checkouts: the second finds what the first has fetched.
+    exec 9>"$cache/.lock"
+    flock -n 9 || {
+        say "waiting for another fetch into $cache"
+        flock -w 600 9 || die "another fetch has held $cache/.lock for ten minutes"
+    }
+    archive=
+    for part in "$@"; do
+        if [ "$refresh" = no ] && folder=$(cached "$part"); then
+            printf '%s\t%s\n' "$part" "$folder"
+            continue
+        fi
+        [ -r "$keyring" ] || die "$keyring is missing; apt-get install debian-archive-keyring"
+        [ -n "$archive" ] || archive=$(mirror)
+        read -r package file <<<"$(lookup "$part")"
+        done=no
+        for suite in $suites; do
+            if install_from "$suite" "$part" "$package" "$file"; then
+                done=yes
+                break
+            fi
+        done
+        if [ "$done" = no ] && folder=$(cached "$part"); then
+            say "keeping the $part that is in the cache"
+        elif [ "$done" = no ]; then
+            failed+=("$part")
+            continue
+        fi
+        printf '%s\t%s\n' "$part" "$(cached "$part")"
+    done
+    [ ${#failed[@]} -eq 0 ] || die "missing: ${failed[*]}"
+}
+
+path() {
+    local part folder
+    for part in "$@"; do
+        lookup "$part" >/dev/null
+        folder=$(cached "$part") || die "$part is not in $cache; run $0 fetch $part"
+        printf '%s\t%s\n' "$part" "$folder"
+    done
+}
+
+case "${1:-}" in
+fetch | path)
+    verb=$1
+    shift
+    "$verb" "$@"
+    ;;
+list) awk 'NF { print $1 }' <<<"$table" ;;
+*)
+    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Everything that `make test` needs beside a Rust toolchain. Run twice, it does nothing the second time.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+say() { printf 'setup: %s\n' "$*"; }
+
+# Debian package → a file or command that shows that it is there.
+packages='
+gcc                    command:cc
+libc6-dev              file:/usr/include/stdio.h
+git                    command:git
+file                   command:file
+ca-certificates        file:/etc/ssl/certs/ca-certificates.crt
+curl                   command:curl
+iproute2               command:ip
+debian-archive-keyring file:/usr/share/keyrings/debian-archive-keyring.gpg
+'
+
+missing=()
+while read -r package proof; do
+    [ -n "$package" ] || continue
+    case $proof in
+    command:*) command -v "${proof#command:}" >/dev/null || missing+=("$package") ;;
+    file:*) [ -e "${proof#file:}" ] || missing+=("$package") ;;
+    esac
+done <<<"$packages"
+
+if [ ${#missing[@]} -gt 0 ]; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "installing ${missing[*]}"
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get -qq update
+        apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+    else
+        say "missing: ${missing[*]}; as root: apt-get install ${missing[*]}"
+        [ "${CI:-}" != true ] || exit 1
+    fi
+fi
+
+command -v cargo >/dev/null || {
+    say "cargo is missing; install Rust $(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) or newer"
+    exit 1
+}
+
+# Real servers. Without them tier 3 is skipped, or fails in CI, and says what is missing.
+if ! tests/parts/parts.sh fetch prometheus promtool node-exporter vmagent >/dev/null; then
+    say "without these parts the tests that need them are skipped (see above)"
+    [ "${CI:-}" != true ] || exit 1
+fi
+say "ready"

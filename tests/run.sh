@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Runs tests and says at the end what ran, tier by tier:  run.sh check | test | e2e
+#
+# check  format, lints, unit tests and the rules of the house
+# test   check, then everything
+# e2e    only scenarios of tier 2 and up
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+verb=${1:?check, test or e2e}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export VIRTFLEET_SKIPS="$work/skips"
+: >"$VIRTFLEET_SKIPS"
+: >"$work/results"
+
+say() { printf '\n== %s\n' "$*"; }
+
+# Runs the selected tests; appends "tier<TAB>pass|fail<TAB>test" a test to $work/results. A test's tier is the digit
+# behind `tier` in its name; without one it is 1.
+suite() { # CARGO-SELECTION… [-- FILTER]
+    local selection=() filter='' status=0
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --) filter=$2 && shift ;;
+        *) selection+=("$1") ;;
+        esac
+        shift
+    done
+    if cargo nextest --version >/dev/null 2>&1; then
+        rm -f target/nextest/default/junit.xml
+        cargo nextest run --workspace "${selection[@]}" ${filter:+"$filter"} || status=$?
+        [ ! -f target/nextest/default/junit.xml ] || awk '
+            { gsub(/></, ">\n<"); count = split($0, lines, "\n")
+              for (i = 1; i <= count; i++) {
+                line = lines[i]
+                if (line ~ /<testcase /) {
+                    if (name != "") print name "\t" state
+                    split(line, field, "\""); name = field[2]; state = "pass"
+                }
+                if (line ~ /<(failure|error)[ >]/) state = "fail"
+              } }
+            END { if (name != "") print name "\t" state }' target/nextest/default/junit.xml >"$work/suite"
+    else
+        echo "cargo-nextest is not installed: running with cargo test, which is slower"
+        cargo test --workspace --no-fail-fast "${selection[@]}" ${filter:+"$filter"} 2>&1 | tee "$work/log" || status=$?
+        sed -n -e 's/^test \(.*\) \.\.\. ok$/\1\tpass/p' -e 's/^test \(.*\) \.\.\. FAILED$/\1\tfail/p' \
+            "$work/log" >"$work/suite"
+    fi
+    [ ! -f "$work/suite" ] || awk -F '\t' '
+        { tier = match($1, /tier[1-4]/) ? substr($1, RSTART + 4, 1) : 1; print tier "\t" $2 "\t" $1 }' \
+        "$work/suite" >>"$work/results"
+    rm -f "$work/suite"
+    return "$status"
+}
+
+table() {
+    say 'tiers'
+    awk -F '\t' '
+        FILENAME == ARGV[1] { skipped[$1]++; reason[$1] = reason[$1] sprintf("          %s: %s\n", $2, $3); next }
+        $2 == "pass" { pass[$1]++ }
+        $2 == "fail" { fail[$1]++ }
+        END {
+            what[1] = "tables, fixtures, properties"; what[2] = "devices, namespaces, root"
+            what[3] = "real servers"; what[4] = "real guests"
+            printf "%-5s %-30s %7s %7s %8s\n", "tier", "", "passed", "failed", "skipped"
+            for (t = 1; t <= 4; t++) {
+                # A test that skips returns early and counts as passed with its runner.
+                good = pass[t] - skipped[t]; p += good; f += fail[t]; s += skipped[t]
+                printf "%-5d %-30s %7d %7d %8d\n%s", t, what[t], good, fail[t], skipped[t], reason[t]
+            }
+            printf "\n%d passed, %d failed, %d skipped\n", p, f, s
+        }' "$VIRTFLEET_SKIPS" "$work/results"
+}
+
+check() {
+    say 'format'
+    cargo fmt --all --check || return
+    say 'lints'
+    cargo clippy --quiet --workspace --all-targets -- -D warnings || return
+    say 'unit tests and the rules of the house'
+    suite --lib --bins --test house
+}
+
+case $verb in
+check)
+    status=0
+    check || status=$?
+    ;;
+test)
+    check || exit
+    say 'programs'
+    cargo build --workspace --bins
+    say 'scenarios'
+    # What check ran runs again with the rest, and is counted once.
+    : >"$work/results"
+    : >"$VIRTFLEET_SKIPS"
+    status=0
+    suite || status=$?
+    ;;
+e2e)
+    say 'programs'
+    cargo build --workspace --bins
+    say 'scenarios of tier 2 and up'
+    status=0
+    suite --tests -- tier || status=$?
+    ;;
+*)
+    echo "run.sh: check, test or e2e, not '$verb'" >&2
+    exit 2
+    ;;
+esac
+table
+exit "$status"

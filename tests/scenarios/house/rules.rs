@@ -1,0 +1,102 @@
+//! The lists that the house is held to. Each entry that widens a rule says why.
+
+/// What a crate that only decides may depend on directly: everything else needs a line here, and a reason in the commit.
+pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
+    (
+        "virtfleet-agent-core",
+        &["serde", "serde_json", "thiserror", "virtfleet-wire"],
+    ),
+    (
+        "virtfleet-collector-core",
+        &["ipnet", "schemars", "serde", "virtfleet-wire"],
+    ),
+    (
+        "virtfleet-wire",
+        &[
+            "saphyr",
+            "saphyr-parser",
+            "schemars",
+            "serde",
+            "serde_json",
+            "serde_path_to_error",
+            "strsim",
+            "thiserror",
+        ],
+    ),
+];
+
+/// What must not be reached from such a crate by any road: runtimes, sockets, files, the kernel, Kubernetes.
+pub(crate) const IMPURE: &[&str] = &[
+    "async-std",
+    "axum",
+    "hyper",
+    "hyper-util",
+    "kube",
+    "kube-client",
+    "libc",
+    "mio",
+    "nix",
+    "notify",
+    "reqwest",
+    "rustix",
+    "rustls",
+    "smol",
+    "socket2",
+    "tempfile",
+    "tokio",
+    "tokio-util",
+    "ureq",
+];
+
+/// Licences (SPDX) that may be linked into a program under Apache-2.0. Weak copyleft is not among them: nothing needs it.
+pub(crate) const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Zlib",
+];
+
+/// Exceptions (SPDX, after `WITH`) that only widen what is allowed.
+pub(crate) const LICENCE_EXCEPTIONS: &[&str] = &["LLVM-exception"];
+
+/// Crates that are there in several versions, and why that is borne.
+pub(crate) const DUPLICATES: &[(&str, &str)] = &[
+    (
+        "bit-vec",
+        "proptest and the regular expressions of jsonschema disagree; tests only",
+    ),
+    ("getrandom", "ring is at 0.2, ahash and tempfile are ahead of it"),
+    (
+        "syn",
+        "the derive macros are moving from 2 to 3 one by one; build time only",
+    ),
+];
+
+/// What may stand at the top of the tree beside dotfiles.
+pub(crate) const TOP: &[&str] = &[
+    "CHANGELOG.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "agent",
+    "clippy.toml",
+    "cloud-init",
+    "collector",
+    "docs",
+    "packaging",
+    "rustfmt.toml",
+    "shared",
+    "tests",
+];
+
+/// Lines that a source file may have. Most should have far fewer.
+pub(crate) const LONGEST_SOURCE: usize = 500;

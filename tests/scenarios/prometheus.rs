@@ -1,0 +1,211 @@
+//! A real Prometheus finds the agents through `/sd`, scrapes them over TLS, and joins what they say with where they stand.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "what fails here fails the test, with its message"
+)]
+
+use std::{collections::BTreeMap, fs, net::SocketAddr};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use virtfleet_tests::{
+    parts, pki, ports,
+    process::{Launch, Process},
+    scrape::Client,
+    sim::{self, Options},
+    skip,
+    stage::{Beat, PATIENCE, Stage},
+    this_machine, wait,
+};
+
+const TIER: u8 = 3;
+
+fn stage_with_this_machine() -> Stage {
+    let options = Options {
+        guests: 6,
+        hosts: 4,
+        zones: 2,
+        clusters: 2,
+        ..Options::default()
+    };
+    let mut stage = Stage::new(options).unwrap();
+    let own = this_machine::as_guest(&stage).unwrap();
+    stage
+        .write_manifest(
+            "infra/this-machine.yaml",
+            &sim::vmi(&own, &stage.plan.hosts[own.host].name),
+        )
+        .unwrap();
+    let node = sim::user_node(&own, &stage.plan.hosts[own.host], &stage.plan.region);
+    stage
+        .write_manifest(&format!("clusters/{}/this-machine.yaml", own.cluster), &node)
+        .unwrap();
+    stage.start_agent(&own, "").unwrap();
+    stage.start_collector(Beat::default()).unwrap();
+    stage.until_up(7).unwrap();
+    stage
+}
+
+fn prometheus(stage: &Stage, program: std::path::PathBuf) -> Result<(Process, SocketAddr)> {
+    let address = ports::free()?;
+    let (api, pki) = (stage.api, stage.pki());
+    let pki = pki.display();
+    let config = format!(
+        "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\nscrape_configs:\n- job_name: node\n  scheme: https\n  \
+         http_sd_configs: [{{ url: \"http://{api}/sd\", refresh_interval: 1s }}]\n  tls_config:\n    \
+         ca_file: {pki}/ca.pem\n    cert_file: {pki}/collector.pem\n    key_file: {pki}/collector.key\n    \
+         server_name: {}\n- job_name: virtfleet-fleet\n  honor_labels: true\n  metrics_path: /metrics/fleet\n  \
+         static_configs: [{{ targets: [\"{api}\"] }}]\n- job_name: virtfleet-collector\n  \
+         static_configs: [{{ targets: [\"{api}\"] }}]\n",
+        pki::AGENT_DNS
+    );
+    let file = stage.path().join("prometheus.yml");
+    fs::write(&file, config)?;
+    let mut process = Launch::new(program)
+        .arg(format!("--config.file={}", file.display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            stage.path().join("tsdb").display()
+        ))
+        .arg(format!("--web.listen-address={address}"))
+        .start(stage.path())?;
+    process.wait_for_port(address, PATIENCE)?;
+    Ok((process, address))
+}
+
+/// The value of each series of an instant query, by one of its labels.
+fn query(address: SocketAddr, promql: &str, label: &str) -> Result<BTreeMap<String, f64>> {
+    let encoded: String = promql
+        .bytes()
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect();
+    let answer = Client::plain(address, PATIENCE)?
+        .get(&format!("/api/v1/query?query={encoded}"))?
+        .ok()?
+        .json()?;
+    let series = answer["data"]["result"].as_array().context("no result")?;
+    series
+        .iter()
+        .map(|one| {
+            let name = one["metric"][label].as_str().unwrap_or_default().to_owned();
+            let value = one["value"][1]
+                .as_str()
+                .and_then(|text| text.parse().ok())
+                .context("no value")?;
+            Ok((name, value))
+        })
+        .collect()
+}
+
+/// The same series with a label `vm` of the form `namespace/name`.
+fn by_vm(series: &str) -> String {
+    format!("label_join({series}, \"vm\", \"/\", \"namespace\", \"name\")")
+}
+
+#[test]
+fn tier3_prometheus_finds_every_agent_and_joins_memory_with_zones() {
+    let test = "tier3_prometheus_finds_every_agent_and_joins_memory_with_zones";
+    let Some(program) = skip::need(TIER, test, parts::prometheus()).unwrap() else {
+        return;
+    };
+    let stage = stage_with_this_machine();
+    let (_prometheus, address) = prometheus(&stage, program).unwrap();
+    wait::eventually(PATIENCE, "all seven agents are scraped", || {
+        // By `namespace/name`: two tenants have a worker-0 each.
+        let up = query(address, &by_vm("up{job=\"node\"}"), "vm")?;
+        ensure!(up.len() == 7 && up.values().all(|value| *value > 0.0), "{up:?}");
+        Ok(())
+    })
+    .unwrap();
+    let by_zone = "sum by (zone) (node_memory_MemAvailable_bytes * on (cluster, namespace, name) group_left (zone) \
+                   virtfleet_vm_placement_info)";
+    let zones = wait::eventually(PATIENCE, "memory by zone", || {
+        let zones = query(address, by_zone, "zone")?;
+        ensure!(zones.len() == 2, "{zones:?}");
+        Ok(zones)
+    })
+    .unwrap();
+    let each = query(address, &by_vm("node_memory_MemAvailable_bytes"), "vm").unwrap();
+    assert_eq!(each.len(), 7);
+    let (joined, all): (f64, f64) = (zones.values().sum(), each.values().sum());
+    assert!(
+        joined > 0.0 && (joined - all).abs() / all < 0.2,
+        "nothing is lost by the join: {joined} of {all}"
+    );
+    let silent =
+        "virtfleet_vm_up == 0 and on (cluster, namespace, name) virtfleet_vm_state{state=\"running\"}";
+    assert_eq!(
+        query(address, silent, "name").unwrap().len(),
+        0,
+        "nobody is silent"
+    );
+    let targets = Client::plain(address, PATIENCE)
+        .unwrap()
+        .get("/api/v1/targets")
+        .unwrap()
+        .json()
+        .unwrap();
+    let own = this_machine::as_guest(&stage).unwrap();
+    let target = targets["data"]["activeTargets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|t| t["labels"]["name"] == *own.name);
+    let labels: &Value = &target.unwrap()["labels"];
+    assert_eq!(
+        (&labels["job"], &labels["instance"]),
+        (&"node".into(), &own.name.into()),
+        "as dashboards have it"
+    );
+}
+
+#[test]
+fn tier3_promtool_finds_no_fault_in_any_page() {
+    let test = "tier3_promtool_finds_no_fault_in_any_page";
+    let Some(promtool) = skip::need(TIER, test, parts::promtool()).unwrap() else {
+        return;
+    };
+    let stage = stage_with_this_machine();
+    let client = stage
+        .authority
+        .client_config(&stage.authority.collector().unwrap())
+        .unwrap();
+    let mut agent = Client::tls(stage.own_address(), client, PATIENCE).unwrap();
+    let pages = [
+        (
+            "agent",
+            agent
+                .get("/metrics")
+                .unwrap()
+                .ok()
+                .unwrap()
+                .text()
+                .unwrap()
+                .to_owned(),
+        ),
+        ("collector", stage.text("/metrics").unwrap()),
+        ("fleet", stage.text("/metrics/fleet").unwrap()),
+    ];
+    for (name, page) in pages {
+        let output = Launch::new(&promtool)
+            .args(["check", "metrics"])
+            .stdin(page)
+            .output(PATIENCE)
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+        let faults: Vec<_> = said.lines().filter(|line| !inherited(line)).collect();
+        assert!(faults.is_empty(), "{name}: {faults:#?}");
+    }
+}
+
+/// The one piece of promtool's advice that node_exporter's own names do not follow; dashboards need them as they are.
+fn inherited(line: &str) -> bool {
+    line.trim().is_empty() || (line.starts_with("node_memory_") && line.ends_with("not 'camelCase'"))
+}

@@ -1,0 +1,49 @@
+//! The programs under test. Nothing is built here: `make test` builds them first.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+/// The agent.
+pub fn agent() -> Result<PathBuf> {
+    find("virtfleet-agent")
+}
+/// The collector.
+pub fn collector() -> Result<PathBuf> {
+    find("virtfleet-collector")
+}
+/// The CLI.
+pub fn ctl() -> Result<PathBuf> {
+    find("virtfleetctl")
+}
+/// The fleet simulator.
+pub fn fleet_sim() -> Result<PathBuf> {
+    find("fleet-sim")
+}
+
+/// `VIRTFLEET_BIN_<NAME>` when it is set (`VIRTFLEET_BIN_VIRTFLEET_AGENT`), else beside this executable or above it
+/// (`target/<profile>/deps/<test>` → `target/<profile>/<name>`).
+fn find(name: &str) -> Result<PathBuf> {
+    let variable = format!("VIRTFLEET_BIN_{}", name.to_uppercase().replace('-', "_"));
+    if let Some(path) = env::var_os(&variable).map(PathBuf::from) {
+        if path.is_file() {
+            return Ok(path);
+        }
+        bail!("{variable} names {}, which is no file", path.display());
+    }
+    let own = env::current_exe().context("path of this executable")?;
+    let folders = own.ancestors().skip(1).take(2);
+    folders
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+        .with_context(|| {
+            let folder = own.parent().unwrap_or(Path::new("."));
+            format!(
+                "{name} is not beside {}; run `cargo build --workspace --bins`, or set {variable}",
+                folder.display()
+            )
+        })
+}

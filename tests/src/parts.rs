@@ -1,0 +1,49 @@
+//! Real servers for tier 3, from the cache that `tests/parts/parts.sh fetch` fills.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, Result};
+
+/// Prometheus.
+pub fn prometheus() -> Result<PathBuf> {
+    find("prometheus", "usr/bin/prometheus")
+}
+/// promtool.
+pub fn promtool() -> Result<PathBuf> {
+    find("promtool", "usr/bin/promtool")
+}
+/// node_exporter.
+pub fn node_exporter() -> Result<PathBuf> {
+    find("node-exporter", "usr/bin/prometheus-node-exporter")
+}
+/// vmagent.
+pub fn vmagent() -> Result<PathBuf> {
+    find("vmagent", "usr/bin/vmagent")
+}
+
+/// The folder of unpacked parts: `VIRTFLEET_PARTS`, else `virtfleet/parts` in the user's cache.
+fn cache() -> Result<PathBuf> {
+    let set = |name| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    set("VIRTFLEET_PARTS")
+        .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("virtfleet/parts")))
+        .or_else(|| set("HOME").map(|home| home.join(".cache/virtfleet/parts")))
+        .context("none of VIRTFLEET_PARTS, XDG_CACHE_HOME and HOME is set")
+}
+
+fn find(part: &str, path: impl AsRef<Path>) -> Result<PathBuf> {
+    // `current` is a link to the folder named by the package's content, switched when that is complete.
+    let path = cache()?.join(part).join("current").join(path);
+    path.canonicalize().with_context(|| {
+        format!(
+            "{} is missing; run `tests/parts/parts.sh fetch {part}`",
+            path.display()
+        )
+    })
+}

@@ -1,0 +1,219 @@
+//! A certificate authority for tests, demo and simulator. Keys are made at run time; none is kept in the tree.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+};
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
+    version::TLS13,
+};
+
+/// The trust domain of every test certificate.
+pub const TRUST_DOMAIN: &str = "virtfleet.test";
+/// The DNS name that every agent's certificate carries.
+pub const AGENT_DNS: &str = "agent.virtfleet.internal";
+
+/// An authority.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate with its key.
+#[derive(Debug)]
+pub struct Identity {
+    certificate: rcgen::Certificate,
+    key: KeyPair,
+}
+
+impl Authority {
+    /// A new authority with a key of its own; `name` is its common name.
+    pub fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::new(Vec::<String>::new())?;
+        params.distinguished_name = common_name(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let issuer = CertifiedIssuer::self_signed(params, new_key()?).context("self-signed certificate")?;
+        Ok(Self { issuer })
+    }
+
+    /// Its certificate as PEM: what the other side trusts.
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// An agent's certificate: `spiffe://virtfleet.test/vmi/<namespace>/<name>/<uid>` and [`AGENT_DNS`].
+    pub fn agent(&self, namespace: &str, name: &str, uid: &str) -> Result<Identity> {
+        let uri = format!("spiffe://{TRUST_DOMAIN}/vmi/{namespace}/{name}/{uid}");
+        self.issue(name, &uri, &[AGENT_DNS], ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// The collector's client certificate: `spiffe://virtfleet.test/collector`.
+    pub fn collector(&self) -> Result<Identity> {
+        let uri = format!("spiffe://{TRUST_DOMAIN}/collector");
+        self.issue("collector", &uri, &[], ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A certificate with these alternative names.
+    pub fn issue(
+        &self,
+        common: &str,
+        uri: &str,
+        dns: &[&str],
+        purpose: ExtendedKeyUsagePurpose,
+    ) -> Result<Identity> {
+        let names: Vec<String> = dns.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = common_name(common);
+        params.subject_alt_names.push(SanType::URI(
+            uri.try_into().with_context(|| format!("URI {uri:?}"))?,
+        ));
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![purpose];
+        let key = new_key()?;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .with_context(|| format!("certificate of {common}"))?;
+        Ok(Identity { certificate, key })
+    }
+
+    /// What a server runs on that shows `identity` and asks clients for a certificate of this authority. TLS 1.3 only.
+    pub fn server_config(&self, identity: &Identity) -> Result<Arc<ServerConfig>> {
+        let (chain, key) = identity.der();
+        let verifier = self.client_verifier()?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)?;
+        // Scrapers keep their connections; a store of sessions a guest would weigh more than the rest of the guest.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(Arc::new(config))
+    }
+
+    /// What a client runs on that trusts this authority and shows `identity`. TLS 1.3 only.
+    pub fn client_config(&self, identity: &Identity) -> Result<Arc<ClientConfig>> {
+        let (chain, key) = identity.der();
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_root_certificates(self.roots()?)
+            .with_client_auth_cert(chain, key)?;
+        Ok(Arc::new(config))
+    }
+
+    fn client_verifier(&self) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>> {
+        WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()?), provider())
+            .build()
+            .context("verifier of client certificates")
+    }
+
+    fn roots(&self) -> Result<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone())?;
+        Ok(roots)
+    }
+}
+
+impl Identity {
+    /// The certificate as PEM.
+    pub fn certificate_pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// The key as PEM.
+    pub fn key_pem(&self) -> String {
+        self.key.serialize_pem()
+    }
+
+    fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let key = PrivatePkcs8KeyDer::from(self.key.serialize_der());
+        (vec![self.certificate.der().clone()], PrivateKeyDer::Pkcs8(key))
+    }
+}
+
+/// The PEM files of one side, as the settings name them.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// The authority's certificate.
+    pub ca: PathBuf,
+    /// This side's certificate.
+    pub certificate: PathBuf,
+    /// Its key, readable by its owner only.
+    pub key: PathBuf,
+}
+
+/// Writes `ca.pem`, `<name>.pem` and `<name>.key` into `folder`.
+pub fn write(folder: &Path, name: &str, authority: &Authority, identity: &Identity) -> Result<Files> {
+    let files = Files {
+        ca: folder.join("ca.pem"),
+        certificate: folder.join(format!("{name}.pem")),
+        key: folder.join(format!("{name}.key")),
+    };
+    let put = |path: &Path, text: String| {
+        fs::write(path, text).with_context(|| format!("write {}", path.display()))
+    };
+    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    put(&files.ca, authority.pem())?;
+    put(&files.certificate, identity.certificate_pem())?;
+    put(&files.key, identity.key_pem())?;
+    fs::set_permissions(&files.key, fs::Permissions::from_mode(0o600))?;
+    Ok(files)
+}
+
+/// ring, named explicitly: the process-wide default is ambiguous as soon as two providers are compiled in.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn new_key() -> Result<KeyPair> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("key")
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_as_the_settings_want_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new("test").unwrap();
+        let agent = authority.agent("cluster-a", "worker-0", "uid-0").unwrap();
+        let files = write(folder.path(), "agent", &authority, &agent).unwrap();
+        assert!(
+            fs::read_to_string(&files.ca)
+                .unwrap()
+                .starts_with("-----BEGIN CERTIFICATE-----")
+        );
+        assert!(
+            fs::read_to_string(&files.certificate)
+                .unwrap()
+                .starts_with("-----BEGIN CERTIFICATE-----")
+        );
+        assert!(
+            fs::read_to_string(&files.key)
+                .unwrap()
+                .starts_with("-----BEGIN PRIVATE KEY-----")
+        );
+        assert_eq!(
+            fs::metadata(&files.key).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+    }
+}

@@ -1,0 +1,301 @@
+//! The one place of this crate that starts processes. What it started it ends, and nothing else.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::{ports, wait::eventually};
+
+/// A process to be started.
+#[derive(Debug)]
+pub struct Launch {
+    program: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    stdin: Option<String>,
+}
+
+impl Launch {
+    /// A program by its path, or by its name in `PATH`.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            stdin: None,
+        }
+    }
+    /// One more argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+    /// More arguments.
+    #[must_use]
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args
+            .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+    /// One variable over the environment of this process, which is passed on.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.env
+            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// What it reads on standard input; without this, nothing. Only for [`Launch::output`] and [`Launch::text`].
+    #[must_use]
+    pub fn stdin(mut self, text: impl Into<String>) -> Self {
+        self.stdin = Some(text.into());
+        self
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place of this crate that starts processes"
+    )]
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn name(&self) -> String {
+        self.program
+            .file_name()
+            .unwrap_or(self.program.as_os_str())
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// Starts it. What it prints goes to `<name>.log` in `folder`, both streams in order.
+    pub fn start(self, folder: &Path) -> Result<Process> {
+        let name = self.name();
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let copy = file.try_clone().context("second handle of a log")?;
+        let child = self
+            .command()
+            .stdout(file)
+            .stderr(copy)
+            .spawn()
+            .with_context(|| format!("start {}", self.program.display()))?;
+        Ok(Process { name, child, log })
+    }
+
+    /// Runs it to its end, at most `deadline`, and gives what it printed, whatever its exit status.
+    pub fn output(self, deadline: Duration) -> Result<Output> {
+        let folder = tempfile::tempdir().context("a folder for output")?;
+        let (out, err) = (folder.path().join("out"), folder.path().join("err"));
+        let create = |path: &Path| File::create(path).with_context(|| format!("create {}", path.display()));
+        let mut command = self.command();
+        if let Some(text) = &self.stdin {
+            let path = folder.path().join("in");
+            fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+            command.stdin(File::open(&path).with_context(|| format!("open {}", path.display()))?);
+        }
+        let child = command
+            .stdout(create(&out)?)
+            .stderr(create(&err)?)
+            .spawn()
+            .with_context(|| format!("start {}", self.program.display()))?;
+        let mut process = Process {
+            name: self.name(),
+            child,
+            log: err.clone(),
+        };
+        let status = process.wait(deadline)?;
+        Ok(Output {
+            status,
+            stdout: fs::read(&out)?,
+            stderr: fs::read(&err)?,
+        })
+    }
+
+    /// Runs it to its end and gives its standard output as text; any other exit code than 0 is an error that quotes it.
+    pub fn text(self, deadline: Duration) -> Result<String> {
+        let name = self.name();
+        let output = self.output(deadline)?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "{name}: {}: {}",
+            output.status,
+            stderr.trim()
+        );
+        String::from_utf8(output.stdout).with_context(|| format!("what {name} prints is not UTF-8"))
+    }
+}
+
+/// A running process. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far.
+    pub fn log(&self) -> String {
+        fs::read(&self.log).map_or_else(
+            |error| format!("({}: {error})", self.log.display()),
+            |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+        )
+    }
+
+    /// Waits for a line that contains `needle` and gives it. Fails at once when the process has ended.
+    pub fn wait_for_line(&mut self, needle: &str, deadline: Duration) -> Result<String> {
+        self.wait_for(deadline, &format!("{needle:?} in its output"), |process| {
+            process
+                .log()
+                .lines()
+                .find(|line| line.contains(needle))
+                .map(str::to_owned)
+                .context("no such line")
+        })
+    }
+
+    /// Waits until somebody accepts connections at `address`. Fails at once when the process has ended.
+    pub fn wait_for_port(&mut self, address: SocketAddr, deadline: Duration) -> Result<()> {
+        self.wait_for(deadline, &format!("an answer at {address}"), |_| {
+            ports::answers(address)
+                .then_some(())
+                .context("connection refused")
+        })
+    }
+
+    /// Waits for `probe` to give a value. Fails at once when the process has ended; errors quote the end of its output.
+    pub fn wait_for<T>(
+        &mut self,
+        deadline: Duration,
+        what: &str,
+        mut probe: impl FnMut(&Self) -> Result<T>,
+    ) -> Result<T> {
+        let found = eventually(deadline, what, || {
+            let ended = self.child.try_wait().context("state of a child")?;
+            match (probe(self), ended) {
+                (Err(_), Some(status)) => Ok(Err(anyhow::anyhow!("ended with {status} before {what}"))),
+                (Err(error), None) => Err(error),
+                (value, _) => Ok(value),
+            }
+        });
+        found
+            .and_then(|inner| inner)
+            .with_context(|| format!("{}, whose output ends with:\n{}", self.name, self.tail()))
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let id = i32::try_from(self.child.id()).context("process id")?;
+        kill(Pid::from_raw(id), signal).with_context(|| format!("{signal} to {}", self.name))
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self, deadline: Duration) -> Result<ExitStatus> {
+        let ended = eventually(deadline, "its end", || {
+            self.child
+                .try_wait()
+                .context("state of a child")?
+                .context("still running")
+        });
+        ended.with_context(|| format!("{}, whose output ends with:\n{}", self.name, self.tail()))
+    }
+
+    /// Asks it to end (SIGTERM) and waits for that.
+    pub fn terminate(mut self, deadline: Duration) -> Result<ExitStatus> {
+        if let Some(status) = self.child.try_wait().context("state of a child")? {
+            bail!("{} had ended with {status} already:\n{}", self.name, self.tail());
+        }
+        self.signal(Signal::SIGTERM)?;
+        self.wait(deadline)
+    }
+
+    fn tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only when it has ended and was waited for, which is what is wanted.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn runs_to_the_end_and_quotes_failures() {
+        assert_eq!(Launch::new("echo").args(["a", "b"]).text(SOON).unwrap(), "a b\n");
+        let error = Launch::new("sh")
+            .args(["-c", "echo why >&2; exit 3"])
+            .text(SOON)
+            .unwrap_err();
+        assert!(error.to_string().contains("exit status: 3: why"), "{error}");
+        Launch::new("/nowhere/at-all").text(SOON).unwrap_err();
+    }
+
+    #[test]
+    fn finds_a_line_stops_and_kills() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "echo ready on 1; trap 'exit 7' TERM; while :; do sleep 0.05; done";
+        let mut process = Launch::new("sh")
+            .args(["-c", script])
+            .start(folder.path())
+            .unwrap();
+        assert_eq!(process.wait_for_line("ready", SOON).unwrap(), "ready on 1");
+        assert_eq!(process.terminate(SOON).unwrap().code(), Some(7));
+
+        let process = Launch::new("sleep").arg("600").start(folder.path()).unwrap();
+        let id = process.id();
+        drop(process);
+        assert!(!Path::new(&format!("/proc/{id}")).exists());
+    }
+
+    #[test]
+    fn an_early_end_is_said_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = Launch::new("sh")
+            .args(["-c", "echo no such option; exit 2"])
+            .start(folder.path())
+            .unwrap();
+        let error = process
+            .wait_for_line("ready", Duration::from_mins(10))
+            .unwrap_err();
+        let text = format!("{error:#}");
+        assert!(
+            text.contains("no such option") && text.contains("exit status: 2"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! A small HTTP(S) client for tests and benchmarks: one connection, kept open as a scraper keeps it.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::{HeaderMap, Request, StatusCode, client::conn::http1::SendRequest, header};
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    runtime::Runtime,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+use crate::pki::AGENT_DNS;
+
+/// No answer in a test is larger.
+const LARGEST: usize = 64 * 1024 * 1024;
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body, as it came (still compressed, when it is).
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The body as text; it must be UTF-8.
+    pub fn text(&self) -> Result<&str> {
+        std::str::from_utf8(&self.body).context("the body is not UTF-8")
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> Result<serde_json::Value> {
+        let start = String::from_utf8_lossy(&self.body[..self.body.len().min(200)]);
+        serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {start}"))
+    }
+
+    /// The same when its status is 200, else an error that quotes it.
+    pub fn ok(self) -> Result<Self> {
+        let start = String::from_utf8_lossy(&self.body[..self.body.len().min(200)]);
+        ensure!(self.status == StatusCode::OK, "{}: {start}", self.status);
+        Ok(self)
+    }
+}
+
+/// A connection to one server, used from a thread that is not async.
+pub struct Client {
+    runtime: Runtime,
+    sender: SendRequest<Empty<Bytes>>,
+    host: String,
+    deadline: Duration,
+}
+
+impl Client {
+    /// Connects without TLS. `deadline` holds for this and for each answer.
+    pub fn plain(address: SocketAddr, deadline: Duration) -> Result<Self> {
+        Self::connect(address, None, deadline)
+    }
+
+    /// Connects with TLS to an agent, whose certificate must carry the agents' DNS name.
+    pub fn tls(address: SocketAddr, config: Arc<ClientConfig>, deadline: Duration) -> Result<Self> {
+        Self::connect(address, Some(config), deadline)
+    }
+
+    fn connect(address: SocketAddr, tls: Option<Arc<ClientConfig>>, deadline: Duration) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let sender = runtime.block_on(async {
+            timeout(deadline, open(address, tls))
+                .await
+                .with_context(|| format!("{address}: no answer in {deadline:?}"))?
+        });
+        Ok(Self {
+            runtime,
+            sender: sender?,
+            host: address.to_string(),
+            deadline,
+        })
+    }
+
+    /// Gets `path`, e.g. `/metrics`.
+    pub fn get(&mut self, path: &str) -> Result<Answer> {
+        self.get_with(path, &[])
+    }
+
+    /// Gets `path` with further headers.
+    pub fn get_with(&mut self, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
+        let mut request = Request::get(path).header(header::HOST, &self.host);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Empty::new())?;
+        let sender = &mut self.sender;
+        let exchange = async {
+            sender.ready().await?;
+            let (head, body) = sender.send_request(request).await?.into_parts();
+            let body = Limited::new(body, LARGEST)
+                .collect()
+                .await
+                .map_err(|error| anyhow::anyhow!(error))?;
+            Ok(Answer {
+                status: head.status,
+                headers: head.headers,
+                body: body.to_bytes(),
+            })
+        };
+        let deadline = self.deadline;
+        self.runtime
+            .block_on(async { timeout(deadline, exchange).await })
+            .with_context(|| format!("{}{path}: no answer in {deadline:?}", self.host))?
+            .map_err(|error: anyhow::Error| error.context(format!("{}{path}", self.host)))
+    }
+}
+
+async fn open(address: SocketAddr, tls: Option<Arc<ClientConfig>>) -> Result<SendRequest<Empty<Bytes>>> {
+    let stream = TcpStream::connect(address)
+        .await
+        .with_context(|| format!("connect to {address}"))?;
+    stream.set_nodelay(true)?;
+    match tls {
+        None => shake(stream).await,
+        Some(config) => {
+            let name = ServerName::try_from(AGENT_DNS)?;
+            let stream = TlsConnector::from(config).connect(name, stream).await;
+            shake(stream.with_context(|| format!("TLS with {address}"))?).await
+        }
+    }
+}
+
+async fn shake<S>(stream: S) -> Result<SendRequest<Empty<Bytes>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with the runtime of its client; an error of the connection reaches the request that waits for it.
+    drop(tokio::spawn(connection));
+    Ok(sender)
+}

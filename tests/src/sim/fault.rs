@@ -1,0 +1,67 @@
+//! The ways in which a simulated guest misbehaves.
+
+use std::{fmt, str::FromStr};
+
+/// One way. A guest has at most one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// Accepts connections and says nothing, not even in the TLS handshake.
+    Silent,
+    /// Its page of metrics never ends.
+    Endless,
+    /// Its report weighs 10 MiB.
+    HugeReport,
+    /// Its certificate comes from an authority that nobody trusts.
+    WrongCa,
+    /// Its certificate is that of another VM.
+    WrongVm,
+    /// Answers 500 to everything.
+    Http500,
+    /// Answers one byte every 100 ms.
+    Slow,
+    /// Answers 200 with what is neither a page nor a report.
+    Garbage,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Silent,
+        Self::Endless,
+        Self::HugeReport,
+        Self::WrongCa,
+        Self::WrongVm,
+        Self::Http500,
+        Self::Slow,
+        Self::Garbage,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::Endless => "endless",
+            Self::HugeReport => "huge-report",
+            Self::WrongCa => "wrong-ca",
+            Self::WrongVm => "wrong-vm",
+            Self::Http500 => "http500",
+            Self::Slow => "slow",
+            Self::Garbage => "garbage",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|fault| fault.name() == text);
+        found.ok_or_else(|| format!("there is no fault {text:?}; there are {names}"))
+    }
+}

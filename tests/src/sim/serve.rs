@@ -1,0 +1,304 @@
+//! The listeners of a simulated fleet: one a guest, TLS 1.3 with client certificates, and the faults.
+
+use std::{
+    io::Write as _,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use hyper::{
+    Request, Response, StatusCode, body::Incoming, header, server::conn::http1, service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::{
+    net::{TcpListener, TcpSocket, TcpStream},
+    runtime::Runtime,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+use virtfleet_runtime::http::Limits;
+use virtfleet_wire::exposition::{CONTENT_TYPE, Page};
+
+use super::{
+    fault::Fault,
+    model::Model,
+    page::write_page,
+    plan::{Guest, Plan},
+    report::guest_report,
+    trouble::{Drip, Endless},
+};
+use crate::pki::Authority;
+
+/// A running fleet. Dropping it ends it.
+pub struct Fleet {
+    // Held for its drop: the runtime owns every task.
+    runtime: Option<Runtime>,
+    counts: Arc<Counts>,
+}
+
+/// How often the fleet was asked.
+#[derive(Debug, Default)]
+struct Counts {
+    pages: AtomicU64,
+    reports: AtomicU64,
+}
+
+/// One guest's agent.
+struct Agent {
+    guest: Guest,
+    model: Model,
+    acceptor: TlsAcceptor,
+    started: Instant,
+    seq: AtomicU64,
+    counts: Arc<Counts>,
+}
+
+type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+/// What the real agent's server allows its clients.
+fn patience() -> Limits {
+    Limits::default()
+}
+
+impl Fleet {
+    /// Listens for every guest of `plan`, with certificates of `authority`.
+    ///
+    /// Errors: an address that cannot be had, with the address.
+    pub fn start(plan: &Plan, authority: &Authority) -> Result<Self> {
+        let stranger = Authority::new("an authority that nobody trusts")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("fleet-sim")
+            .enable_all()
+            .build()
+            .context("runtime of the fleet")?;
+        let counts = Arc::new(Counts::default());
+        let started = Instant::now();
+        for guest in &plan.guests {
+            let shown = match guest.fault {
+                Some(Fault::WrongVm) => &plan.guests[(guest.index + 1) % plan.guests.len()],
+                _ => guest,
+            };
+            let issuer = if guest.fault == Some(Fault::WrongCa) {
+                &stranger
+            } else {
+                authority
+            };
+            let certificate = issuer.agent(&shown.cluster, &shown.name, &shown.uid)?;
+            let acceptor = TlsAcceptor::from(authority.server_config(&certificate)?);
+            let listener = {
+                let _entered = runtime.enter();
+                listen(guest.address)
+                    .with_context(|| format!("listen on {} for {}", guest.address, guest.name))?
+            };
+            let agent = Agent {
+                guest: guest.clone(),
+                model: Model::new(guest),
+                acceptor,
+                started,
+                seq: AtomicU64::new(0),
+                counts: Arc::clone(&counts),
+            };
+            runtime.spawn(accept(listener, Arc::new(agent)));
+        }
+        Ok(Self {
+            runtime: Some(runtime),
+            counts,
+        })
+    }
+
+    /// Pages of metrics that were asked for so far.
+    pub fn pages(&self) -> u64 {
+        self.counts.pages.load(Ordering::Relaxed)
+    }
+
+    /// Reports that were asked for so far.
+    pub fn reports(&self) -> u64 {
+        self.counts.reports.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // In the background: also from within another runtime, where waiting would panic.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Lets this process have as many files open as it may, and says how many: a guest costs a listener and its connections.
+pub fn raise_file_limit() -> Result<u64> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("limit of open files")?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("raise the limit of open files")?;
+    Ok(most)
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(64)
+}
+
+async fn accept(listener: TcpListener, agent: Arc<Agent>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(connection(stream, Arc::clone(&agent)))),
+            // No file left, or the peer went away: others go on, and this guest tries again.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, agent: Arc<Agent>) {
+    if agent.guest.fault == Some(Fault::Silent) {
+        // Held open until the peer gives up; what it sends is read by nobody.
+        while stream.readable().await.is_ok() {
+            let mut sink = [0_u8; 512];
+            match stream.try_read(&mut sink) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+        return;
+    }
+    drop(stream.set_nodelay(true));
+    let Ok(Ok(stream)) = timeout(patience().handshake_timeout, agent.acceptor.accept(stream)).await else {
+        return;
+    };
+    let service = service_fn(move |request| {
+        let answer = agent.answer(&request);
+        async { answer }
+    });
+    // A client that goes away in the middle is no event here.
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(patience().idle_timeout)
+        .max_buf_size(16 * 1024)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    drop(served);
+}
+
+impl Agent {
+    fn answer(&self, request: &Request<Incoming>) -> Result<Response<Body>, hyper::http::Error> {
+        let gzip = request
+            .headers()
+            .get(header::ACCEPT_ENCODING)
+            .is_some_and(|value| value.to_str().is_ok_and(|text| text.contains("gzip")));
+        let path = request.uri().path();
+        match path {
+            "/metrics" => self.counts.pages.fetch_add(1, Ordering::Relaxed),
+            "/v1/report" => self.counts.reports.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        match (self.guest.fault, path) {
+            (Some(Fault::Http500), _) => full(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "text/plain",
+                "something broke\n",
+            ),
+            (Some(Fault::Garbage), _) => full(
+                StatusCode::OK,
+                CONTENT_TYPE,
+                "<html>\u{1}not what you asked for\n{{{\n",
+            ),
+            (Some(Fault::Endless), "/metrics") => {
+                body(StatusCode::OK, CONTENT_TYPE, Endless::default().boxed_unsync())
+            }
+            (Some(Fault::Slow), "/metrics") => drip(CONTENT_TYPE, self.page()),
+            (Some(Fault::Slow), "/v1/report") => drip("application/json", self.report()),
+            (Some(Fault::HugeReport), "/v1/report") => full(StatusCode::OK, "application/json", huge()),
+            (_, "/metrics") if gzip => zipped(&self.page()),
+            (_, "/metrics") => full(StatusCode::OK, CONTENT_TYPE, self.page()),
+            (_, "/v1/report") => full(StatusCode::OK, "application/json", self.report()),
+            (_, "/healthz" | "/readyz") => full(StatusCode::OK, "text/plain", "ok\n"),
+            _ => full(StatusCode::NOT_FOUND, "text/plain", "there is no such path\n"),
+        }
+    }
+
+    fn page(&self) -> Bytes {
+        let mut page = Page::new();
+        write_page(
+            &mut page,
+            &self.guest,
+            &self.model,
+            self.started.elapsed().as_secs_f64(),
+            now(),
+        );
+        Bytes::copy_from_slice(page.as_bytes())
+    }
+
+    fn report(&self) -> Bytes {
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
+        let elapsed = self.started.elapsed().as_secs_f64();
+        let report = guest_report(&self.guest, &self.model, elapsed, now(), seq);
+        report
+            .to_json_within_limit()
+            .map_or_else(|error| Bytes::from(error.to_string()), Bytes::from)
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
+}
+
+/// A report's beginning and then 10 MiB of it.
+fn huge() -> Bytes {
+    let mut text =
+        b"{\"apiVersion\":\"report.virtfleet.io/v1\",\"kind\":\"GuestReport\",\"bootId\":\"".to_vec();
+    text.resize(10 * 1024 * 1024, b'x');
+    text.extend_from_slice(b"\"}");
+    Bytes::from(text)
+}
+
+fn zipped(text: &[u8]) -> Result<Response<Body>, hyper::http::Error> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(8 * 1024), Compression::fast());
+    let bytes = encoder
+        .write_all(text)
+        .and_then(|()| encoder.finish())
+        .unwrap_or_default();
+    let mut response = full(StatusCode::OK, CONTENT_TYPE, bytes)?;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_ENCODING, header::HeaderValue::from_static("gzip"));
+    Ok(response)
+}
+
+fn drip(kind: &str, bytes: Bytes) -> Result<Response<Body>, hyper::http::Error> {
+    body(StatusCode::OK, kind, Drip::new(bytes).boxed_unsync())
+}
+
+fn full(
+    status: StatusCode,
+    kind: &str,
+    bytes: impl Into<Bytes>,
+) -> Result<Response<Body>, hyper::http::Error> {
+    body(status, kind, Full::new(bytes.into()).boxed_unsync())
+}
+
+fn body(status: StatusCode, kind: &str, body: Body) -> Result<Response<Body>, hyper::http::Error> {
+    Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, kind)
+        .body(body)
+}

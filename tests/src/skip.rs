@@ -1,0 +1,44 @@
+//! What a scenario does when the machine lacks what it needs: it says so, and with `CI=true` it fails.
+
+use std::{env, fs::OpenOptions, io::Write as _};
+
+use anyhow::{Context as _, Result};
+
+/// The environment variable that names the file to which reasons are appended; `make test` prints them as a table.
+pub const SKIPS: &str = "VIRTFLEET_SKIPS";
+
+/// Records that `test` of `tier` was skipped for `reason`. Fails when `CI` is `true`: there a skip is a failure.
+///
+/// Return from the test right after it.
+pub fn skip(tier: u8, test: &str, reason: &str) -> Result<()> {
+    let reason = reason.replace(['\n', '\t'], " ");
+    if env::var("CI").is_ok_and(|ci| ci == "true") {
+        anyhow::bail!("{test} (tier {tier}) cannot run here, and with CI=true a skip is a failure: {reason}");
+    }
+    eprintln!("skipped {test} (tier {tier}): {reason}");
+    let Some(path) = env::var_os(SKIPS) else {
+        return Ok(());
+    };
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path)
+        .with_context(|| format!("{SKIPS}={}", path.display()))?;
+    // One write a line: appends of this size from several processes do not mix.
+    file.write_all(format!("{tier}\t{test}\t{reason}\n").as_bytes())
+        .with_context(|| format!("write {}", path.display()))
+}
+
+/// The value, or none after recording why the test is skipped.
+pub fn need<T>(tier: u8, test: &str, value: Result<T>) -> Result<Option<T>> {
+    match value {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => skip(tier, test, &format!("{error:#}")).map(|()| None),
+    }
+}
+
+/// Fails, for [`need`], unless this process is root.
+pub fn root() -> Result<()> {
+    anyhow::ensure!(nix::unistd::geteuid().is_root(), "needs root");
+    Ok(())
+}

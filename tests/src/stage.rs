@@ -1,0 +1,242 @@
+//! A fleet on a stage: a temporary folder with certificates and manifests, simulated guests, real agents on this machine, and
+//! a real collector that watches and hears them. Everything ends and goes with its drop.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    bins,
+    pki::{self, Authority},
+    ports,
+    process::{Launch, Process},
+    scrape::Client,
+    sim::{self, Fleet, Guest, Options, Plan},
+    wait,
+};
+
+/// How long anything on the stage may take before a test says that it does not happen.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How the stage's collector pulls.
+#[derive(Debug, Clone, Copy)]
+pub struct Beat {
+    /// Between two pulls of one VM.
+    pub interval: Duration,
+    /// For one pull.
+    pub timeout: Duration,
+}
+
+impl Default for Beat {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The stage.
+pub struct Stage {
+    // In the order of their drop: processes first, then what they use.
+    collector: Option<Process>,
+    agents: Vec<Process>,
+    _fleet: Fleet,
+    /// Who is there.
+    pub plan: Plan,
+    /// Who vouches for them.
+    pub authority: Authority,
+    /// Where the collector serves.
+    pub api: SocketAddr,
+    port: u16,
+    folder: TempDir,
+}
+
+impl Stage {
+    /// Certificates, manifests and simulated guests; `options.port` is replaced by a free one.
+    pub fn new(mut options: Options) -> Result<Self> {
+        let folder = tempfile::tempdir().context("a folder for the stage")?;
+        options.port = ports::free()?.port();
+        let plan = Plan::new(&options)?;
+        let authority = Authority::new("virtfleet test authority")?;
+        pki::write(
+            &folder.path().join("pki"),
+            "collector",
+            &authority,
+            &authority.collector()?,
+        )?;
+        sim::write_folder(&folder.path().join("fleet"), &plan)?;
+        let fleet = Fleet::start(&plan, &authority)?;
+        Ok(Self {
+            collector: None,
+            agents: Vec::new(),
+            _fleet: fleet,
+            plan,
+            authority,
+            api: ports::free()?,
+            port: options.port,
+            folder,
+        })
+    }
+
+    /// The folder of manifests.
+    pub fn manifests(&self) -> PathBuf {
+        self.folder.path().join("fleet")
+    }
+    /// The folder of certificates: `ca.pem`, `collector.pem`, `collector.key`.
+    pub fn pki(&self) -> PathBuf {
+        self.folder.path().join("pki")
+    }
+    /// A folder for whatever else a test writes.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+    /// 127.0.0.1 with the fleet's port, where no simulated guest is: for a real agent.
+    pub fn own_address(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port)
+    }
+    /// The file of a guest's VMI.
+    pub fn manifest(&self, guest: &Guest) -> PathBuf {
+        self.manifests()
+            .join("infra")
+            .join(format!("vmi-{}-{}.yaml", guest.cluster, guest.name))
+    }
+
+    /// Writes a manifest under the folder, whole or not at all.
+    pub fn write_manifest(&self, name: &str, text: &str) -> Result<()> {
+        replace(&self.manifests().join(name), text)
+    }
+
+    /// Writes the VMI of `guest` with another infra node: what a live migration does to it.
+    pub fn move_to(&self, guest: &Guest, host: &str) -> Result<()> {
+        replace(&self.manifest(guest), &sim::vmi(guest, host))
+    }
+
+    /// Starts the real agent of `guest` on this machine, at the guest's address; `settings` are further lines of its
+    /// settings. Its manifest is the caller's to write.
+    pub fn start_agent(&mut self, guest: &Guest, settings: &str) -> Result<()> {
+        let home = self.folder.path().join(format!("agent-{}", guest.name));
+        let identity = self.authority.agent(&guest.cluster, &guest.name, &guest.uid)?;
+        let files = pki::write(&home, "agent", &self.authority, &identity)?;
+        let config = home.join("agent.yaml");
+        let text = format!(
+            "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  - name: default\n    \
+             address: \"{}\"\n  tls: {{ certificate: {}, key: {}, clientCA: {} }}\n{settings}",
+            guest.address,
+            files.certificate.display(),
+            files.key.display(),
+            files.ca.display()
+        );
+        fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
+        let mut agent = Launch::new(bins::agent()?)
+            .arg("run")
+            .arg("--config")
+            .arg(&config)
+            .start(&home)?;
+        agent.wait_for_port(guest.address, PATIENCE)?;
+        self.agents.push(agent);
+        Ok(())
+    }
+
+    /// The settings of the stage's collector.
+    pub fn collector_config(&self, beat: Beat) -> String {
+        let pki = self.pki();
+        let pki = pki.display();
+        format!(
+            "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {{ folder: {} }}\n\
+             server: {{ address: \"{}\" }}\nscrape:\n  interval: {}ms\n  timeout: {}ms\n  port: {}\n  \
+             allowCIDRs: [127.0.0.0/8]\n  tls:\n    ca: {pki}/ca.pem\n    certificate: {pki}/collector.pem\n    \
+             key: {pki}/collector.key\n    trustDomain: {}\n",
+            self.manifests().display(),
+            self.api,
+            beat.interval.as_millis(),
+            beat.timeout.as_millis(),
+            self.port,
+            pki::TRUST_DOMAIN,
+        )
+    }
+
+    /// Starts the collector and waits until it has read the folder.
+    pub fn start_collector(&mut self, beat: Beat) -> Result<&mut Process> {
+        let config = self.folder.path().join("collector.yaml");
+        fs::write(&config, self.collector_config(beat))
+            .with_context(|| format!("write {}", config.display()))?;
+        let mut collector = Launch::new(bins::collector()?)
+            .arg("serve")
+            .arg("--config")
+            .arg(&config)
+            .start(self.folder.path())?;
+        let api = self.api;
+        collector.wait_for(PATIENCE, "the collector is ready", |_| get(api, "/readyz")?.ok())?;
+        Ok(self.collector.insert(collector))
+    }
+
+    /// The running collector.
+    pub fn collector(&mut self) -> Result<&mut Process> {
+        self.collector.as_mut().context("the collector is not running")
+    }
+
+    /// Takes the running collector away, to end it in a way of one's own.
+    pub fn take_collector(&mut self) -> Result<Process> {
+        self.collector.take().context("the collector is not running")
+    }
+
+    /// Takes the agent that was started last away, to end it in a way of one's own.
+    pub fn take_agent(&mut self) -> Result<Process> {
+        self.agents.pop().context("no real agent is running")
+    }
+
+    /// What the collector answers to `path`, as JSON.
+    pub fn json(&self, path: &str) -> Result<Value> {
+        get(self.api, path)?.ok()?.json()
+    }
+
+    /// What the collector answers to `path`, as text.
+    pub fn text(&self, path: &str) -> Result<String> {
+        Ok(get(self.api, path)?.ok()?.text()?.to_owned())
+    }
+
+    /// `virtfleetctl` with its server set.
+    pub fn ctl(&self) -> Result<Launch> {
+        Ok(Launch::new(bins::ctl()?).env("VIRTFLEET_SERVER", format!("http://{}", self.api)))
+    }
+
+    /// Waits until `holds` says yes of one VM's JSON (an item of `/api/v1/vms`).
+    pub fn until_vm(&self, guest: &Guest, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+        let path = format!("/api/v1/vms/{}/{}", guest.cluster, guest.name);
+        wait::eventually(PATIENCE, what, || {
+            let vm = self.json(&path)?;
+            anyhow::ensure!(holds(&vm), "not yet: {vm:#}");
+            Ok(vm)
+        })
+    }
+
+    /// Waits until as many agents answer.
+    pub fn until_up(&self, count: usize) -> Result<()> {
+        wait::eventually(PATIENCE, &format!("{count} agents are up"), || {
+            let list = self.json("/api/v1/vms?agent=up")?;
+            let up = list["items"].as_array().map_or(0, Vec::len);
+            anyhow::ensure!(up == count, "{up} are up");
+            Ok(())
+        })
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> Result<crate::scrape::Answer> {
+    Client::plain(address, PATIENCE)?.get(path)
+}
+
+/// Written beside the file and renamed over it.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let new = path.with_extension("new");
+    fs::create_dir_all(path.parent().unwrap_or(path))?;
+    fs::write(&new, text).with_context(|| format!("write {}", new.display()))?;
+    fs::rename(&new, path).with_context(|| format!("write {}", path.display()))
+}

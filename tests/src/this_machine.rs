@@ -1,0 +1,55 @@
+//! This very machine as one of the fleet's VMs: what an infra cluster would know of it.
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use virtfleet_wire::ids::Uuid;
+
+use crate::{sim::Guest, stage::Stage};
+
+/// This machine as a VM of the stage's first cluster on its last host, with its own SMBIOS UUID, or where there is none its
+/// machine-id, which systemd fills from that UUID on KVM.
+pub fn as_guest(stage: &Stage) -> Result<Guest> {
+    let like = stage.plan.guests.first().context("the fleet is empty")?;
+    Ok(Guest {
+        name: name(),
+        uid: "b0a7c1de-0000-4000-8000-000000000001".to_owned(),
+        node_uid: "b0a7c1de-0000-4000-8000-000000000002".to_owned(),
+        firmware: uuid()?,
+        mac: mac().unwrap_or_else(|| like.mac.clone()),
+        address: stage.own_address(),
+        host: stage.plan.hosts.len() - 1,
+        fault: None,
+        ..like.clone()
+    })
+}
+
+fn uuid() -> Result<Uuid> {
+    ["/sys/class/dmi/id/product_uuid", "/etc/machine-id"]
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok()?.trim().parse::<Uuid>().ok())
+        .find(|uuid| !uuid.is_placeholder())
+        .context("this machine has neither an SMBIOS UUID nor a machine-id; write one with systemd-machine-id-setup")
+}
+
+/// Its host name, if that can name a VM.
+fn name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname")
+        .unwrap_or_default()
+        .trim()
+        .to_lowercase();
+    let fits = name.parse::<virtfleet_wire::ids::Namespace>().is_ok() && name != "localhost";
+    if fits { name } else { "this-machine".to_owned() }
+}
+
+/// The hardware address of the first interface that stands for a device.
+fn mac() -> Option<String> {
+    let mut devices: Vec<_> = fs::read_dir("/sys/class/net")
+        .ok()?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    devices.sort();
+    let real = devices.into_iter().find(|path| path.join("device").exists())?;
+    Some(fs::read_to_string(real.join("address")).ok()?.trim().to_owned())
+}

@@ -1,0 +1,65 @@
+//! Waiting for a condition with a deadline: the only way in which tests wait.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow};
+
+/// How long between two looks. Short against what a person notices, long against what a look costs.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Calls `probe` until it gives a value, and fails `deadline` after the first call with `what` and the last reason.
+pub fn eventually<T>(deadline: Duration, what: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        match probe() {
+            Ok(value) => return Ok(value),
+            Err(last) if start.elapsed() >= deadline => {
+                return Err(last.context(format!("waited {deadline:?} for {what}")));
+            }
+            // Parking with a time limit is a pause that cannot be mistaken for an event: nobody unparks this thread.
+            Err(_) => thread::park_timeout(PAUSE),
+        }
+    }
+}
+
+/// The same for a condition that has no value.
+pub fn until(deadline: Duration, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
+    eventually(deadline, what, || {
+        holds().then_some(()).ok_or_else(|| anyhow!("not yet"))
+    })
+}
+
+/// Lets `length` pass and calls `look` every second of it. For measuring, never for waiting until something has happened.
+pub fn measure(length: Duration, mut look: impl FnMut() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    while let Some(left) = length.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
+        thread::park_timeout(left.min(Duration::from_secs(1)));
+        look()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gives_the_value_or_the_last_reason() {
+        let mut left = 3;
+        let value = eventually(Duration::from_secs(5), "a countdown", || {
+            left -= 1;
+            if left == 0 {
+                Ok("done")
+            } else {
+                Err(anyhow!("{left} left"))
+            }
+        });
+        assert_eq!(value.unwrap(), "done");
+        let error = eventually(Duration::ZERO, "the moon", || Err::<(), _>(anyhow!("cloudy"))).unwrap_err();
+        assert_eq!(format!("{error:#}"), "waited 0ns for the moon: cloudy");
+        until(Duration::ZERO, "nothing", || false).unwrap_err();
+    }
+}
