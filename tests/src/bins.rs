@@ -24,6 +24,11 @@ pub fn fleet_sim() -> Result<PathBuf> {
     find("fleet-sim")
 }
 
+/// The helper that mounts what never answers.
+pub fn hang_mount() -> Result<PathBuf> {
+    find("hang-mount")
+}
+
 /// `VIRTFLEET_BIN_<NAME>` when it is set (`VIRTFLEET_BIN_VIRTFLEET_AGENT`), else beside this executable or above it
 /// (`target/<profile>/deps/<test>` → `target/<profile>/<name>`).
 fn find(name: &str) -> Result<PathBuf> {
