@@ -3,8 +3,12 @@
 use std::{io::Write as _, path::PathBuf};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use serde::de::DeserializeOwned;
 use virtfleet_runtime::exit::Code;
-use virtfleet_wire::layered::Fragment;
+use virtfleet_wire::{
+    layered::Fragment,
+    settings::{LogFormat, LogLevel},
+};
 
 use crate::{config::CollectorConfig, serve};
 
@@ -19,11 +23,28 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Watch the inventory, pull every agent, serve the answers.
-    Serve(ConfigFile),
+    Serve(Serve),
     /// Validate the settings; name every problem with file and line.
     CheckConfig(ConfigFile),
     /// Print the JSON Schema of the settings.
     Schema,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// The least level that is logged, over the settings: error, warn, info, debug, trace.
+    #[arg(long = "log.level", value_name = "LEVEL", value_parser = word::<LogLevel>)]
+    log_level: Option<LogLevel>,
+    /// text, json or auto (text on a terminal, JSON elsewhere), over the settings.
+    #[arg(long = "log.format", value_name = "FORMAT", value_parser = word::<LogFormat>)]
+    log_format: Option<LogFormat>,
+}
+
+/// A word as the settings have it.
+fn word<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_value(text.into())
 }
 
 #[derive(Debug, Args)]
@@ -48,8 +69,13 @@ pub fn main() -> Code {
         }
     };
     match cli.verb {
-        Verb::Serve(file) => match load(&file) {
-            Ok(config) => serve::serve(&config),
+        Verb::Serve(wanted) => match load(&wanted.file) {
+            Ok(mut config) => {
+                let log = &mut config.log;
+                log.level = wanted.log_level.unwrap_or(log.level);
+                log.format = wanted.log_format.unwrap_or(log.format);
+                serve::serve(&config)
+            }
             Err(code) => code,
         },
         Verb::CheckConfig(file) => load(&file).map_or_else(
@@ -96,4 +122,27 @@ fn say(text: &str) {
 
 pub(crate) fn complain(text: &str) {
     drop(writeln!(std::io::stderr().lock(), "virtfleet-collector: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clap_finds_no_fault_and_the_log_flags_take_the_settings_words() {
+        command().debug_assert();
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.verb);
+        let Verb::Serve(wanted) = parse("c serve --log.level debug --log.format json").unwrap() else {
+            panic!()
+        };
+        assert_eq!(
+            (wanted.log_level, wanted.log_format),
+            (Some(LogLevel::Debug), Some(LogFormat::Json))
+        );
+        let error = parse("c serve --log.level loud").unwrap_err().to_string();
+        assert!(
+            error.contains("--log.level") && error.contains("debug"),
+            "{error}"
+        );
+    }
 }

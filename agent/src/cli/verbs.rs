@@ -3,10 +3,11 @@
 use anyhow::Context as _;
 use virtfleet_runtime::{
     exit::Code,
-    tls::{Validity, check_pem},
+    tls::{Validity, check_agent_names, check_pem},
 };
 use virtfleet_wire::{
     exposition::Page,
+    report::GuestReport,
     settings::{MetricsSettings, ServerTls},
 };
 
@@ -93,6 +94,8 @@ fn failures(registry: &Registry) -> Vec<String> {
 fn report(args: &Args, output: Output) -> Result<Code, Failure> {
     let loaded = settings::load(&args.roots, args.config.as_deref());
     let report = Reporter::new(args.roots.clone(), env!("CARGO_PKG_VERSION"), &loaded).report();
+    // As `/v1/report` gives it, cut to the limit, too.
+    let report = GuestReport::from_json(&report.to_json_within_limit()?)?;
     print::text(&output.render(&report, |_| String::new())?)?;
     Ok(Code::Ok)
 }
@@ -114,7 +117,11 @@ fn examine(args: &Args, output: Output) -> Result<Code, Failure> {
 
 /// What is in a TLS file, for the doctor.
 fn inspect(key: &str, pem: &[u8]) -> Result<Option<Validity>, String> {
-    check_pem(pem, key == "key")
+    let validity = check_pem(pem, key == "key")?;
+    match key {
+        "certificate" => check_agent_names(pem).map(|()| validity),
+        _ => Ok(validity),
+    }
 }
 
 /// Whether `run` could serve with these files, for the doctor.

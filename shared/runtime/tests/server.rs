@@ -22,7 +22,10 @@ use tokio::{
 use virtfleet_runtime::{
     http::{Limits, Server, ServerMetrics, Transport},
     shutdown::Shutdown,
-    tls::{AGENT_DNS_NAME, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, check_pem, peer_names},
+    tls::{
+        AGENT_DNS_NAME, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, check_agent_names, check_pem,
+        peer_names,
+    },
 };
 
 struct Ca {
@@ -395,4 +398,21 @@ async fn a_listener_that_waits_holds_no_place_of_another() {
         let answer = soon("an answer from each listener", get(address, "/")).await;
         assert_eq!(answer.unwrap().0, StatusCode::OK);
     }
+}
+
+#[test]
+fn a_certificate_without_the_agents_names_is_told_before_a_collector_refuses_it() {
+    let (dir, ca) = pki();
+    let pem = |name: &str| std::fs::read(dir.path().join(format!("{name}.crt"))).unwrap();
+    check_agent_names(&pem("agent")).unwrap();
+    let reason = check_agent_names(&pem("collector")).unwrap_err();
+    assert!(
+        reason.contains("has no URI spiffe://") && reason.contains("spiffe://test/collector"),
+        "{reason}"
+    );
+    let reason = check_agent_names(ca.pem.as_bytes()).unwrap_err();
+    assert!(
+        reason.contains("has no DNS name agent.virtfleet.internal"),
+        "{reason}"
+    );
 }

@@ -11,7 +11,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-use super::Validity;
+use super::{AGENT_DNS_NAME, Validity, VmIdentity, peer_names};
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -125,6 +125,26 @@ impl Stamp {
                 .collect(),
         )
     }
+}
+
+/// Whether the first certificate of PEM text carries the names by which a collector knows an agent.
+///
+/// Errors: what is missing, as a sentence's end.
+pub fn check_agent_names(pem: &[u8]) -> Result<(), String> {
+    let certificate = CertificateDer::from_pem_slice(pem).map_err(|error| format!("is no PEM: {error}"))?;
+    let names = peer_names(&certificate);
+    if !names.iter().any(|name| name == AGENT_DNS_NAME) {
+        return Err(format!(
+            "has no DNS name {AGENT_DNS_NAME}, so no collector would accept it; it has {names:?}"
+        ));
+    }
+    if !names.iter().any(|name| VmIdentity::from_uri(name).is_some()) {
+        return Err(format!(
+            "has no URI spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>, so no collector would accept it; it has \
+             {names:?}"
+        ));
+    }
+    Ok(())
 }
 
 /// What is in PEM text: the narrowest validity of its certificates, or nothing more to say of a private key. `key` asks for

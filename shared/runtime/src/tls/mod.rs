@@ -11,7 +11,7 @@ mod server;
 mod validity;
 
 pub use client::{ClientTls, ClientTlsPaths};
-pub use files::{TlsError, check_pem};
+pub use files::{TlsError, check_agent_names, check_pem};
 pub use peer::{VmIdentity, peer_names};
 pub use server::{ServerTlsPaths, TlsAcceptor};
 pub use validity::Validity;
