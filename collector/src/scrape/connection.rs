@@ -79,7 +79,8 @@ impl Connection {
             .unwrap_or_default();
         check_identity(target, trust_domain, &names)?;
         let (sender, connection) = http1::Builder::new()
-            .max_buf_size(64 * 1024)
+            // hyper grows its buffer to this and keeps it as long as the connection: a cost of every guest.
+            .max_buf_size(16 * 1024)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| {
