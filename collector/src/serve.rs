@@ -89,9 +89,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let server_metrics = ServerMetrics::register(&mut registry);
 
     let puller = puller(config)?;
-    // Looked at before anybody is told that we serve; the watch looks again, and names what is wrong inside.
-    std::fs::read_dir(&config.inventory.folder)
-        .with_context(|| format!("inventory.folder: cannot read {}", config.inventory.folder))?;
+    look_at_folder(config, &shutdown).await?;
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -147,6 +145,21 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     }
     tracing::info!("stopped");
     ended
+}
+
+/// Looked at before anybody is told that we serve; the watch looks again, and names what is wrong inside. On a thread of its
+/// own: on a dead network filesystem this hangs, and a signal must still be heard.
+async fn look_at_folder(config: &CollectorConfig, shutdown: &Shutdown) -> anyhow::Result<()> {
+    let folder = config.inventory.folder.clone();
+    let look = tokio::task::spawn_blocking(move || {
+        std::fs::read_dir(&folder)
+            .map(drop)
+            .with_context(|| format!("inventory.folder: cannot read {folder}"))
+    });
+    tokio::select! {
+        () = shutdown.graceful.cancelled() => anyhow::bail!("told to stop before the inventory's folder answered"),
+        looked = look => looked.context("the look at the folder has panicked")?,
+    }
 }
 
 /// Returns when it is time to stop: on a signal, or because a part that should run for ever has ended.

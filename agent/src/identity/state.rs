@@ -1,7 +1,7 @@
 //! `/run/virtfleet/state/identity.json`: what only root may read of the identity, written by root for the unprivileged
 //! agent (`virtfleet-agent state`).
 
-use std::fmt;
+use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::identity::Identity;
@@ -103,6 +103,9 @@ pub enum WriteStateError {
         "only root can read the SMBIOS UUID and serial; run this as root, as virtfleet-agent.service does before it starts"
     )]
     NotRoot,
+    /// There is no root filesystem to write into; directories are made only inside of one.
+    #[error("--path.rootfs: {} is no directory; name the guest's root filesystem", .0.display())]
+    NoRootfs(PathBuf),
     /// The file.
     #[error("the state file stays as it was")]
     Write(#[from] WriteError),
@@ -128,6 +131,9 @@ pub fn read_state(roots: &Roots) -> Result<State, ReadStateError> {
 /// the group does not exist the mode is 0600, not 0644: then no unprivileged agent is installed that could read it, and
 /// nobody else should. The report and `doctor` say it when an agent is kept out.
 pub fn write_state(roots: &Roots) -> Result<Written, WriteStateError> {
+    if !roots.rootfs.is_dir() {
+        return Err(WriteStateError::NoRootfs(roots.rootfs.clone()));
+    }
     if !is_root() {
         return Err(WriteStateError::NotRoot);
     }

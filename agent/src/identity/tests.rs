@@ -256,3 +256,19 @@ fn the_unit_runs_as_the_user_whose_group_may_read_the_state_file() {
             .any(|line| line.starts_with(&made))
     );
 }
+
+#[test]
+fn no_root_filesystem_is_made_up_for_the_state_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let nowhere = dir.path().join("nowhere");
+    let roots = Roots {
+        rootfs: nowhere.clone(),
+        ..Roots::default()
+    };
+    let error = write_state(&roots).unwrap_err().to_string();
+    assert!(
+        error.starts_with("--path.rootfs: ") && error.contains("nowhere"),
+        "{error}"
+    );
+    assert!(!nowhere.exists());
+}
