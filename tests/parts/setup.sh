@@ -44,8 +44,14 @@ command -v cargo >/dev/null || {
 }
 
 # Real servers. Without them tier 3 is skipped, or fails in CI, and says what is missing.
-if ! tests/parts/parts.sh fetch prometheus promtool node-exporter vmagent >/dev/null; then
+if ! tests/parts/parts.sh fetch prometheus promtool node-exporter vmagent cloud-init >/dev/null; then
     say "without these parts the tests that need them are skipped (see above)"
+    [ "${CI:-}" != true ] || exit 1
+fi
+
+# Real guests. Without them tier 4 is skipped, or fails in CI.
+if ! tests/guests/host.sh || ! { tests/guests/image.sh trixie && tests/guests/image.sh bookworm; } >/dev/null; then
+    say "without these the tests with real guests are skipped (see above)"
     [ "${CI:-}" != true ] || exit 1
 fi
 say "ready"
