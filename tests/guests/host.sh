@@ -22,7 +22,7 @@ kmod                command:depmod
 zstd                command:zstd
 xz-utils            command:xz
 socat               command:socat
-python3             command:python3
+python3             file:/usr/bin/python3
 python3-configobj   file:/usr/lib/python3/dist-packages/configobj
 python3-jinja2      file:/usr/lib/python3/dist-packages/jinja2/__init__.py
 python3-jsonpatch   file:/usr/lib/python3/dist-packages/jsonpatch.py
