@@ -326,7 +326,9 @@ fn the_guests_system_is_read_under_the_names_of_the_report() {
     let vm = key("ns", "w0");
     index.hear(answer(&vm, |report| {
         let json = br#"{"apiVersion": "report.virtfleet.io/v1", "kind": "GuestReport", "sections":
-            {"system": {"status": "ok", "items": [{"osName": "Debian 12", "kernel": "6.1.0"}]}}}"#;
+            {"system": {"status": "ok", "items": [{"osName": "Debian 12", "kernel": "6.1.0"}]},
+             "disks": {"status": "partial", "items": [{"name": "vda"}, {"name": "vdb"}]},
+             "nics": {"status": "ok", "items": [{"name": "eth0"}], "truncated": true}}}"#;
         *report = GuestReport::from_json(json).unwrap();
     }));
     let guest = index.snapshot().vms[&vm].guest.clone().unwrap();
@@ -334,6 +336,7 @@ fn the_guests_system_is_read_under_the_names_of_the_report() {
         (guest.os.as_deref(), guest.kernel.as_deref()),
         (Some("Debian 12"), Some("6.1.0"))
     );
+    assert_eq!((guest.disks, guest.nics), (Some(2), None), "a cut list counts nothing");
 }
 
 #[test]
