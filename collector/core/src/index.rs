@@ -214,6 +214,8 @@ impl FleetIndex {
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod older_tests;
+#[cfg(test)]
 mod scale_tests;
 #[cfg(test)]
 mod tests;

@@ -45,7 +45,7 @@ fn ids(index: &FleetIndex, vm: &VmKey) -> Vec<String> {
 }
 
 /// A VM `w0` of the cluster `c` on `n1` in zone `z1`, at its own address.
-fn small() -> FleetIndex {
+pub(super) fn small() -> FleetIndex {
     let mut index = FleetIndex::new(DialRules::default());
     apply(
         &mut index,
