@@ -9,6 +9,7 @@ pub mod cli;
 pub mod doctor;
 pub mod host;
 pub mod identity;
+pub mod install;
 pub mod metrics;
 pub mod output;
 pub mod report;

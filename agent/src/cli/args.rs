@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde::de::DeserializeOwned;
 use virtfleet_wire::settings::{LogFormat, LogLevel};
 
-use crate::{host::Roots, metrics::COLLECTORS, output::Output};
+use crate::{host::Roots, install::Options, metrics::COLLECTORS, output::Output};
 
 /// What was typed.
 #[derive(Debug, Clone)]
@@ -43,6 +43,8 @@ pub enum Verb {
     Schema,
     /// Root: write what only root may read where `run` can read it.
     State,
+    /// Root: put this binary, its units and what they need into this guest or an image, or (`true`) take it out again.
+    Install(Options, bool, Output),
 }
 
 const ROOTS: [(&str, &str, &str); 4] = [
@@ -121,6 +123,14 @@ pub fn command() -> Command {
                         .value_parser(value_parser!(PathBuf))
                         .help("One file alone; without it, all those that `run` would read"),
                 )
+                .arg(text_or.clone()),
+        )
+        .subcommand(
+            Command::new("install")
+                .about(
+                    "As root: put this binary, its units and what they need into this guest; again and again",
+                )
+                .args(install_flags())
                 .arg(text_or),
         )
         .subcommand(Command::new("schema").about("Print the JSON Schema of the settings"))
@@ -152,6 +162,23 @@ fn collector_flags() -> impl Iterator<Item = Arg> {
                 .help(format!("Turn the {name} collector off")),
         ]
     })
+}
+
+fn install_flags() -> [Arg; 4] {
+    let dir = |name: &'static str, default: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("DIR")
+            .default_value(default)
+            .value_parser(value_parser!(PathBuf))
+    };
+    let flag = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    [
+        dir("prefix", virtfleet_delivery::PREFIX).help("The binary goes into its folder bin"),
+        dir("root", "/").help("An image's root; nothing is started then"),
+        flag("no-start").help("Start no unit"),
+        flag("remove").help("Take out what install and the delivery have put there; settings stay"),
+    ]
 }
 
 /// node_exporter's names for them; both win over the settings.
@@ -196,6 +223,14 @@ impl Args {
             "doctor" => Verb::Doctor(format()),
             "check-config" => Verb::CheckConfig(sub.get_one::<PathBuf>("file").cloned(), format()),
             "state" => Verb::State,
+            "install" => {
+                let options = Options {
+                    prefix: root("prefix"),
+                    root: root("root"),
+                    start: !sub.get_flag("no-start"),
+                };
+                Verb::Install(options, sub.get_flag("remove"), format())
+            }
             _ => Verb::Schema,
         };
         let mut collectors = BTreeMap::new();

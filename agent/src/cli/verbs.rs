@@ -1,5 +1,7 @@
 //! What each verb does: gathers its parts, calls the library, prints.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use virtfleet_runtime::{
     exit::Code,
@@ -14,7 +16,9 @@ use virtfleet_wire::{
 use super::{Args, Verb, print};
 use crate::{
     doctor::{self, CollectorRun},
+    host::{SystemCommands, is_root},
     identity::state::write_state,
+    install::{self, InstallError, Options, Outcome},
     metrics::{Filter, Registry},
     output::Output,
     report::Reporter,
@@ -55,6 +59,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             print::text(&checked.text)?;
             Ok(if checked.valid { Code::Ok } else { Code::Failure })
         }
+        Verb::Install(options, remove, output) => put_in_place(options, *remove, *output),
         Verb::Schema => {
             print::text(&Output::Json.render(&settings::schema(), |_| String::new())?)?;
             Ok(Code::Ok)
@@ -68,6 +73,22 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             Ok(Code::Ok)
         }
     }
+}
+
+fn put_in_place(options: &Options, remove: bool, output: Output) -> Result<Code, Failure> {
+    // The running binary, also when its file has been replaced in the meantime.
+    let own = Path::new("/proc/self/exe");
+    if !is_root() {
+        return Err(InstallError::NotRoot(own.read_link().unwrap_or_default().display().to_string()).into());
+    }
+    let outcome = if remove {
+        install::remove(options, &SystemCommands)?
+    } else {
+        let plan = install::plan(options, own, env!("CARGO_PKG_VERSION"))?;
+        install::apply(options, &plan, &SystemCommands)?
+    };
+    print::text(&output.render(&outcome, Outcome::text)?)?;
+    Ok(Code::Ok)
 }
 
 fn metrics(args: &Args) -> Result<Code, Failure> {

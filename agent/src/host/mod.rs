@@ -8,6 +8,7 @@ mod atomic_file;
 mod bounded;
 mod clock;
 mod command;
+mod durable;
 mod kernel;
 mod mount_probe;
 mod ports;
@@ -24,6 +25,7 @@ pub use clock::{clock, is_root, realtime_unix_ms};
 #[allow(unused_imports, reason = "for the tests of whoever runs commands")]
 pub(crate) use command::fake::FakeCommands;
 pub use command::{CommandError, Commands, Done, SystemCommands, Tool};
+pub use durable::{link_atomic, remove_durably, sha256_file};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
 pub use mount_probe::{MountProbe, Outcome, Target};
 pub use ports::{Port, try_port};

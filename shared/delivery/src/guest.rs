@@ -27,7 +27,18 @@ macro_rules! shipped {
 /// Everything, a line each.
 pub const SHIPPED: &[Shipped] = shipped! {
     "systemd/virtfleet-agent.service" => "/etc/systemd/system/virtfleet-agent.service",
+    "systemd/virtfleet-dns.service" => "/etc/systemd/system/virtfleet-dns.service",
+    "systemd/virtfleet-provision.service" => "/etc/systemd/system/virtfleet-provision.service",
+    "systemd/virtfleet-reconcile.path" => "/etc/systemd/system/virtfleet-reconcile.path",
+    "systemd/virtfleet-reconcile.service" => "/etc/systemd/system/virtfleet-reconcile.service",
+    "systemd/virtfleet-reconcile.timer" => "/etc/systemd/system/virtfleet-reconcile.timer",
+    "systemd/virtfleet-settings.path" => "/etc/systemd/system/virtfleet-settings.path",
+    "systemd/virtfleet-settings.service" => "/etc/systemd/system/virtfleet-settings.service",
+    "systemd/drop-ins/containerd.service.d/10-virtfleet.conf" => "/etc/systemd/system/containerd.service.d/10-virtfleet.conf",
+    "systemd/drop-ins/kubelet.service.d/10-virtfleet.conf" => "/etc/systemd/system/kubelet.service.d/10-virtfleet.conf",
     "sysusers.d/virtfleet.conf" => "/etc/sysusers.d/virtfleet.conf",
+    "tmpfiles.d/virtfleet.conf" => "/etc/tmpfiles.d/virtfleet.conf",
+    "udev/90-virtfleet.rules" => "/etc/udev/rules.d/90-virtfleet.rules",
 };
 
 /// Units that are started before anything else goes on, in their order. Those that are not shipped are passed over.
@@ -136,7 +147,14 @@ mod tests {
     #[test]
     fn every_file_of_packaging_that_a_guest_needs_is_here() {
         let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
-        for folder in ["systemd", "systemd/drop-ins", "udev", "sysusers.d", "tmpfiles.d"] {
+        for folder in [
+            "systemd",
+            "systemd/drop-ins/containerd.service.d",
+            "systemd/drop-ins/kubelet.service.d",
+            "udev",
+            "sysusers.d",
+            "tmpfiles.d",
+        ] {
             let Ok(entries) = std::fs::read_dir(packaging.join(folder)) else {
                 continue;
             };

@@ -1,0 +1,95 @@
+//! Links, removals and hashes for whoever installs files: what is done is on the disk when the call returns.
+
+use std::{
+    fmt::Write as _,
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use ring::digest::{Context, SHA256};
+
+/// Makes `path` a symbolic link that says `target`, replacing what is there (no folder), or leaves one of the two.
+pub fn link_atomic(path: &Path, target: &str) -> io::Result<()> {
+    let folder = parent(path);
+    fs::create_dir_all(&folder)?;
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let fresh = folder.join(format!(".virtfleet-{name}"));
+    remove_if_there(&fresh)?;
+    symlink(target, &fresh)?;
+    fs::rename(&fresh, path)?;
+    sync(&folder)
+}
+
+/// Removes a file or link; false when there was none.
+pub fn remove_durably(path: &Path) -> io::Result<bool> {
+    let was = remove_if_there(path)?;
+    if was {
+        sync(&parent(path))?;
+    }
+    Ok(was)
+}
+
+/// SHA-256 of a file's content in hexadecimal digits.
+pub fn sha256_file(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut context = Context::new(&SHA256);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        context.update(&buffer[..count]);
+    }
+    let mut text = String::new();
+    for byte in context.finish().as_ref() {
+        write!(text, "{byte:02x}").ok();
+    }
+    Ok(text)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn parent(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(Path::new("/")).to_owned()
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_replaced_and_removed_and_hashes_are_those_of_sha256sum() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/link");
+        for target in ["../one", "../two"] {
+            link_atomic(&path, target).unwrap();
+            assert_eq!(fs::read_link(&path).unwrap(), Path::new(target));
+        }
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert!(remove_durably(&path).unwrap());
+        assert!(!remove_durably(&path).unwrap());
+        let file = dir.path().join("abc");
+        fs::write(&file, "abc").unwrap();
+        assert_eq!(
+            sha256_file(&file).unwrap(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+}
