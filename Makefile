@@ -3,22 +3,28 @@
 CARGO ?= cargo
 OUT   ?= out
 N     ?= 1000
+GUEST ?=
 TARGET := $(shell uname -m)-unknown-linux-gnu
 # Tools of the benchmarks: fast enough not to disturb what they measure, quick to build.
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup check test e2e bench bench-agent bench-fleet fmt static dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet fmt static dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo ONCE=1        print the fleet once; exit code 0 only if all VMs answered"
+	@echo "  make guest CMD='lsblk' GUEST='--suite bookworm --disk 1G'   options: target/debug/virtfleet-guest run --help"
 	@echo "  make bench-fleet N=1000 how many simulated guests"
 
 demo: ## A collector, an agent on this machine and simulated guests, live until Ctrl-C
 	@$(CARGO) build -q -p virtfleet-agent -p virtfleet-collector -p virtfleet-tests --bins
 	@target/debug/virtfleet-demo $(if $(ONCE),--once)
+
+guest: ## A command in a real guest (CMD='lsblk'), without CMD a shell in one
+	@$(CARGO) build -q -p virtfleet-tests --bin virtfleet-guest
+	@target/debug/virtfleet-guest $(if $(CMD),run,shell) $(GUEST) $(if $(CMD),-- '$(subst ','\'',$(CMD))')
 
 setup: ## Install what the tests need: Debian packages (as root) and real servers (into the user's cache)
 	@tests/parts/setup.sh

@@ -45,6 +45,11 @@ pub fn fleet_sim() -> Result<PathBuf> {
     find("fleet-sim")
 }
 
+/// The tool for guests by hand.
+pub fn guest() -> Result<PathBuf> {
+    find("virtfleet-guest")
+}
+
 /// The helper that mounts what never answers.
 pub fn hang_mount() -> Result<PathBuf> {
     find("hang-mount")

@@ -166,6 +166,15 @@ impl Launch {
         })
     }
 
+    /// Runs it to its end with this process's own terminal.
+    pub fn attached(self) -> Result<ExitStatus> {
+        let mut command = self.command();
+        command.stdin(Stdio::inherit());
+        command
+            .status()
+            .with_context(|| format!("start {}", self.program.display()))
+    }
+
     /// Runs it to its end and gives its standard output as text; any other exit code than 0 is an error that quotes it.
     pub fn text(self, deadline: Duration) -> Result<String> {
         let name = self.name();
@@ -200,6 +209,34 @@ fn spawn_tied(command: Command) -> io::Result<Child> {
     let gone = || io::Error::other("the thread that starts processes has ended");
     starter.send((command, answer)).map_err(|_| gone())?;
     child.recv().map_err(|_| gone())?
+}
+
+/// A shell script that runs when this is dropped or this process has ended, even by SIGKILL: for what must not be left.
+#[derive(Debug)]
+pub struct AtEnd(Child);
+
+impl AtEnd {
+    /// `arguments` are the script's `$1` and so on.
+    pub fn new<S: AsRef<OsStr>>(script: &str, arguments: impl IntoIterator<Item = S>) -> Result<Self> {
+        // It reads until the other end of its standard input is closed, and is not in the group that an interrupt goes to.
+        let launch = Launch::new("setsid")
+            .args(["sh", "-c", &format!("cat; {script}"), "at-end"])
+            .args(arguments);
+        let mut command = launch.command();
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.spawn().map(Self).context("start setsid")
+    }
+}
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // It fails only when it was waited for already.
+        drop(self.0.wait());
+    }
 }
 
 /// A running process. Dropping it kills it.

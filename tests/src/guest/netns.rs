@@ -12,7 +12,7 @@ use crate::process::Launch;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Names say who made them, so that what a dead process left is known.
-const PREFIX: &str = "virtfleet-";
+pub(super) const PREFIX: &str = "virtfleet-";
 
 /// The namespace. It goes with its drop.
 #[derive(Debug)]

@@ -20,16 +20,21 @@ use super::{
     golden::{self, Golden, Start},
     image::Image,
     layout::{self, Places},
-    netns::Namespace,
+    netns::{self, Namespace},
     running::Guest,
     say,
     turn::{FOLDERS, Turn},
     vm::{Network, Suite, Vm},
 };
-use crate::skip;
+use crate::{process::AtEnd, skip};
 
 /// Real guests are tier 4.
 const TIER: u8 = 4;
+
+/// What is done when the process of a scene is killed: QEMU dies with it, files and namespaces are removed. QEMU may write
+/// for a moment longer.
+const CLEAN: &str = "n=0; while [ -e \"$1\" ] && [ $n -lt 20 ]; do rm -rf -- \"$1\" || sleep 0.1; n=$((n + 1)); done; \
+                     for name in /run/netns/\"$2\"*; do [ ! -e \"$name\" ] || ip netns del \"${name##*/}\"; done";
 
 /// What a scene needs of the machine: QEMU, and an image of the suite.
 pub fn needs(suite: Suite) -> Result<()> {
@@ -78,6 +83,7 @@ pub struct Scene {
     guests: RefCell<Vec<Guest>>,
     namespace: OnceCell<Namespace>,
     folder: TempDir,
+    _at_end: AtEnd,
     // The last, so that nobody else begins before all of it is gone.
     turn: Arc<Turn>,
 }
@@ -91,7 +97,10 @@ impl Scene {
             .prefix(&format!("{FOLDERS}{}-", process::id()))
             .tempdir()
             .context("a folder for guests")?;
+        let namespaces = format!("{}{}-", netns::PREFIX, process::id());
+        let at_end = AtEnd::new(CLEAN, [folder.path().as_os_str(), namespaces.as_ref()])?;
         Ok(Self {
+            _at_end: at_end,
             test: test.to_owned(),
             guests: RefCell::default(),
             namespace: OnceCell::new(),
