@@ -82,7 +82,7 @@ fn commands_and_files(guest: &Guest, folder: &Path) -> Result<()> {
     fs::write(folder.join("more"), "text").unwrap();
     guest.copy_in(folder, "/opt/tools")?;
     assert_eq!(
-        guest.run("cat /opt/tools/more; ls /opt/tools; ls /tmp")?,
+        guest.run("cat /opt/tools/more; ls /opt/tools; ls -d /tmp/tmp.* 2>/dev/null || true")?,
         "textbin\nmore"
     );
 
@@ -197,13 +197,27 @@ fn tier4_devices_come_grow_fail_and_go() {
             &format!("! grep -q {mac} /sys/class/net/*/address"),
             "that the NIC is gone",
         )?;
+        Ok(())
+    });
+}
+
+/// In Debian 12: under emulation the kernel of Debian 13 makes no room for vCPUs that are not there at its boot.
+#[test]
+fn tier4_vcpus_come_move_along_and_go() {
+    let test = "tier4_vcpus_come_move_along_and_go";
+    guest::play(test, |scene| {
+        if skip::need(4, test, guest::needs(Suite::Bookworm))?.is_none() {
+            return Ok(());
+        }
+        let guest = scene.start(&Vm::new("one").suite(Suite::Bookworm), Start::Booted)?;
         assert_eq!((guest.plug_cpu()?, &*guest.run("nproc")?), (2, "3"));
+        guest.plug_disk(&Disk::blank("data", 16 * MIB).serial("data"))?;
         guest.migrate(Duration::ZERO)?;
         assert_eq!(
-            guest.run("nproc")?,
-            "3",
-            "what was plugged in is there after a migration"
+            guest.run("nproc; ls /dev/disk/by-id/virtio-data")?,
+            "3\n/dev/disk/by-id/virtio-data"
         );
+        guest.unplug_disk("data")?;
         guest.unplug_cpu()?;
         assert_eq!(guest.run("nproc")?, "2");
         Ok(())
@@ -314,7 +328,7 @@ fn tier4_a_cold_boot_of_a_vm_with_everything() {
             .uuid("0c1f2d3e-0000-4000-8000-00000000abcd")
             .serial("serial, with a comma")
             .chassis("rack 4", "sku-1")
-            .cpus(1, 2)
+            .cpus(2, 3)
             .network(Network::Tap)
             .nic_queues(2)
             .seed(Seed::config_drive("all").network(network).iso())

@@ -74,11 +74,12 @@ impl Guest {
         self.state().parts.push(part.clone());
         eventually(SEEN, &format!("the guest to read from {}", part.id), || {
             let stats = self.state().qmp()?.call("query-blockstats", json!({}))?;
-            let path = format!("/machine/peripheral/{}/", part.id);
+            // A device is named by its id, a device inside of one by its path.
+            let inside = format!("/machine/peripheral/{}/", part.id);
             let of_part = |stat: &&Value| {
                 stat["qdev"]
                     .as_str()
-                    .is_some_and(|qdev| format!("{qdev}/").contains(&path))
+                    .is_some_and(|qdev| qdev == part.id || qdev.starts_with(&inside))
             };
             let stat = stats.as_array().into_iter().flatten().find(of_part);
             let reads = stat.and_then(|stat| stat["stats"]["rd_operations"].as_u64());
@@ -224,6 +225,16 @@ impl Guest {
             "{} may have {} vCPUs",
             self.vm().name,
             self.vm().max_cpus
+        );
+        let possible = self.run("cat /sys/devices/system/cpu/possible")?;
+        let last = possible
+            .rsplit(['-', ','])
+            .next()
+            .and_then(|last| last.parse::<u32>().ok());
+        ensure!(
+            last >= Some(socket),
+            "the guest's kernel has room for the CPUs {possible} only (under emulation that of Debian 13 counts those \
+             that are there at its boot; Suite::Bookworm has room)"
         );
         let part = layout::cpu(self.accel(), socket);
         self.plug(&part)?;

@@ -54,7 +54,7 @@ pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
     }
     let scene = match Scene::open(test) {
         Ok(scene) => scene,
-        Err(error) => panic!("{error:?}"),
+        Err(error) => panic!("{error:#}"),
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| body(&scene)));
     let error = match outcome {
@@ -71,8 +71,8 @@ pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
     let kept = scene.keep();
     drop(scene);
     match kept {
-        Ok(folder) => panic!("{error:?}\n\nthe guests' logs: {}", folder.display()),
-        Err(lost) => panic!("{error:?}\n\nthe guests' logs could not be kept: {lost:#}"),
+        Ok(folder) => panic!("{error:#}\n\nthe guests' logs: {}", folder.display()),
+        Err(lost) => panic!("{error:#}\n\nthe guests' logs could not be kept: {lost:#}"),
     }
 }
 
