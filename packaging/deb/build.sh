@@ -30,7 +30,7 @@ into() { # MODE TARGET SOURCE…
     mkdir -p "$target"
     install -m "$mode" "$@" "$target/"
 }
-into 755 usr/bin "$agent"
+install -D -m 755 "$agent" "$work/staged/usr/bin/virtfleet-agent"
 into 644 etc/virtfleet packaging/agent.yaml
 into 644 usr/lib/systemd/system packaging/systemd/virtfleet-*
 for unit in kubelet containerd; do
