@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet fmt static dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +58,10 @@ fmt: ## Format the sources
 static:
 	@RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release -p virtfleet-agent --target $(TARGET)
 
-dist: static ## Static agent, collector, CLI, completions, man pages and checksums, into out/
+deb: static ## The agent's Debian package, into out/ (OUT=FOLDER)
+	@packaging/deb/build.sh $(OUT) target/$(TARGET)/release/virtfleet-agent
+
+dist: static ## Static agent, its Debian package, collector, CLI, completions, man pages and checksums, into out/
 	@tests/dist.sh $(OUT) target/$(TARGET)/release/virtfleet-agent
 
 clean: ## Remove what was built

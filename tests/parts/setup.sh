@@ -14,6 +14,10 @@ file                   command:file
 ca-certificates        file:/etc/ssl/certs/ca-certificates.crt
 curl                   command:curl
 iproute2               command:ip
+debhelper              command:dh
+lintian                command:lintian
+systemd                command:systemd-analyze
+udev                   command:udevadm
 debian-archive-keyring file:/usr/share/keyrings/debian-archive-keyring.gpg
 '
 

@@ -66,8 +66,15 @@ fn no_hardening_option_of_the_unit_hides_what_is_measured() {
         "ProcSubset=",
         "PrivateDevices=",
         "PrivateNetwork=",
-        "PrivateMounts=",
+        "PrivateTmp=",
+        "PrivateUsers=",
         "ProtectHome=",
+        "ProtectHostname=",
+        "ProtectClock=",
+        "ProtectKernelModules=",
+        "RestrictFileSystems=",
+        "InaccessiblePaths=",
+        "TemporaryFileSystem=",
     ] {
         assert!(
             !unit.lines().any(|line| line.trim_start().starts_with(hides)),
@@ -78,6 +85,9 @@ fn no_hardening_option_of_the_unit_hides_what_is_measured() {
         "Type=notify",
         "ExecStartPre=-+/usr/bin/virtfleet-agent state",
         "RestartPreventExitStatus=78",
+        "Restart=always",
+        "StartLimitIntervalSec=0",
+        "ReadWritePaths=-/run/virtfleet/ask",
     ] {
         assert!(unit.lines().any(|line| line == needed), "{needed} is missing");
     }
