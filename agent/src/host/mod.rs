@@ -7,6 +7,7 @@ mod addresses;
 mod atomic_file;
 mod bounded;
 mod clock;
+mod command;
 mod kernel;
 mod mount_probe;
 mod ports;
@@ -19,6 +20,10 @@ pub use addresses::{AddressesError, Held, held_addresses};
 pub use atomic_file::{WriteError, write_atomic};
 pub use bounded::{ReadError, is_mask, list, read_bounded, read_device, read_text};
 pub use clock::{clock, is_root, realtime_unix_ms};
+#[cfg(test)]
+#[allow(unused_imports, reason = "for the tests of whoever runs commands")]
+pub(crate) use command::fake::FakeCommands;
+pub use command::{CommandError, Commands, Done, SystemCommands, Tool};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
 pub use mount_probe::{MountProbe, Outcome, Target};
 pub use ports::{Port, try_port};
