@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use serde::de::DeserializeOwned;
+use virtfleet_agent_core::pass::Stage;
 use virtfleet_wire::settings::{LogFormat, LogLevel};
 
-use crate::{host::Roots, metrics::COLLECTORS, output::Output};
+use crate::{VERSION, host::Roots, metrics::COLLECTORS, output::Output, provision::STEPS};
 
 /// What was typed.
 #[derive(Debug, Clone)]
@@ -43,6 +44,8 @@ pub enum Verb {
     Schema,
     /// Root: write what only root may read where `run` can read it.
     State,
+    /// Root: run the steps of this stage, or of all of them, one after the other.
+    Apply(Option<Stage>, Output),
 }
 
 const ROOTS: [(&str, &str, &str); 4] = [
@@ -84,7 +87,7 @@ pub fn command() -> Command {
         .default_value("json")
         .help("json or yaml; text means json here");
     Command::new("virtfleet-agent")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(VERSION)
         .about("The agent in every KubeVirt VM: guest metrics and the guest's own report")
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -121,12 +124,35 @@ pub fn command() -> Command {
                         .value_parser(value_parser!(PathBuf))
                         .help("One file alone; without it, all those that `run` would read"),
                 )
-                .arg(text_or),
+                .arg(text_or.clone()),
         )
+        .subcommand(apply(text_or))
         .subcommand(Command::new("schema").about("Print the JSON Schema of the settings"))
         .subcommand(Command::new("state").about(
             "As root: write what only root may read to /run/virtfleet/state, for an agent without rights",
         ))
+}
+
+fn apply(output: Arg) -> Command {
+    let stages = Stage::ALL.map(Stage::word);
+    let steps: String = STEPS
+        .iter()
+        .map(|step| {
+            let stages: Vec<_> = step.plan.stages.iter().map(|stage| stage.word()).collect();
+            format!("\n  {:10} {} ({})", step.plan.name, step.about, stages.join(", "))
+        })
+        .collect();
+    Command::new("apply")
+        .about("As root: run the steps of a stage and record what came of them; exit code 1 when one failed")
+        .after_help(format!("Steps:{steps}"))
+        .arg(
+            Arg::new("stage")
+                .long("stage")
+                .value_name("STAGE")
+                .value_parser(stages)
+                .help("The stage; without it, all of them, one after the other"),
+        )
+        .arg(output)
 }
 
 fn collector_flags() -> impl Iterator<Item = Arg> {
@@ -169,7 +195,7 @@ fn log_flags() -> [Arg; 2] {
     [level, format]
 }
 
-/// A word that clap has accepted, as the settings' type.
+/// A word that clap has accepted, as its type.
 fn word<T: DeserializeOwned>(matches: &ArgMatches, flag: &str) -> Option<T> {
     let word = matches.try_get_one::<String>(flag).ok().flatten()?;
     serde_json::from_value(word.as_str().into()).ok()
@@ -196,6 +222,7 @@ impl Args {
             "doctor" => Verb::Doctor(format()),
             "check-config" => Verb::CheckConfig(sub.get_one::<PathBuf>("file").cloned(), format()),
             "state" => Verb::State,
+            "apply" => Verb::Apply(word(sub, "stage"), format()),
             _ => Verb::Schema,
         };
         let mut collectors = BTreeMap::new();
@@ -306,6 +333,12 @@ mod tests {
             parse("a check-config x -o json").unwrap().verb,
             Verb::CheckConfig(Some("x".into()), Output::Json)
         );
+        assert_eq!(parse("a apply").unwrap().verb, Verb::Apply(None, Output::Text));
+        for stage in Stage::ALL {
+            let line = format!("a apply --stage {} -o json", stage.word());
+            assert_eq!(parse(&line).unwrap().verb, Verb::Apply(Some(stage), Output::Json));
+        }
+        parse("a apply --stage boot").unwrap_err();
         parse("a").unwrap_err();
         parse("a report -o xml").unwrap_err();
     }

@@ -36,7 +36,7 @@ pub fn look(
     let state = read_state(roots)
         .map_err(|error| error.to_string())
         .map(|state| StateSeen {
-            age_ms: state.age_ms(clock.realtime_ns / 1_000_000),
+            age_ms: state.age_ms(&clock, &observed.boot_id),
             this_boot: state.boot_id == observed.boot_id,
         });
     let tls = &settings.config.server.tls;

@@ -78,7 +78,8 @@ fn sections_say_what_the_machine_is() {
         "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nlgo: {}\n",
     );
     let settings = settings::load(&roots, None);
-    let report = Reporter::new(roots, "1.2.3", &settings).report_at(at(1_700_000_100));
+    let report = Reporter::new(roots.clone(), "1.2.3", &settings)
+        .report_at(at(1_700_000_100), &ClockWatch::new(&roots));
     insta::assert_snapshot!(
         "sections",
         serde_json::to_string_pretty(&report.sections).unwrap()
@@ -93,11 +94,12 @@ fn findings_keep_the_time_at_which_they_were_first_seen() {
     write(&roots, "/etc/virtfleet/agent.yaml", "kind: [\n");
     let settings = settings::load(&roots, None);
     let mut reporter = Reporter::new(roots.clone(), "1.2.3", &settings);
-    let first = reporter.report_at(at(1_700_000_000));
+    let watch = ClockWatch::new(&roots);
+    let first = reporter.report_at(at(1_700_000_000), &watch);
     write(&roots, "/etc/machine-id", "4a1c0f5be1f94b3f8d8f3a3f5a0c9e11\n");
-    let second = reporter.report_at(at(1_700_000_060));
+    let second = reporter.report_at(at(1_700_000_060), &watch);
     fs::remove_file(roots.root("/etc/machine-id")).unwrap();
-    let third = reporter.report_at(at(1_700_000_120));
+    let third = reporter.report_at(at(1_700_000_120), &watch);
     assert_eq!([first.seq, second.seq, third.seq], [1, 2, 3]);
 
     let since = |report: &GuestReport, name: &str| {
@@ -139,7 +141,8 @@ fn many_problems_give_few_findings_and_a_count() {
 #[test]
 fn this_machine_reports() {
     let settings = settings::load(&Roots::default(), Some(Path::new("/nowhere")));
-    let report = Reporter::new(Roots::default(), "1.2.3", &settings).report();
+    let report =
+        Reporter::new(Roots::default(), "1.2.3", &settings).report(&ClockWatch::new(&Roots::default()));
     let clock = report.clock;
     assert!(clock.realtime_ns > 0, "{clock:?}");
     assert!(
