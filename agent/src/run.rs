@@ -151,7 +151,7 @@ async fn feed(worker: &Worker, period: Option<Duration>, notify: &dyn Fn(NotifyS
             notify(NotifyState::Watchdog);
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// SIGHUP, as `systemctl reload` sends it, asks root for a reconcile, which restarts the agent when the settings have changed
@@ -166,7 +166,7 @@ async fn pass_on(mut hangup: Signal, roots: &Roots) {
             }
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// One line with all that can have led to it: what is wrong with the listeners, with TLS, and with whole files.

@@ -1,5 +1,10 @@
 //! What systemd hears from the agent as a service: settings, readiness, signs of life; and what a reload comes to.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "what fails here fails the test, with its message"
+)]
+
 use std::{fs, os::unix::net::UnixDatagram, path::Path, time::Duration};
 
 use nix::sys::signal::Signal;

@@ -135,13 +135,10 @@ pub fn command() -> Command {
 
 fn apply(output: Arg) -> Command {
     let stages = Stage::ALL.map(Stage::word);
-    let steps: String = STEPS
-        .iter()
-        .map(|step| {
-            let stages: Vec<_> = step.plan.stages.iter().map(|stage| stage.word()).collect();
-            format!("\n  {:10} {} ({})", step.plan.name, step.about, stages.join(", "))
-        })
-        .collect();
+    let steps = STEPS.iter().fold(String::new(), |text, step| {
+        let stages: Vec<_> = step.plan.stages.iter().map(|stage| stage.word()).collect();
+        text + &format!("\n  {:10} {} ({})", step.plan.name, step.about, stages.join(", "))
+    });
     Command::new("apply")
         .about("As root: run the steps of a stage and record what came of them; exit code 1 when one failed")
         .after_help(format!("Steps:{steps}"))

@@ -26,7 +26,7 @@ use crate::{
 /// Held for a whole pass: two would undo each other's work.
 const LOCK_FILE: &str = "/run/virtfleet/apply.lock";
 /// How long another pass is waited for. Less than the units' start timeouts, so that the reason is told and not cut off.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Why there was no pass, or no record of it.
 #[derive(Debug, thiserror::Error)]

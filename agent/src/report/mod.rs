@@ -43,14 +43,14 @@ pub struct Reporter {
     since: BTreeMap<(String, Subject), Since>,
 }
 
-/// When a finding was first seen.
+/// When a finding was first seen, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Since {
-    boottime_ns: u64,
-    /// By the wall clock, nanoseconds since 1970.
-    realtime_ns: u64,
-    /// How long the guest had stood still until then, in nanoseconds.
-    paused_ns: u64,
+    boottime: u64,
+    /// By the wall clock, since 1970.
+    realtime: u64,
+    /// How long the guest had stood still until then.
+    paused: u64,
 }
 
 /// How far a date may be off before it is told anew, in nanoseconds: slewing, the time between the readings of two clocks.
@@ -120,19 +120,19 @@ impl Reporter {
         for finding in findings {
             let key = (finding.id.clone(), finding.subject.clone());
             let mut since = self.since.remove(&key).unwrap_or(Since {
-                boottime_ns: now.boottime_ns,
-                realtime_ns: now.realtime_ns,
-                paused_ns,
+                boottime: now.boottime_ns,
+                realtime: now.realtime_ns,
+                paused: paused_ns,
             });
-            let age = now.boottime_ns.saturating_sub(since.boottime_ns);
+            let age = now.boottime_ns.saturating_sub(since.boottime);
             let by_age = now.realtime_ns.saturating_sub(age);
-            let by_age_and_pauses = by_age.saturating_sub(paused_ns.saturating_sub(since.paused_ns));
-            if by_age.abs_diff(since.realtime_ns) > DATE_NS
-                && by_age_and_pauses.abs_diff(since.realtime_ns) > DATE_AFTER_PAUSE_NS
+            let by_age_and_pauses = by_age.saturating_sub(paused_ns.saturating_sub(since.paused));
+            if by_age.abs_diff(since.realtime) > DATE_NS
+                && by_age_and_pauses.abs_diff(since.realtime) > DATE_AFTER_PAUSE_NS
             {
-                since.realtime_ns = by_age;
+                since.realtime = by_age;
             }
-            finding.since = i64::try_from(since.realtime_ns / 1_000_000_000)
+            finding.since = i64::try_from(since.realtime / 1_000_000_000)
                 .ok()
                 .and_then(|seconds| Timestamp::from_second(seconds).ok())
                 .map_or_else(String::new, |time| time.to_string());
