@@ -196,11 +196,11 @@ impl Worker {
                 }
                 ended.send_modify(|done| *done += 1);
             }
-            let mut unanswered = Vec::new();
-            while hangs {
-                match queue.blocking_recv() {
-                    Some(job) => unanswered.push(job),
-                    None => break,
+            if hangs {
+                // The jobs are kept, so that nobody hears that they will not be done.
+                let mut kept = Vec::new();
+                while let Some(job) = queue.blocking_recv() {
+                    kept.push(job);
                 }
             }
         });

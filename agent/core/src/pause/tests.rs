@@ -73,10 +73,11 @@ impl Guest {
 }
 
 type Happens = fn(&mut Guest);
+type Seen = [(Kind, i64)];
 
 #[test]
 fn what_happened_is_told_apart() {
-    let cases: [(&str, Happens, &[(Kind, i64)]); 15] = [
+    let cases: [(&str, Happens, &Seen); 15] = [
         ("nothing", |_| {}, &[]),
         ("a pause", |g| g.paused(37 * S), &[(Kind::Pause, 37)]),
         ("a long pause", |g| g.paused(90_000 * S), &[(Kind::Pause, 90_000)]),
