@@ -5,9 +5,12 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use serde::de::DeserializeOwned;
+use virtfleet_agent_core::pass::Stage;
 use virtfleet_wire::settings::{LogFormat, LogLevel};
 
-use crate::{host::Roots, install::Options, metrics::COLLECTORS, output::Output};
+use crate::{
+    VERSION, host::Roots, install::Options, metrics::COLLECTORS, output::Output, provision::STEPS,
+};
 
 /// What was typed.
 #[derive(Debug, Clone)]
@@ -45,6 +48,8 @@ pub enum Verb {
     State,
     /// Root: put this binary, its units and what they need into this guest or an image, or (`true`) take it out again.
     Install(Options, bool, Output),
+    /// Root: run the steps of this stage, or of all of them, one after the other.
+    Apply(Option<Stage>, Output),
 }
 
 const ROOTS: [(&str, &str, &str); 4] = [
@@ -86,7 +91,7 @@ pub fn command() -> Command {
         .default_value("json")
         .help("json or yaml; text means json here");
     Command::new("virtfleet-agent")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(VERSION)
         .about("The agent in every KubeVirt VM: guest metrics and the guest's own report")
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -131,12 +136,32 @@ pub fn command() -> Command {
                     "As root: put this binary, its units and what they need into this guest; again and again",
                 )
                 .args(install_flags())
-                .arg(text_or),
+                .arg(text_or.clone()),
         )
+        .subcommand(apply(text_or))
         .subcommand(Command::new("schema").about("Print the JSON Schema of the settings"))
         .subcommand(Command::new("state").about(
             "As root: write what only root may read to /run/virtfleet/state, for an agent without rights",
         ))
+}
+
+fn apply(output: Arg) -> Command {
+    let stages = Stage::ALL.map(Stage::word);
+    let steps = STEPS.iter().fold(String::new(), |text, step| {
+        let stages: Vec<_> = step.plan.stages.iter().map(|stage| stage.word()).collect();
+        text + &format!("\n  {:10} {} ({})", step.plan.name, step.about, stages.join(", "))
+    });
+    Command::new("apply")
+        .about("As root: run the steps of a stage and record what came of them; exit code 1 when one failed")
+        .after_help(format!("Steps:{steps}"))
+        .arg(
+            Arg::new("stage")
+                .long("stage")
+                .value_name("STAGE")
+                .value_parser(stages)
+                .help("The stage; without it, all of them, one after the other"),
+        )
+        .arg(output)
 }
 
 fn collector_flags() -> impl Iterator<Item = Arg> {
@@ -196,7 +221,7 @@ fn log_flags() -> [Arg; 2] {
     [level, format]
 }
 
-/// A word that clap has accepted, as the settings' type.
+/// A word that clap has accepted, as its type.
 fn word<T: DeserializeOwned>(matches: &ArgMatches, flag: &str) -> Option<T> {
     let word = matches.try_get_one::<String>(flag).ok().flatten()?;
     serde_json::from_value(word.as_str().into()).ok()
@@ -231,6 +256,7 @@ impl Args {
                 };
                 Verb::Install(options, sub.get_flag("remove"), format())
             }
+            "apply" => Verb::Apply(word(sub, "stage"), format()),
             _ => Verb::Schema,
         };
         let mut collectors = BTreeMap::new();
@@ -341,6 +367,12 @@ mod tests {
             parse("a check-config x -o json").unwrap().verb,
             Verb::CheckConfig(Some("x".into()), Output::Json)
         );
+        assert_eq!(parse("a apply").unwrap().verb, Verb::Apply(None, Output::Text));
+        for stage in Stage::ALL {
+            let line = format!("a apply --stage {} -o json", stage.word());
+            assert_eq!(parse(&line).unwrap().verb, Verb::Apply(Some(stage), Output::Json));
+        }
+        parse("a apply --stage boot").unwrap_err();
         parse("a").unwrap_err();
         parse("a report -o xml").unwrap_err();
     }

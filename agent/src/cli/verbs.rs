@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use virtfleet_agent_core::pass::{Outcome, Stage};
 use virtfleet_runtime::{
     exit::Code,
     tls::{Validity, check_agent_names, check_pem},
@@ -15,12 +16,15 @@ use virtfleet_wire::{
 
 use super::{Args, Verb, print};
 use crate::{
+    VERSION,
     doctor::{self, CollectorRun},
-    host::{SystemCommands, is_root},
+    host::{SystemCommands, Systemctl, is_root},
     identity::state::write_state,
-    install::{self, InstallError, Options, Outcome},
+    install::{self, InstallError, Options},
     metrics::{Filter, Registry},
     output::Output,
+    pause::ClockWatch,
+    provision::{self, STEPS},
     report::Reporter,
     run,
     server::try_tls,
@@ -64,6 +68,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             print::text(&Output::Json.render(&settings::schema(), |_| String::new())?)?;
             Ok(Code::Ok)
         }
+        Verb::Apply(stage, output) => apply(args, *stage, *output),
         Verb::State => {
             print::text(
                 &write_state(&args.roots)
@@ -84,11 +89,21 @@ fn put_in_place(options: &Options, remove: bool, output: Output) -> Result<Code,
     let outcome = if remove {
         install::remove(options, &SystemCommands)?
     } else {
-        let plan = install::plan(options, own, env!("CARGO_PKG_VERSION"))?;
+        let plan = install::plan(options, own, VERSION)?;
         install::apply(options, &plan, &SystemCommands)?
     };
-    print::text(&output.render(&outcome, Outcome::text)?)?;
+    print::text(&output.render(&outcome, install::Outcome::text)?)?;
     Ok(Code::Ok)
+}
+
+fn apply(args: &Args, stage: Option<Stage>, output: Output) -> Result<Code, Failure> {
+    let stages = stage.as_ref().map_or(Stage::ALL.as_slice(), std::slice::from_ref);
+    let settings = || settings::load(&args.roots, args.config.as_deref());
+    let services = Systemctl(SystemCommands);
+    let passes = provision::apply(&args.roots, &settings, &services, STEPS, stages)?;
+    print::text(&provision::print(&passes, output)?)?;
+    let failed = passes.iter().any(|pass| pass.record.outcome == Outcome::Failed);
+    Ok(if failed { Code::Failure } else { Code::Ok })
 }
 
 fn metrics(args: &Args) -> Result<Code, Failure> {
@@ -114,7 +129,8 @@ fn failures(registry: &Registry) -> Vec<String> {
 
 fn report(args: &Args, output: Output) -> Result<Code, Failure> {
     let loaded = settings::load(&args.roots, args.config.as_deref());
-    let report = Reporter::new(args.roots.clone(), env!("CARGO_PKG_VERSION"), &loaded).report();
+    // One look at the clocks tells nothing; a running agent knows more.
+    let report = Reporter::new(args.roots.clone(), VERSION, &loaded).report(&ClockWatch::new(&args.roots));
     // As `/v1/report` gives it, cut to the limit, too.
     let report = GuestReport::from_json(&report.to_json_within_limit()?)?;
     print::text(&output.render(&report, |_| String::new())?)?;
