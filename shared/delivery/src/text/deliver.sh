@@ -21,7 +21,7 @@ say() {
 # For what somebody must do something about: on the console, too.
 cry() {
     say "$*"
-    { echo "virtfleet-delivery: $*" >"$root/dev/console"; } 2>/dev/null || :
+    { echo "virtfleet-delivery: $*" >>"$root/dev/console"; } 2>/dev/null || :
 }
 # Seconds since boot: the wall clock may jump.
 now() {
