@@ -8,7 +8,7 @@ use super::{InstallError, Options, Outcome, Plan, io_error};
 use crate::host::{Commands, Tool, link_atomic, remove_durably, write_atomic};
 
 /// How long a boot waits for a unit that is started synchronously. Its job goes on after that.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 
 /// Applies a plan. What cannot be started is a warning: the files are in place, and systemd starts them at the next boot.
 ///

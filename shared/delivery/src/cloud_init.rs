@@ -133,4 +133,4 @@ fn part_name(path: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -11,7 +11,7 @@ use std::{
 use virtfleet_tests::{bins, process::Launch};
 use virtfleet_wire::layered::parse_yaml;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 const AGENT: &str = "opt/virtfleet/bin/virtfleet-agent";
 
 /// A file of the tree.
@@ -113,7 +113,7 @@ impl Guest {
         self.write("boot", script);
     }
 
-    pub(crate) fn from_file(&self, more: &str) {
+    pub(crate) fn deliver_the_source(&self, more: &str) {
         let url = format!("    - url: file://{}", self.at("source").display());
         self.deliver_from(&url, more);
     }
@@ -126,7 +126,7 @@ impl Guest {
             .env("PATH", path)
     }
 
-    fn run(&self, launch: Launch) -> Ran {
+    fn run(launch: Launch) -> Ran {
         let output = launch.output(PATIENCE).unwrap();
         Ran {
             code: output.status.code(),
@@ -137,13 +137,13 @@ impl Guest {
 
     /// Runs the boot command to its end.
     pub(crate) fn boot(&self) -> Ran {
-        self.run(self.launch(self.shell).arg(self.at("boot")))
+        Self::run(self.launch(self.shell).arg(self.at("boot")))
     }
 
     /// Runs the delivery as its unit does.
     pub(crate) fn service(&self) -> Ran {
         let script = self.at("root/var/lib/virtfleet/delivery/deliver");
-        self.run(self.launch(self.shell).arg(script).arg("10"))
+        Self::run(self.launch(self.shell).arg(script).arg("10"))
     }
 
     /// Whether the agent in place is the source.

@@ -7,7 +7,7 @@ const NETWORK: &str = "root/etc/systemd/network/10-cloud-init-enp5s0.network";
 fn damaged(more: &str) -> Guest {
     let guest = Guest::new();
     guest.tool("sleep", "");
-    guest.from_file(more);
+    guest.deliver_the_source(more);
     guest.write(NETWORK, "");
     guest.write("root/var/lib/cloud/data/set-hostname", "{}");
     guest

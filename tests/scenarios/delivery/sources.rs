@@ -33,7 +33,7 @@ fn tier2_everything_is_in_place_after_one_boot_and_the_next_one_changes_nothing(
     }
     for shell in ["dash", "bash"] {
         let guest = Guest::new().shell(shell);
-        guest.from_file("files:\n- { path: /etc/motd.d/x, mode: \"0600\", content: \"é\" }\n");
+        guest.deliver_the_source("files:\n- { path: /etc/motd.d/x, mode: \"0600\", content: \"é\" }\n");
         let ran = guest.boot();
         assert_eq!(ran.code, Some(0), "{}", ran.said);
         assert!(guest.has_agent(), "{}", ran.said);
@@ -84,7 +84,7 @@ fn tier2_damage_of_every_kind_is_repaired() {
         return;
     }
     let guest = Guest::new();
-    guest.from_file("");
+    guest.deliver_the_source("");
     guest.boot();
     let whole = guest.state();
     for name in whole
@@ -177,7 +177,7 @@ fn tier2_sources_are_tried_in_their_order_and_a_wrong_file_is_never_used() {
                 .launch("dash")
                 .arg(guest.at("deliver"))
                 .arg("20")
-                .output(Duration::from_secs(60));
+                .output(Duration::from_mins(1));
             let said = String::from_utf8_lossy(&said.unwrap().stderr).into_owned();
             assert!(said.contains("/agent\n"), "{absent:?}: {said}");
         }
@@ -203,7 +203,7 @@ fn tier2_a_real_disk_is_mounted_read_only_and_let_go() {
     fs::copy(guest.at("source"), guest.at("disk/virtfleet-agent")).unwrap();
     let image = guest.at("disk.img");
     fs::File::create(&image).unwrap().set_len(96 << 20).unwrap();
-    let patience = Duration::from_secs(60);
+    let patience = Duration::from_mins(1);
     Launch::new("mkfs.ext4")
         .args(["-q", "-F", "-d"])
         .args([guest.at("disk").as_os_str(), image.as_os_str()])
@@ -235,7 +235,7 @@ fn tier2_an_upgrade_by_hand_stays_until_user_data_asks_for_another() {
         return;
     }
     let guest = Guest::new();
-    guest.from_file("");
+    guest.deliver_the_source("");
     guest.boot();
     // Another binary, as far as its sum goes.
     let mut newer = fs::read(guest.at("source")).unwrap();
@@ -276,7 +276,7 @@ fn tier2_an_upgrade_by_hand_stays_until_user_data_asks_for_another() {
     let mut third = fs::read(guest.at("source")).unwrap();
     third.extend(b"third");
     guest.write("source", &third);
-    guest.from_file("");
+    guest.deliver_the_source("");
     guest.boot();
     assert!(guest.has_agent(), "the new user-data wins");
 }
