@@ -97,7 +97,7 @@ repair() {
         # Left empty, they would be taken for what an administrator wants.
         echo "$found" | while read -r file; do rm -f "$file"; done
         sync
-        systemctl reboot || reboot -f
+        timeout 30 systemctl reboot || timeout 30 systemctl --force reboot || reboot -f
         # Nothing of the user's may run on this boot; what does not go down within a minute goes on.
         sleep 60
         cry 'the reboot did not come; going on'
