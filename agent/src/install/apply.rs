@@ -160,7 +160,11 @@ fn load_and_start(
     ) {
         started.extend(later.iter().map(|unit| (*unit).to_owned()));
     }
-    if plan.binary.is_some() || plan.record.is_some() || changed(guest::AGENT_UNIT) {
+    let other_unit = plan
+        .files
+        .iter()
+        .any(|file| file.path.ends_with(guest::AGENT_UNIT));
+    if plan.binary.is_some() || plan.record.is_some() || other_unit {
         run(
             Tool::new("systemctl").args(["try-restart", "--no-block", guest::AGENT_UNIT]),
             "the agent before this one goes on until it is restarted",
