@@ -119,6 +119,8 @@ fn other_kinds_and_what_cannot_be_added_to_become_parts() {
         let hook = rendered.text.find("Content-Type: text/cloud-boothook").unwrap();
         let part = rendered.text.find(&format!("Content-Type: {kind}; ")).unwrap();
         assert!(hook < part, "{theirs}");
+        let log = "\n(: >>\"$log\") 2>/dev/null && exec >>\"$log\" 2>&1\n";
+        assert!(rendered.text.contains(log), "{}", rendered.text);
         assert!(rendered.text.contains("filename=\"user_data\""));
         assert!(!theirs.is_ascii() || rendered.text.contains(theirs), "{theirs}");
     }
