@@ -1,4 +1,4 @@
-//! What is shipped as an example works as it is: settings, cloud-init user-data, units, scrape configuration.
+//! What is shipped as an example works as it is: settings, units, scrape configuration.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use virtfleet_agent::{host::Roots, settings};
 use virtfleet_collector::config::CollectorConfig;
 use virtfleet_tests::{parts, process::Launch, skip};
-use virtfleet_wire::layered::{Fragment, parse_yaml};
+use virtfleet_wire::layered::Fragment;
 
 fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
@@ -30,21 +30,6 @@ fn the_agents_default_settings_lack_nothing_but_certificates() {
         problems.len() == 1 && problems[0].contains("server.tls.certificate"),
         "{problems:?}"
     );
-}
-
-#[test]
-fn the_settings_in_user_data_are_valid() {
-    let user_data = fs::read_to_string(shipped("cloud-init/settings.yaml")).unwrap();
-    assert!(
-        user_data.starts_with("#cloud-config\n"),
-        "cloud-init knows it by its first line"
-    );
-    let document = parse_yaml(&user_data).unwrap()[0].to_json();
-    let file = &document["write_files"][0];
-    assert_eq!(file["path"], "/etc/virtfleet/agent.d/50-tls.yaml");
-    let written = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
-    fs::write(written.path(), file["content"].as_str().unwrap()).unwrap();
-    assert_eq!(problems(written.path()), Vec::<String>::new());
 }
 
 #[test]

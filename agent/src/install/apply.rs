@@ -8,7 +8,7 @@ use super::{InstallError, Options, Outcome, Plan, io_error};
 use crate::host::{Commands, Tool, link_atomic, remove_durably, write_atomic};
 
 /// How long a boot waits for a unit that is started synchronously. Its job goes on after that.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 
 /// Applies a plan. What cannot be started is a warning: the files are in place, and systemd starts them at the next boot.
 ///
@@ -160,7 +160,11 @@ fn load_and_start(
     ) {
         started.extend(later.iter().map(|unit| (*unit).to_owned()));
     }
-    if plan.binary.is_some() || plan.record.is_some() || changed(guest::AGENT_UNIT) {
+    let other_unit = plan
+        .files
+        .iter()
+        .any(|file| file.path.ends_with(guest::AGENT_UNIT));
+    if plan.binary.is_some() || plan.record.is_some() || other_unit {
         run(
             Tool::new("systemctl").args(["try-restart", "--no-block", guest::AGENT_UNIT]),
             "the agent before this one goes on until it is restarted",

@@ -78,7 +78,7 @@ impl Outcome {
             ("warning:", &self.warnings),
         ] {
             for item in items {
-                text.push_str(&format!("{word} {item}\n"));
+                text.extend([word, " ", item.as_str(), "\n"]);
             }
         }
         if self.written.is_empty() && self.removed.is_empty() {

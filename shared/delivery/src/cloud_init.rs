@@ -36,6 +36,10 @@ pub struct Rendered {
 const MERGE: &str = "merge_how:\n- name: list\n  settings: [append]\n- name: dict\n  settings: [no_replace, \
                      recurse_list]\n";
 
+/// cloud-init keeps what a boot command prints, and drops what a boothook prints: this puts both into one file.
+const HOOK_LOG: &str = "log=${VIRTFLEET_ROOT:-}/var/log/cloud-init-output.log\n(: >>\"$log\") 2>/dev/null && exec \
+                        >>\"$log\" 2>&1\n";
+
 /// Kinds that cloud-init knows by how the text begins (its own table, `handlers/__init__.py`), longest first.
 const KINDS: [(&str, &str); 8] = [
     ("#cloud-config-archive", "text/cloud-config-archive"),
@@ -100,7 +104,7 @@ pub fn render(payload: &Payload, form: Form, with: &[With<'_>], made: &str) -> R
             _ => notes.push("not one cloud-config alone, so this is a MIME message".to_owned()),
         }
     }
-    let hook = format!("#cloud-boothook\n#!/bin/sh\n{made}{script}");
+    let hook = format!("#cloud-boothook\n#!/bin/sh\n{made}{HOOK_LOG}{script}");
     let mut parts = vec![mime::Part {
         kind: Some("text/cloud-boothook"),
         name: "virtfleet-delivery",
@@ -133,4 +137,4 @@ fn part_name(path: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

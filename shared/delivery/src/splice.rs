@@ -15,27 +15,21 @@ pub(crate) fn first_bootcmd(text: &str, script: &str) -> Option<String> {
     list.as_array_mut()?.insert(0, script.into());
 
     let lines: Vec<&str> = text.lines().collect();
-    let spliced = match before.get("bootcmd") {
-        None => {
-            let mut text = lines.join("\n");
-            text.push_str("\nbootcmd:\n");
-            text.push_str(&item("", script));
-            text
-        }
-        Some(_) => {
-            let key = lines.iter().position(|line| line.starts_with("bootcmd:"))?;
-            let silent = |line: &&str| line.trim().is_empty() || line.trim_start().starts_with('#');
-            let first = key + 1 + lines[key + 1..].iter().take_while(|line| silent(line)).count();
-            let dash = lines.get(first)?;
-            let indent = &dash[..dash.len() - dash.trim_start_matches(' ').len()];
-            dash.trim_start().starts_with('-').then_some(())?;
-            let mut text = lines[..first].join("\n");
-            text.push('\n');
-            text.push_str(&item(indent, script));
-            text.push_str(&lines[first..].join("\n"));
-            text.push('\n');
-            text
-        }
+    let spliced = if before.get("bootcmd").is_some() {
+        let key = lines.iter().position(|line| line.starts_with("bootcmd:"))?;
+        let silent = |line: &&&str| line.trim().is_empty() || line.trim_start().starts_with('#');
+        let first = key + 1 + lines[key + 1..].iter().take_while(silent).count();
+        let dash = lines.get(first)?;
+        let indent = &dash[..dash.len() - dash.trim_start_matches(' ').len()];
+        dash.trim_start().starts_with('-').then_some(())?;
+        format!(
+            "{}\n{}{}\n",
+            lines[..first].join("\n"),
+            item(indent, script),
+            lines[first..].join("\n")
+        )
+    } else {
+        format!("{}\nbootcmd:\n{}", lines.join("\n"), item("", script))
     };
     // Whatever was overlooked above shows here.
     (document(&spliced)? == wanted).then_some(spliced)

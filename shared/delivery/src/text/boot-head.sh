@@ -8,7 +8,7 @@ exec </dev/null
 
 say() {
     echo "virtfleet-boot: $*" >&2
-    { echo "virtfleet-boot: $*" >"$root/dev/console"; } 2>/dev/null || :
+    { echo "virtfleet-boot: $*" >>"$root/dev/console"; } 2>/dev/null || :
 }
 
 # put MODE PATH [base64]: standard input, decoded if need be, becomes that file, unless it is the file already.

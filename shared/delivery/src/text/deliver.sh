@@ -21,7 +21,7 @@ say() {
 # For what somebody must do something about: on the console, too.
 cry() {
     say "$*"
-    { echo "virtfleet-delivery: $*" >"$root/dev/console"; } 2>/dev/null || :
+    { echo "virtfleet-delivery: $*" >>"$root/dev/console"; } 2>/dev/null || :
 }
 # Seconds since boot: the wall clock may jump.
 now() {
@@ -97,7 +97,7 @@ repair() {
         # Left empty, they would be taken for what an administrator wants.
         echo "$found" | while read -r file; do rm -f "$file"; done
         sync
-        systemctl reboot || reboot -f
+        timeout 30 systemctl reboot || timeout 30 systemctl --force reboot || reboot -f
         # Nothing of the user's may run on this boot; what does not go down within a minute goes on.
         sleep 60
         cry 'the reboot did not come; going on'
