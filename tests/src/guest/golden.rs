@@ -24,6 +24,7 @@ use super::{
     say,
     vm::Vm,
 };
+use crate::wait::eventually;
 
 /// So many snapshots an image may have; those that were used last stay. Each takes some 250 MB.
 const MOST: usize = 12;
@@ -195,10 +196,13 @@ impl Golden {
             let hold = guest.places().file("hold.sock");
             let mut line =
                 UnixStream::connect(&hold).with_context(|| format!("connect to {}", hold.display()))?;
-            line.write_all(b"go\n").context("let the boot go on")?;
-            return guest
-                .wait_console("TESTGO", FAILURES, Duration::from_mins(1))
-                .map(drop);
+            // Again and again: what arrives before the guest has opened the line is lost.
+            return eventually(Duration::from_mins(1), "TESTGO on the console", || {
+                line.write_all(b"go\n").context("let the boot go on")?;
+                ensure!(guest.console().contains("TESTGO"), "not yet");
+                Ok(())
+            })
+            .with_context(|| guest.tail());
         }
         guest.wait_agent(Duration::from_mins(1))?;
         guest.set_clock()?;
