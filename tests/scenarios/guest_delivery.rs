@@ -1,14 +1,29 @@
 //! The delivery in guests that boot: user-data as `virtfleetctl render` prints it, the agent from a mirror or a disk, and the
-//! guest in the collector's view.
+//! guest in the collector's view. Then the same again with the power cut.
 
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 use virtfleet_tests::{
-    guest::{Disk, Scene, Seed, Start, Suite, play},
+    guest::{Disk, Guest, Scene, Seed, Start, Suite, UUID, needs, play},
     real::{self, From, Mirror},
-    sim::Options,
+    sim::{self, Options},
+    skip,
     stage::{Beat, Stage},
 };
 
-fn stage() -> anyhow::Result<Stage> {
+/// A collector, and a VM that is placed and whose first boot brings the agent.
+struct Delivery {
+    stage: Stage,
+    who: sim::Guest,
+    machine: Guest,
+    // Until the guest has fetched from it.
+    _mirror: Mirror,
+}
+
+/// Takes a VM to the first stage of cloud-init in its first boot, with user-data that brings the agent.
+fn deliver(scene: &Scene, suite: Suite, seed: fn(&str) -> Seed, from: From) -> Result<Delivery> {
     let mut stage = Stage::new(Options {
         guests: 1,
         hosts: 2,
@@ -17,39 +32,225 @@ fn stage() -> anyhow::Result<Stage> {
         ..Options::default()
     })?;
     stage.start_collector(Beat::default())?;
-    Ok(stage)
-}
-
-/// What a first boot must lead to, whatever the suite, the datasource and the source of the agent.
-fn first_boot(scene: &Scene, suite: Suite, seed: fn(&str) -> Seed, from: From) -> anyhow::Result<()> {
-    let stage = stage()?;
-    let who = real::tenant(&stage, 1, virtfleet_tests::guest::UUID)?;
-    let host = stage.plan.hosts[0].clone();
-    real::place(&stage, &who, &host.name)?;
+    let who = real::tenant(&stage, 1, UUID)?;
+    let host = stage.plan.hosts[0].name.clone();
+    real::place(&stage, &who, &host)?;
     let folder = real::agent_folder(scene.path())?;
-    let input = real::input(&stage, scene, &who, &[from], "", "")?;
+    let input = real::input(&stage, scene, &who, &[from], "", KUBELET)?;
     let user_data = real::render("cloud-init", &input, &[])?;
     let mirror = Mirror::of(&folder, scene.path())?;
-    let mut vm = real::vm(&who).suite(suite).seed(seed(&who.name).user_data(user_data));
+    let mut vm = real::vm(&who)
+        .suite(suite)
+        .seed(seed(&who.name).user_data(user_data));
     match from {
         From::Mirror => vm = vm.mirror(80, mirror.address),
         From::Disk => vm = vm.disk(Disk::folder("agent", &folder, real::DISK_LABEL).read_only()),
     }
     let machine = scene.start(&vm, Start::BeforeCloudInit)?;
-    machine.wait_cloud_init()?;
-    let seen = real::until_heard(&stage, &who)?;
-    anyhow::ensure!(seen["infraNode"] == *host.name && seen["zone"] == *host.zone, "{seen:#}");
-    println!("{seen:#}");
-    let wide = stage.ctl()?.args(["vms", "-o", "wide"]).text(real::GUEST_PATIENCE)?;
-    println!("{wide}");
-    println!("{}", real::end_state(&machine)?);
-    println!("{}", machine.sh("systemctl --failed; journalctl -b -u 'virtfleet*' --no-pager; cat /var/log/cloud-init-output.log; virtfleet-agent doctor")?.stdout);
-    Ok(())
+    Ok(Delivery {
+        stage,
+        who,
+        machine,
+        _mirror: mirror,
+    })
+}
+
+/// A stand-in for kubelet, enabled from the first boot on as an image of a node has it.
+const KUBELET: &str = "\
+files:
+- path: /etc/systemd/system/kubelet.service
+  content: |
+    [Unit]
+    Description=kubelet's stand-in
+    [Service]
+    ExecStart=/bin/sleep infinity
+    [Install]
+    WantedBy=multi-user.target
+";
+
+/// What `vms -o wide` shows of the VM, by column.
+fn wide(delivery: &Delivery) -> Result<Vec<String>> {
+    let text = delivery
+        .stage
+        .ctl()?
+        .args(["vms", "-o", "wide"])
+        .text(real::GUEST_PATIENCE)?;
+    let mut lines = text.lines();
+    let header = lines.next().context("no header")?;
+    let row = lines
+        .find(|line| line.split_whitespace().nth(1) == Some(&delivery.who.name))
+        .with_context(|| text.clone())?;
+    let starts: Vec<usize> = header
+        .split_whitespace()
+        .filter_map(|name| header.find(&format!(" {name}")).or_else(|| header.find(name)))
+        .collect();
+    ensure!(starts.is_sorted(), "{header}");
+    let cell = |at: usize| row.get(starts[at]..starts.get(at + 1).copied().unwrap_or(row.len()));
+    Ok((0..starts.len())
+        .map(|at| cell(at).unwrap_or_default().trim().to_owned())
+        .collect())
+}
+
+/// What every delivery leads to, whatever happened on the way.
+fn delivered(delivery: &Delivery) -> Result<(Value, String)> {
+    let Delivery {
+        stage, who, machine, ..
+    } = delivery;
+    let seen = real::until_heard(stage, who)?;
+    machine.wait_agent(real::GUEST_PATIENCE)?;
+    machine.run_until("systemctl is-active -q virtfleet-agent", "the agent's unit")?;
+    let state = real::end_state(machine)?;
+    let failed = machine.run("systemctl list-units --failed --no-legend --plain 'virtfleet*'")?;
+    ensure!(failed.is_empty(), "{failed}");
+    Ok((seen, state))
+}
+
+/// What a first boot must lead to, whatever the suite, the datasource and the source of the agent.
+fn first_boot(test: &str, suite: Suite, seed: fn(&str) -> Seed, from: From) {
+    play(test, |scene| {
+        if skip::need(4, test, needs(suite))?.is_none() {
+            return Ok(());
+        }
+        let delivery = deliver(scene, suite, seed, from)?;
+        let machine = &delivery.machine;
+        machine.wait_cloud_init()?;
+        let (seen, _) = delivered(&delivery)?;
+        let host = &delivery.stage.plan.hosts[0];
+        ensure!(
+            seen["infraNode"] == *host.name && seen["zone"] == *host.zone,
+            "{seen:#}"
+        );
+        let os = match suite {
+            Suite::Bookworm => "Debian GNU/Linux 12 (bookworm)",
+            Suite::Trixie => "Debian GNU/Linux 13 (trixie)",
+        };
+        let kernel = machine.run("uname -r")?;
+        let disks = if from == From::Disk { "3" } else { "2" };
+        let row = wide(&delivery)?;
+        for cell in [&*host.name, &*host.zone, os, &*kernel, "2", disks, "1"] {
+            ensure!(row.iter().any(|there| there == cell), "{cell} is not in {row:?}");
+        }
+        let memory = row.iter().find(|cell| cell.contains("Mi/"));
+        ensure!(memory.is_some(), "no memory in {row:?}");
+        // Provisioning was over before cloud-init went on, and kubelet waits for it however it is started.
+        machine.run("systemctl daemon-reload && systemctl start kubelet")?;
+        let order = machine.run(
+            "systemctl show -p After kubelet | grep -c -E 'virtfleet-provision.*|virtfleet-dns.*' && \
+             systemctl show -P ActiveState kubelet && \
+             p=$(systemctl show -P ExecMainExitTimestampMonotonic virtfleet-provision) && \
+             k=$(systemctl show -P ExecMainStartTimestampMonotonic kubelet) && [ $p -gt 0 ] && [ $p -lt $k ]",
+        )?;
+        ensure!(order.ends_with("active"), "{order}");
+        // The agent's own examination finds nothing wrong.
+        let doctor = machine.sh(&format!("{} doctor", real::AGENT))?;
+        ensure!(doctor.code == 0, "{}", doctor.stdout);
+        Ok(())
+    });
 }
 
 #[test]
-fn tier4_a_no_cloud_first_boot_of_debian_13_with_a_mirror() {
-    play("tier4_a_no_cloud_first_boot_of_debian_13_with_a_mirror", |scene| {
-        first_boot(scene, Suite::Trixie, Seed::no_cloud, From::Mirror)
+fn tier4_no_cloud_on_debian_13_with_a_mirror() {
+    first_boot(
+        "tier4_no_cloud_on_debian_13_with_a_mirror",
+        Suite::Trixie,
+        Seed::no_cloud,
+        From::Mirror,
+    );
+}
+
+#[test]
+fn tier4_config_drive_on_debian_13_with_a_disk() {
+    first_boot(
+        "tier4_config_drive_on_debian_13_with_a_disk",
+        Suite::Trixie,
+        Seed::config_drive,
+        From::Disk,
+    );
+}
+
+#[test]
+fn tier4_no_cloud_on_debian_12_with_a_disk() {
+    first_boot(
+        "tier4_no_cloud_on_debian_12_with_a_disk",
+        Suite::Bookworm,
+        Seed::no_cloud,
+        From::Disk,
+    );
+}
+
+#[test]
+fn tier4_config_drive_on_debian_12_with_a_mirror() {
+    first_boot(
+        "tier4_config_drive_on_debian_12_with_a_mirror",
+        Suite::Bookworm,
+        Seed::config_drive,
+        From::Mirror,
+    );
+}
+
+#[test]
+fn tier4_a_second_boot_changes_nothing() {
+    play("tier4_a_second_boot_changes_nothing", |scene| {
+        let delivery = deliver(scene, Suite::Trixie, Seed::no_cloud, From::Mirror)?;
+        let machine = &delivery.machine;
+        machine.wait_cloud_init()?;
+        let (_, before) = delivered(&delivery)?;
+        // Neither content nor time of any file of ours.
+        let times = "find /opt/virtfleet /etc/virtfleet /var/lib/virtfleet /etc/systemd/system -type f -printf '%p %T@\\n' | sort";
+        let written = machine.run(times)?;
+        machine.run("sync")?;
+        machine.power_off()?;
+        machine.boot()?;
+        machine.wait_cloud_init()?;
+        let (_, after) = delivered(&delivery)?;
+        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        let again = machine.run(times)?;
+        ensure!(written == again, "before:\n{written}\nafter:\n{again}");
+        Ok(())
     });
+}
+
+/// The power is cut `after` this time from cloud-init's first stage on, at a seeded moment; the next boot ends where an
+/// undisturbed first boot does.
+fn power_cut(test: &str, suite: Suite, after: Duration) {
+    play(test, |scene| {
+        if skip::need(4, test, needs(suite))?.is_none() {
+            return Ok(());
+        }
+        let delivery = deliver(scene, suite, Seed::no_cloud, From::Mirror)?;
+        let machine = &delivery.machine;
+        virtfleet_tests::wait::measure(after, || Ok(()))?;
+        machine.cut_power();
+        machine.boot()?;
+        let (_, state) = delivered(&delivery)?;
+        real::complete(&state)?;
+        Ok(())
+    });
+}
+
+#[test]
+fn tier4_the_power_is_cut_in_the_local_stage() {
+    power_cut(
+        "tier4_the_power_is_cut_in_the_local_stage",
+        Suite::Trixie,
+        Duration::from_millis(600),
+    );
+}
+
+#[test]
+fn tier4_the_power_is_cut_in_the_init_stage() {
+    power_cut(
+        "tier4_the_power_is_cut_in_the_init_stage",
+        Suite::Trixie,
+        Duration::from_millis(5_200),
+    );
+}
+
+#[test]
+fn tier4_the_power_is_cut_in_the_delivery() {
+    power_cut(
+        "tier4_the_power_is_cut_in_the_delivery",
+        Suite::Trixie,
+        Duration::from_millis(6_400),
+    );
 }

@@ -175,3 +175,28 @@ pub fn end_state(machine: &Machine) -> Result<String> {
         systemctl is-active virtfleet-agent virtfleet-provision virtfleet-dns virtfleet-reconcile.path || true",
     )
 }
+
+/// Checks that an [`end_state`] is whole: nothing is missing, empty, disabled or dead. Sums differ between builds and guests;
+/// the delivery compares them with what was asked for at each boot.
+pub fn complete(state: &str) -> Result<()> {
+    const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    anyhow::ensure!(!state.contains(EMPTY), "a file is empty:\n{state}");
+    for wanted in [
+        AGENT,
+        "/etc/virtfleet/agent.d/50-delivery.yaml",
+        "/etc/virtfleet/tls/agent.key",
+        "/etc/systemd/system/virtfleet-agent.service ",
+        "/etc/systemd/system/virtfleet-provision.service ",
+        "/etc/systemd/system/virtfleet-reconcile.path ",
+        "/etc/systemd/system/kubelet.service.d/10-virtfleet.conf",
+        "/etc/udev/rules.d/90-virtfleet.rules",
+        "/var/lib/virtfleet/delivery/deliver",
+        "multi-user.target.wants/virtfleet-agent.service -> ",
+    ] {
+        anyhow::ensure!(state.contains(wanted), "{wanted} is missing:\n{state}");
+    }
+    let words = |word: &str| state.lines().filter(|line| *line == word).count();
+    anyhow::ensure!(words("enabled") == 6, "not everything is enabled:\n{state}");
+    anyhow::ensure!(words("active") == 4, "not everything is active:\n{state}");
+    Ok(())
+}
