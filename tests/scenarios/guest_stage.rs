@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Result, ensure};
 use virtfleet_tests::{
     bins,
-    guest::{self, Disk, Guest, Io, MIB, Network, Seed, Start, Suite, UUID, Vm},
+    guest::{self, Disk, Guest, Io, MIB, Network, Scene, Seed, Start, Suite, UUID, Vm},
     ports,
     process::Launch,
     skip, wait,
@@ -86,12 +86,12 @@ fn commands_and_files(guest: &Guest, folder: &Path) -> Result<()> {
         "textbin\nmore"
     );
 
-    let apart = guest.run("date +%s")?.parse::<i64>()? - jiff_now();
+    let apart = guest.run("date +%s")?.parse::<i64>()? - host_now();
     assert!(apart.abs() <= 2, "the clocks are {apart} s apart");
     Ok(())
 }
 
-fn jiff_now() -> i64 {
+fn host_now() -> i64 {
     let now = std::time::SystemTime::now();
     now.duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs().cast_signed())
@@ -262,8 +262,11 @@ fn tier4_a_guest_goes_on_elsewhere_and_boots_after_a_power_cut() {
     guest::play(
         "tier4_a_guest_goes_on_elsewhere_and_boots_after_a_power_cut",
         |scene| {
-            let vm = Vm::new("one").disk(Disk::blank("data", 64 * MIB).serial("data"));
+            let vm = Vm::new("one")
+                .disk(Disk::blank("data", 64 * MIB).serial("data"))
+                .network(Network::Enclosed);
             let guest = scene.start(&vm, Start::Booted)?;
+            enclosed(scene, &guest)?;
             let boot = guest.run("cat /proc/sys/kernel/random/boot_id")?;
             guest.run(
                 "mkfs.ext4 -q /dev/vdc && mkdir /data && mount /dev/vdc /data && echo before >/data/file",
@@ -296,6 +299,35 @@ fn tier4_a_guest_goes_on_elsewhere_and_boots_after_a_power_cut() {
             guest.power_off()
         },
     );
+}
+
+/// What listens in the scene's namespace is reached, and nothing else.
+fn enclosed(scene: &Scene, guest: &Guest) -> Result<()> {
+    fs::write(scene.path().join("page"), "from the namespace").unwrap();
+    let mut server = Launch::new("python3")
+        .args([
+            "-u",
+            "-m",
+            "http.server",
+            "8080",
+            "--bind",
+            "127.0.0.1",
+            "--directory",
+        ])
+        .arg(scene.path())
+        .in_namespace(scene.namespace()?.name())
+        .start(scene.path())?;
+    server.wait_for_line("Serving", SOON)?;
+    assert_eq!(
+        guest.run("curl -sS -m 20 http://10.0.2.2:8080/page")?,
+        "from the namespace"
+    );
+    let outside = guest.sh("ip route show default | cut -d ' ' -f 1-3; curl -sS -m 5 http://192.0.2.1/")?;
+    assert!(
+        outside.code != 0 && outside.stdout == "default via 10.0.2.2\n",
+        "{outside:?}"
+    );
+    Ok(())
 }
 
 #[test]
@@ -398,9 +430,9 @@ fn tier4_a_failure_keeps_the_logs_and_leaves_nothing_else() {
         });
     })
     .unwrap_err();
-    let text = panic.downcast_ref::<String>().unwrap();
-    assert!(text.contains("the test's own reason"), "{text}");
-    let (_, kept) = text.split_once("the guests' logs: ").unwrap();
+    let said = panic.downcast_ref::<String>().unwrap();
+    assert!(said.contains("the test's own reason"), "{said}");
+    let (_, kept) = said.split_once("the guests' logs: ").unwrap();
     let log = |name: &str| fs::read_to_string(Path::new(kept).join("one").join(name)).unwrap();
     assert!(log("console.log").contains("a word for the console"));
     assert!(log("journal").contains("a word for the journal"));

@@ -82,7 +82,7 @@ enum Boot {
     /// From a snapshot of a booted guest; a second.
     Restored,
     /// From a snapshot at the first boot, before cloud-init; ten seconds without KVM.
-    FirstBoot,
+    BeforeCloudInit,
 }
 
 #[derive(Debug, clap::Args)]
@@ -170,12 +170,12 @@ fn start(scene: &Scene, wanted: &Wanted) -> Result<Guest> {
         seed = seed.user_data(text);
     }
     vm = vm.seed(seed);
-    let begin = match wanted.boot {
+    let from = match wanted.boot {
         Boot::Cold => Start::Cold,
         Boot::Restored => Start::Booted,
-        Boot::FirstBoot => Start::BeforeCloudInit,
+        Boot::BeforeCloudInit => Start::BeforeCloudInit,
     };
-    let guest = scene.start(&vm, begin)?;
+    let guest = scene.start(&vm, from)?;
     if wanted.boot != Boot::Restored {
         let begun = Instant::now();
         guest.wait_cloud_init()?;

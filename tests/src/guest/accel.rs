@@ -138,7 +138,7 @@ fn probe(image: &Image) -> Result<()> {
         .start(folder.path())?;
     let mut qmp = Qmp::connect(&socket).with_context(|| process.log())?;
     let begun = Instant::now();
-    let outcome = eventually(Duration::from_secs(15), "a kernel's first words", || {
+    eventually(Duration::from_secs(15), "a kernel's first words", || {
         if fs::read_to_string(&console).is_ok_and(|text| text.contains("Linux version")) {
             return Ok(Ok(()));
         }
@@ -152,6 +152,5 @@ fn probe(image: &Image) -> Result<()> {
             )));
         }
         bail!("nothing on the console after {:?}", begun.elapsed())
-    })?;
-    outcome
+    })?
 }

@@ -23,7 +23,7 @@ impl Image {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guests/image.sh");
         let path = Launch::new(script)
             .args(["--path", suite.name()])
-            .text(Duration::from_secs(60))
+            .text(Duration::from_mins(1))
             .with_context(|| format!("no image of {}; `make setup` makes it", suite.name()))?;
         let folder = PathBuf::from(path.trim());
         Ok(Self { folder })

@@ -1,7 +1,7 @@
 //! Real guests: VMs as KubeVirt makes them, under QEMU, and what can be done to them.
 //!
 //! ```text
-//! scene ─▶ golden ─▶ guest ─▶ layout ─▶ QEMU        a test's scene; snapshots; a guest; a VM's arguments
+//! scene ─▶ golden ─▶ guest ─▶ layout, part ─▶ QEMU  a test's scene; snapshots; a guest; a VM's arguments
 //!            │         ├─ exec, plug, power          commands and files; hot-plug and faults; cuts and migrations
 //!            │         └─ qmp, agent ─▶ wire         how QEMU and the guest are spoken to
 //!            └─ image, content, turn, accel          what there is; disks; whose turn it is; KVM or not
@@ -19,6 +19,7 @@ mod image;
 mod layout;
 mod metrics;
 mod netns;
+mod part;
 mod plug;
 mod power;
 mod qmp;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     content,
     disk::{Bus, Disk},
-    layout::{self, Part},
+    part::{self, Part},
     running::{Guest, State},
     vm::{Network, Nic},
 };
@@ -48,7 +48,7 @@ impl Guest {
 
     /// Plugs a disk in and waits until the guest's kernel has read from it and udev has settled.
     pub fn plug_disk(&self, disk: &Disk) -> Result<()> {
-        let id = layout::disk_id(&disk.name);
+        let id = part::disk_id(&disk.name);
         ensure!(
             !self.state().parts.iter().any(|part| part.id == id),
             "{} has a disk {} already",
@@ -58,12 +58,12 @@ impl Guest {
         let number = self.count();
         let file = self.places().file(&format!("{}-{number}.img", disk.name));
         content::disk(&disk.content, &file).with_context(|| format!("disk {}", disk.name))?;
-        let port = if disk.bus == Bus::Virtio {
+        let spare = if disk.bus == Bus::Virtio {
             self.free_port()?
         } else {
             0
         };
-        let part = layout::disk(self.vm(), disk, &file, port);
+        let part = part::disk(self.vm(), disk, &file, spare);
         self.plug_disk_part(&part)?;
         self.run("udevadm settle").map(drop)
     }
@@ -115,7 +115,7 @@ impl Guest {
     /// Unplugs a disk and waits until the guest has let go of it. Its content is gone with it.
     pub fn unplug_disk(&self, name: &str) -> Result<()> {
         self.heal(name)?;
-        self.unplug(&layout::disk_id(name))
+        self.unplug(&part::disk_id(name))
     }
 
     fn unplug(&self, id: &str) -> Result<()> {
@@ -127,7 +127,10 @@ impl Guest {
             .with_context(|| format!("{} has no {id} that could be unplugged", self.vm().name))?;
         let qmp = state.qmp()?;
         qmp.call("device_del", json!({"id": id}))?;
-        qmp.wait_event("DEVICE_DELETED", SEEN, |data| data["device"] == id)
+        // QEMU tells of a vCPU's end only by that of its interrupt controller.
+        let controller = format!("/machine/peripheral/{id}/lapic");
+        let gone = |data: &Value| data["device"] == id || data["path"] == *controller;
+        qmp.wait_event("DEVICE_DELETED", SEEN, gone)
             .with_context(|| format!("the guest does not let go of {id}"))?;
         let part = state.parts.remove(at);
         let qmp = state.qmp()?;
@@ -147,7 +150,7 @@ impl Guest {
 
     /// Changes a disk's size to so many bytes; the guest is told. The root disk is called `root`.
     pub fn resize(&self, name: &str, bytes: u64) -> Result<()> {
-        let arguments = json!({"node-name": layout::node_id(name), "size": bytes});
+        let arguments = json!({"node-name": part::node_id(name), "size": bytes});
         self.state()
             .qmp()?
             .call("block_resize", arguments)
@@ -164,7 +167,7 @@ impl Guest {
             .map(|io| json!({"event": "none", "iotype": io.name(), "errno": 5, "once": false, "immediately": false}))
             .collect();
         let mut state = self.state();
-        let node = json!({"driver": "blkdebug", "node-name": filter, "image": layout::node_id(name),
+        let node = json!({"driver": "blkdebug", "node-name": filter, "image": part::node_id(name),
                           "inject-error": rules});
         state.qmp()?.call("blockdev-add", node)?;
         drive(&mut state, name, &filter)
@@ -172,7 +175,7 @@ impl Guest {
 
     /// A disk's operations succeed again.
     pub fn heal(&self, name: &str) -> Result<()> {
-        drive(&mut self.state(), name, &layout::node_id(name))
+        drive(&mut self.state(), name, &part::node_id(name))
     }
 
     /// Plugs in a NIC with so many queue pairs and gives its MAC address. On [`Network::Tap`] that cannot be had.
@@ -187,8 +190,8 @@ impl Guest {
             mac: format!("02:00:00:00:01:{number:02x}"),
             queues,
         };
-        let port = self.free_port()?;
-        let part = layout::spare_nic(self.vm(), index, &nic, None, port);
+        let spare = self.free_port()?;
+        let part = part::spare_nic(self.vm(), index, &nic, None, spare);
         self.plug(&part)?;
         self.state().parts.push(part);
         self.run_until(
@@ -236,7 +239,7 @@ impl Guest {
             "the guest's kernel has room for the CPUs {possible} only (under emulation that of Debian 13 counts those \
              that are there at its boot; Suite::Bookworm has room)"
         );
-        let part = layout::cpu(self.accel(), socket);
+        let part = part::cpu(self.accel(), socket);
         self.plug(&part)?;
         self.state().parts.push(part);
         let file = format!("/sys/devices/system/cpu/cpu{socket}/online");
@@ -245,7 +248,7 @@ impl Guest {
         Ok(socket)
     }
 
-    /// Unplugs the vCPU that was plugged in last.
+    /// Unplugs the vCPU that was plugged in last. Afterwards QEMU 10 under emulation can neither save nor migrate the guest.
     pub fn unplug_cpu(&self) -> Result<()> {
         let id = self
             .state()
@@ -277,7 +280,7 @@ impl Guest {
 fn drive(state: &mut State, name: &str, node: &str) -> Result<()> {
     let prefix = format!("fault-{name}-");
     let qmp = state.qmp()?;
-    let path = format!("/machine/peripheral/{}", layout::disk_id(name));
+    let path = format!("/machine/peripheral/{}", part::disk_id(name));
     let there = qmp.call("qom-get", json!({"path": path, "property": "drive"}))?;
     if there != node {
         qmp.call(

@@ -12,7 +12,7 @@ use super::wire::Lines;
 use crate::wait::eventually;
 
 /// For one command. Those that take longer are begun by one command and looked at by another.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A connection to the monitor.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Qmp {
     }
 
     fn migrated(&mut self) -> Result<()> {
-        let outcome = eventually(DEADLINE, "the end of a migration", || {
+        eventually(DEADLINE, "the end of a migration", || {
             let state = self.call("query-migrate", json!({}))?;
             match state["status"].as_str() {
                 Some("completed") => Ok(Ok(())),
@@ -126,7 +126,6 @@ impl Qmp {
                 }
                 _ => bail!("{state}"),
             }
-        })?;
-        outcome
+        })?
     }
 }

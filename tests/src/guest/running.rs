@@ -13,8 +13,9 @@ use regex_lite::Regex;
 use super::{
     accel::Accel,
     agent::Agent,
-    layout::{self, Part, Places},
+    layout::{self, Places},
     metrics,
+    part::Part,
     qmp::Qmp,
     vm::Vm,
 };
@@ -171,7 +172,7 @@ impl Guest {
         let mut process = launch.start(&places.folder)?;
         let qmp = places.file("qmp.sock");
         let there = |_: &Process| qmp.exists().then_some(()).context("no socket of QMP yet");
-        process.wait_for(Duration::from_secs(60), "QEMU's monitor", there)?;
+        process.wait_for(Duration::from_mins(1), "QEMU's monitor", there)?;
         let qmp = Qmp::connect(&qmp).with_context(|| process.log())?;
         let agent = Agent::connect(&places.file("agent.sock"))?;
         for (index, port) in vm.ports.iter().enumerate() {

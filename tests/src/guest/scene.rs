@@ -19,8 +19,9 @@ use super::{
     disk::Bus,
     golden::{self, Golden, Start},
     image::Image,
-    layout::{self, Places},
+    layout::Places,
     netns::{self, Namespace},
+    part,
     running::Guest,
     say,
     turn::{FOLDERS, Turn},
@@ -61,11 +62,11 @@ pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
         Ok(Ok(())) => return,
         Ok(Err(error)) => error,
         Err(panic) => {
-            let text = panic
+            let said = panic
                 .downcast_ref::<String>()
                 .map(String::as_str)
                 .or_else(|| panic.downcast_ref::<&str>().copied());
-            anyhow!("{}", text.unwrap_or("the body of the test panicked"))
+            anyhow!("{}", said.unwrap_or("the body of the test panicked"))
         }
     };
     let kept = scene.keep();
@@ -234,7 +235,7 @@ impl Scene {
         for disk in &vm.disks {
             let file = places.file(&format!("{}.img", disk.name));
             content::disk(&disk.content, &file).with_context(|| format!("disk {}", disk.name))?;
-            parts.push(layout::disk(vm, disk, &file, port));
+            parts.push(part::disk(vm, disk, &file, port));
             port += u32::from(disk.bus == Bus::Virtio);
         }
         ensure!(

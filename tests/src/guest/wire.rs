@@ -65,7 +65,7 @@ impl Lines {
                 }
             }
             self.socket.set_read_timeout(Some(left(deadline)?))?;
-            let mut chunk = [0; 64 * 1024];
+            let mut chunk = [0; 8 * 1024];
             match self.socket.read(&mut chunk) {
                 Ok(0) => bail!("the socket is closed"),
                 Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
