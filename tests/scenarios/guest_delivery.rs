@@ -4,69 +4,12 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
 use virtfleet_tests::{
-    guest::{Disk, Guest, Scene, Seed, Start, Suite, UUID, needs, play},
-    real::{self, From, Mirror},
-    sim::{self, Options},
+    delivered::Delivery,
+    guest::{Seed, Start, Suite, needs, play},
+    real::{self, From},
     skip,
-    stage::{Beat, Stage},
 };
-
-/// A collector, and a VM that is placed and whose first boot brings the agent.
-struct Delivery {
-    stage: Stage,
-    who: sim::Guest,
-    machine: Guest,
-    // Until the guest has fetched from it.
-    _mirror: Mirror,
-}
-
-/// Takes a VM to the first stage of cloud-init in its first boot, with user-data that brings the agent.
-fn deliver(scene: &Scene, suite: Suite, seed: fn(&str) -> Seed, from: From) -> Result<Delivery> {
-    let mut stage = Stage::new(Options {
-        guests: 1,
-        hosts: 2,
-        zones: 2,
-        clusters: 1,
-        ..Options::default()
-    })?;
-    stage.start_collector(Beat::default())?;
-    let who = real::tenant(&stage, 1, UUID)?;
-    let host = stage.plan.hosts[0].name.clone();
-    real::place(&stage, &who, &host)?;
-    let folder = real::agent_folder(scene.path())?;
-    let input = real::input(&stage, scene, &who, &[from], "", KUBELET)?;
-    let user_data = real::render("cloud-init", &input, &[])?;
-    let mirror = Mirror::of(&folder, scene.path())?;
-    let mut vm = real::vm(&who)
-        .suite(suite)
-        .seed(seed(&who.name).user_data(user_data));
-    match from {
-        From::Mirror => vm = vm.mirror(80, mirror.address),
-        From::Disk => vm = vm.disk(Disk::folder("agent", &folder, real::DISK_LABEL).read_only()),
-    }
-    let machine = scene.start(&vm, Start::BeforeCloudInit)?;
-    Ok(Delivery {
-        stage,
-        who,
-        machine,
-        _mirror: mirror,
-    })
-}
-
-/// A stand-in for kubelet, enabled from the first boot on as an image of a node has it.
-const KUBELET: &str = "\
-files:
-- path: /etc/systemd/system/kubelet.service
-  content: |
-    [Unit]
-    Description=kubelet's stand-in
-    [Service]
-    ExecStart=/bin/sleep infinity
-    [Install]
-    WantedBy=multi-user.target
-";
 
 /// What `vms -o wide` shows of the VM, by column.
 fn wide(delivery: &Delivery) -> Result<Vec<String>> {
@@ -91,30 +34,16 @@ fn wide(delivery: &Delivery) -> Result<Vec<String>> {
         .collect())
 }
 
-/// What every delivery leads to, whatever happened on the way.
-fn delivered(delivery: &Delivery) -> Result<(Value, String)> {
-    let Delivery {
-        stage, who, machine, ..
-    } = delivery;
-    let seen = real::until_heard(stage, who)?;
-    machine.wait_agent(real::GUEST_PATIENCE)?;
-    machine.run_until("systemctl is-active -q virtfleet-agent", "the agent's unit")?;
-    let state = real::end_state(machine)?;
-    let failed = machine.run("systemctl list-units --failed --no-legend --plain 'virtfleet*'")?;
-    ensure!(failed.is_empty(), "{failed}");
-    Ok((seen, state))
-}
-
 /// What a first boot must lead to, whatever the suite, the datasource and the source of the agent.
 fn first_boot(test: &str, suite: Suite, seed: fn(&str) -> Seed, from: From) {
     play(test, |scene| {
         if skip::need(4, test, needs(suite))?.is_none() {
             return Ok(());
         }
-        let delivery = deliver(scene, suite, seed, from)?;
+        let delivery = Delivery::begin(scene, suite, seed, from, Start::BeforeCloudInit)?;
         let machine = &delivery.machine;
         machine.wait_cloud_init()?;
-        let (seen, _) = delivered(&delivery)?;
+        let (seen, _) = delivery.done()?;
         let host = &delivery.stage.plan.hosts[0];
         ensure!(
             seen["infraNode"] == *host.name && seen["zone"] == *host.zone,
@@ -191,10 +120,16 @@ fn tier4_config_drive_on_debian_12_with_a_mirror() {
 #[test]
 fn tier4_a_second_boot_changes_nothing() {
     play("tier4_a_second_boot_changes_nothing", |scene| {
-        let delivery = deliver(scene, Suite::Trixie, Seed::no_cloud, From::Mirror)?;
+        let delivery = Delivery::begin(
+            scene,
+            Suite::Trixie,
+            Seed::no_cloud,
+            From::Mirror,
+            Start::BeforeCloudInit,
+        )?;
         let machine = &delivery.machine;
         machine.wait_cloud_init()?;
-        let (_, before) = delivered(&delivery)?;
+        let (_, before) = delivery.done()?;
         // Neither content nor time of any file of ours.
         let times = "find /opt/virtfleet /etc/virtfleet /var/lib/virtfleet /etc/systemd/system -type f -printf '%p %T@\\n' | sort";
         let written = machine.run(times)?;
@@ -202,7 +137,7 @@ fn tier4_a_second_boot_changes_nothing() {
         machine.power_off()?;
         machine.boot()?;
         machine.wait_cloud_init()?;
-        let (_, after) = delivered(&delivery)?;
+        let (_, after) = delivery.done()?;
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
         let again = machine.run(times)?;
         ensure!(written == again, "before:\n{written}\nafter:\n{again}");
@@ -217,12 +152,12 @@ fn power_cut(test: &str, suite: Suite, after: Duration) {
         if skip::need(4, test, needs(suite))?.is_none() {
             return Ok(());
         }
-        let delivery = deliver(scene, suite, Seed::no_cloud, From::Mirror)?;
+        let delivery = Delivery::begin(scene, suite, Seed::no_cloud, From::Mirror, Start::BeforeCloudInit)?;
         let machine = &delivery.machine;
         virtfleet_tests::wait::measure(after, || Ok(()))?;
         machine.cut_power();
         machine.boot()?;
-        let (_, state) = delivered(&delivery)?;
+        let (_, state) = delivery.done()?;
         real::complete(&state)?;
         Ok(())
     });

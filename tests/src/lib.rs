@@ -12,6 +12,7 @@
 //! A scenario's tier (1 to 4, see `docs/contributing/testing.md`) is the digit after `tier` in its name; without one it is 1.
 
 pub mod bins;
+pub mod delivered;
 pub mod guest;
 pub mod measure;
 pub mod parts;

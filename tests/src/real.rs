@@ -127,10 +127,12 @@ pub fn input(
     let identity = stage.authority.agent(&who.cluster, &who.name, &who.uid)?;
     pki::write(&folder, "agent", &stage.authority, &identity)?;
     let agent = bins::static_agent()?;
-    let sources: String = from
-        .iter()
-        .map(|from| format!("  - {}\n", from.source()))
-        .collect();
+    let mut sources = String::new();
+    for from in from {
+        sources += "  - ";
+        sources += &from.source();
+        sources.push('\n');
+    }
     let agent_file = folder.join("virtfleet-agent");
     if !agent_file.exists() {
         fs::copy(&agent, &agent_file).with_context(|| format!("copy {}", agent.display()))?;
