@@ -43,11 +43,11 @@ fn first_boot(test: &str, suite: Suite, seed: fn(&str) -> Seed, from: From) {
         let delivery = Delivery::begin(scene, suite, seed, from, Start::BeforeCloudInit)?;
         let machine = &delivery.machine;
         machine.wait_cloud_init()?;
-        let (seen, _) = delivery.done()?;
+        let (shown, _) = delivery.done()?;
         let host = &delivery.stage.plan.hosts[0];
         ensure!(
-            seen["infraNode"] == *host.name && seen["zone"] == *host.zone,
-            "{seen:#}"
+            shown["infraNode"] == *host.name && shown["zone"] == *host.zone,
+            "{shown:#}"
         );
         let os = match suite {
             Suite::Bookworm => "Debian GNU/Linux 12 (bookworm)",
