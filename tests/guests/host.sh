@@ -41,14 +41,7 @@ qemu_is_new_enough() {
     [ "$major" -gt 8 ] || { [ "$major" = 8 ] && [ "$minor" -ge 2 ]; }
 }
 
-missing=()
-while read -r package proof; do
-    [ -n "$package" ] || continue
-    case $proof in
-    command:*) command -v "${proof#command:}" >/dev/null || missing+=("$package") ;;
-    file:*) [ -e "${proof#file:}" ] || missing+=("$package") ;;
-    esac
-done <<<"$packages"
+mapfile -t missing < <(missing_packages "$packages")
 qemu=present
 qemu_is_new_enough || qemu=missing
 [ ${#missing[@]} -gt 0 ] || [ "$qemu" = missing ] || exit 0
@@ -63,8 +56,7 @@ export DEBIAN_FRONTEND=noninteractive
 patient=(-o DPkg::Lock::Timeout=300)
 if [ ${#missing[@]} -gt 0 ]; then
     say "installing ${missing[*]}"
-    apt-get -qq "${patient[@]}" update
-    apt-get -qq "${patient[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
+    install_packages "${missing[@]}"
 fi
 if [ "$qemu" = missing ]; then
     # bookworm's own QEMU is too old; its backports have one that will do. The machine's apt sources stay as they are:

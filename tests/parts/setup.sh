@@ -2,6 +2,7 @@
 # Everything that `make test` needs beside a Rust toolchain. Run twice, it does nothing the second time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. tests/parts/debian.sh
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -21,21 +22,12 @@ udev                   command:udevadm
 debian-archive-keyring file:/usr/share/keyrings/debian-archive-keyring.gpg
 '
 
-missing=()
-while read -r package proof; do
-    [ -n "$package" ] || continue
-    case $proof in
-    command:*) command -v "${proof#command:}" >/dev/null || missing+=("$package") ;;
-    file:*) [ -e "${proof#file:}" ] || missing+=("$package") ;;
-    esac
-done <<<"$packages"
+mapfile -t missing < <(missing_packages "$packages")
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "installing ${missing[*]}"
-        export DEBIAN_FRONTEND=noninteractive
-        apt-get -qq update
-        apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+        install_packages "${missing[@]}"
     else
         say "missing: ${missing[*]}; as root: apt-get install ${missing[*]}"
         [ "${CI:-}" != true ] || exit 1

@@ -1,14 +1,11 @@
 //! Links, removals and hashes for whoever installs files: what is done is on the disk when the call returns.
 
 use std::{
-    fmt::Write as _,
     fs::{self, File},
-    io::{self, Read},
+    io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
-
-use ring::digest::{Context, SHA256};
 
 /// Makes `path` a symbolic link that says `target`, replacing what is there (no folder), or leaves one of the two.
 pub fn link_atomic(path: &Path, target: &str) -> io::Result<()> {
@@ -33,25 +30,6 @@ pub fn remove_durably(path: &Path) -> io::Result<bool> {
         sync(&parent(path))?;
     }
     Ok(was)
-}
-
-/// SHA-256 of a file's content in hexadecimal digits.
-pub fn sha256_file(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut context = Context::new(&SHA256);
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let count = file.read(&mut buffer)?;
-        if count == 0 {
-            break;
-        }
-        context.update(&buffer[..count]);
-    }
-    let mut text = String::new();
-    for byte in context.finish().as_ref() {
-        write!(text, "{byte:02x}").ok();
-    }
-    Ok(text)
 }
 
 fn remove_if_there(path: &Path) -> io::Result<bool> {
@@ -88,7 +66,7 @@ mod tests {
         let file = dir.path().join("abc");
         fs::write(&file, "abc").unwrap();
         assert_eq!(
-            sha256_file(&file).unwrap(),
+            virtfleet_runtime::digest::sha256_file(&file).unwrap(),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
         );
     }

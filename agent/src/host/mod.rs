@@ -28,7 +28,7 @@ pub use clock::{clock, clock_sample, is_root};
 #[allow(unused_imports, reason = "for the tests of whoever runs commands")]
 pub(crate) use command::fake::FakeCommands;
 pub use command::{CommandError, Commands, Done, SystemCommands, Tool};
-pub use durable::{link_atomic, remove_durably, sha256_file};
+pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
 pub use lock::{Lock, LockError, lock_within};
 pub use mount_probe::{MountProbe, Outcome, Target};

@@ -15,7 +15,7 @@ use virtfleet_delivery::{
 };
 
 use super::{InstallError, Options, io_error, small_text};
-use crate::host::sha256_file;
+use virtfleet_runtime::digest::sha256_file;
 
 /// What is to be done, in this order. Paths are those of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]

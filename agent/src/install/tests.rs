@@ -111,7 +111,11 @@ fn the_record_says_what_was_asked_for_at_that_time() {
     assert_eq!(virtfleet_delivery::word(&record, "version"), Some("1.2.3"));
     assert_eq!(
         virtfleet_delivery::word(&record, "sha256"),
-        Some(crate::host::sha256_file(&image.own()).unwrap().as_str())
+        Some(
+            virtfleet_runtime::digest::sha256_file(&image.own())
+                .unwrap()
+                .as_str()
+        )
     );
 }
 

@@ -7,13 +7,13 @@ use std::{
     path::Path,
 };
 
-use ring::digest::{Context, SHA256};
 use virtfleet_delivery::{
     cloud_init::{self, With},
     ignition,
     payload::{self, Outside, Payload},
     spec,
 };
+use virtfleet_runtime::digest::sha256_file;
 use virtfleet_wire::layered::Problem;
 
 use super::{
@@ -95,7 +95,7 @@ fn load(file: &Path) -> Result<Payload, Fail> {
     let beside = |name: &str| file.parent().unwrap_or(Path::new("")).join(name);
     let mut outside = Outside {
         read: &mut |name| bytes(&beside(name)).map_err(|error| error.to_string()),
-        sha256: &mut |name| sha256(&beside(name)).map_err(|error| error.to_string()),
+        sha256: &mut |name| sha256_file(&beside(name)).map_err(|error| error.to_string()),
     };
     payload::build(&checked, &mut outside).map_err(|found| problems(&found))
 }
@@ -123,24 +123,6 @@ fn bytes(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("larger than {MAX_BYTES} bytes")));
     }
     Ok(bytes)
-}
-
-fn sha256(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let mut context = Context::new(&SHA256);
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let count = file.read(&mut buffer)?;
-        if count == 0 {
-            break;
-        }
-        context.update(&buffer[..count]);
-    }
-    let mut text = String::new();
-    for byte in context.finish().as_ref() {
-        write!(text, "{byte:02x}").ok();
-    }
-    Ok(text)
 }
 
 #[cfg(test)]
