@@ -425,6 +425,10 @@ fn tier4_a_failure_keeps_the_logs_and_leaves_nothing_else() {
             scene.namespace()?;
             *report.lock().unwrap() = (guest.qemu()?, scene.path().to_owned());
             guest.run("echo a word for the console >/dev/ttyS0; logger a word for the journal")?;
+            guest.run_until(
+                "journalctl --boot | grep -q 'a word for the journal'",
+                "its journal",
+            )?;
             assert_eq!(1, 2, "the test's own reason");
             Ok(())
         });

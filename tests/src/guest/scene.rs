@@ -271,7 +271,8 @@ impl Scene {
             // A guest that hangs or is off has no more to say.
             drop(guest.cont());
             let answers = guest.qemu().is_ok() && guest.wait_agent(Duration::from_secs(5)).is_ok();
-            let journal = "journalctl --boot --no-pager --output=short-monotonic | tail -n 4000";
+            let journal =
+                "journalctl --sync; journalctl --boot --no-pager --output=short-monotonic | tail -n 4000";
             if answers && let Ok(output) = guest.sh_within(journal, Duration::from_secs(30)) {
                 fs::write(folder.join("journal"), output.stdout)?;
             }
