@@ -13,7 +13,7 @@ use virtfleet_tests::{
 };
 
 /// A collector, and `who`: the real VM that it is told of.
-pub fn stage() -> Result<(Stage, Guest)> {
+pub(crate) fn stage() -> Result<(Stage, Guest)> {
     let mut stage = Stage::new(Options {
         guests: 1,
         hosts: 1,
@@ -30,7 +30,7 @@ pub fn stage() -> Result<(Stage, Guest)> {
 
 /// A guest that runs already, with what the folder of the agent holds in `/root/virtfleet`: the static agent, its certificates
 /// under `tls`, and whatever `more` puts beside them.
-pub fn booted(
+pub(crate) fn booted(
     scene: &Scene,
     stage: &Stage,
     who: &Guest,
@@ -48,7 +48,7 @@ pub fn booted(
 }
 
 /// Puts settings and certificates where the agent reads them. Its user must exist.
-pub const CERTIFICATES: &str = "set -e
+pub(crate) const CERTIFICATES: &str = "set -e
 mkdir -p /etc/virtfleet/agent.d /etc/virtfleet/tls
 cp /root/virtfleet/tls/* /etc/virtfleet/tls/
 chown root:virtfleet /etc/virtfleet/tls/agent.key
@@ -65,14 +65,14 @@ END
 ";
 
 /// One page of the guest's agent, asked for as a scraper does.
-pub fn page(stage: &Stage, who: &Guest, path: &str) -> Result<String> {
+pub(crate) fn page(stage: &Stage, who: &Guest, path: &str) -> Result<String> {
     let config = stage.authority.client_config(&stage.authority.collector()?)?;
     let answer = Client::tls(who.address, config, PATIENCE)?.get(path)?.ok()?;
     answer.text().map(str::to_owned)
 }
 
 /// The page once it is as `holds` wants it.
-pub fn page_until(
+pub(crate) fn page_until(
     stage: &Stage,
     who: &Guest,
     path: &str,
@@ -87,14 +87,14 @@ pub fn page_until(
 }
 
 /// What `systemctl show` says of a unit's property that is a number.
-pub fn number(machine: &Machine, unit: &str, property: &str) -> Result<u64> {
+pub(crate) fn number(machine: &Machine, unit: &str, property: &str) -> Result<u64> {
     let text = machine.run(&format!("systemctl show -P {property} {unit}"))?;
     text.parse()
         .with_context(|| format!("{property} of {unit}: {text:?}"))
 }
 
 /// The samples of a page of metrics: name with labels, and value as it is printed.
-pub fn samples(page: &str) -> BTreeMap<String, String> {
+pub(crate) fn samples(page: &str) -> BTreeMap<String, String> {
     page.lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.rsplit_once(' '))

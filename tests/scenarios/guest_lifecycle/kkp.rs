@@ -109,7 +109,11 @@ fn tier4_an_agent_outlives_the_clean_and_second_run_of_cloud_init_on_a_kkp_node(
             real::until_heard(&stage, &who)?;
             kubelet_came_after(&machine)?;
             let first = real::end_state(&machine)?;
-            for unit in ["virtfleet-agent.service", "virtfleet-delivery.service", "/etc/virtfleet/"] {
+            for unit in [
+                "virtfleet-agent.service",
+                "virtfleet-delivery.service",
+                "/etc/virtfleet/",
+            ] {
                 ensure!(first.contains(unit), "{unit} is missing in:\n{first}");
             }
 
@@ -124,7 +128,10 @@ fn tier4_an_agent_outlives_the_clean_and_second_run_of_cloud_init_on_a_kkp_node(
             kit::page(&stage, &who, "/v1/report")?;
             kubelet_came_after(&machine)?;
             let second = real::end_state(&machine)?;
-            ensure!(first == second, "before the reboot:\n{first}\nafter it:\n{second}");
+            ensure!(
+                first == second,
+                "before the reboot:\n{first}\nafter it:\n{second}"
+            );
             let failed = machine.run("systemctl list-units --failed --plain --no-legend 'virtfleet*'")?;
             ensure!(failed.is_empty(), "failed: {failed}");
             Ok(())
