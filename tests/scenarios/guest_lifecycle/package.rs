@@ -75,14 +75,9 @@ fn comes_and_goes(test: &str, suite: Suite) {
         kit::page_until(&stage, &who, "/metrics", "an agent with certificates", |_| true)?;
         machine.run(LATER)?;
         let exposure = machine.run(
-            "systemd-analyze security --no-pager virtfleet-agent.service | grep 'Overall exposure' | tr -dc '0-9. \\n'",
+            "systemd-analyze security --no-pager virtfleet-agent.service | sed -n 's/.*Overall exposure.*: \\([0-9.]*\\) .*/\\1/p'",
         )?;
-        let exposure: f64 = exposure
-            .split_whitespace()
-            .next()
-            .unwrap_or_default()
-            .parse()
-            .context(exposure.clone())?;
+        let exposure: f64 = exposure.parse().context(exposure)?;
         eprintln!("systemd-analyze security on {}: {exposure}", suite.name());
         ensure!(exposure < 2.5, "{exposure}");
         same_inside_and_outside(&stage, &who, &machine)?;

@@ -131,9 +131,13 @@ fn upgrade(
         .find(|line| line.contains(&who.name))
         .context("no line")?;
     ensure!(!line.contains("-dev"), "{line}");
+    // What says which binary it is.
+    let sums = [real::AGENT, "/var/lib/virtfleet/delivery/installed"];
     let end_state = |machine: &Machine| -> Result<String> {
         let text = real::end_state(machine)?;
-        let lines = text.lines().filter(|line| !line.contains("bin/virtfleet-agent"));
+        let lines = text
+            .lines()
+            .filter(|line| !sums.iter().any(|file| line.contains(file)));
         Ok(lines.collect::<Vec<_>>().join("\n"))
     };
     let before = end_state(machine)?;
