@@ -72,7 +72,7 @@ fn ignite(machine: &Machine, platform: &str) -> Result<()> {
     machine.run(&format!(
         "set -e
         mkdir -p /etc/selinux /run/ignition
-        echo SELINUX=disabled >/etc/selinux/config
+        printf 'SELINUX=disabled\\nSELINUXTYPE=targeted\\n' >/etc/selinux/config
         printf '#!/bin/sh\\n' >/usr/sbin/setfiles; chmod 0755 /usr/sbin/setfiles
         for stage in fetch-offline files; do
             /root/ignition/ld-linux-x86-64.so.2 --library-path /root/ignition /root/ignition/ignition \\

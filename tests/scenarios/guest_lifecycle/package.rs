@@ -27,8 +27,8 @@ fn package() -> Result<std::path::PathBuf> {
         })
 }
 
-/// Families whose samples are of the process that serves them.
-const OWN: [&str; 4] = ["process_", "virtfleet_agent_", "go_", "promhttp_"];
+/// Families whose samples are of the process that serves them, or of what it has seen since its start.
+const OWN: [&str; 3] = ["process_", "virtfleet_agent_", "virtfleet_guest_"];
 
 /// Mounts that options of a unit have been known to hide or change.
 const MOUNTS: &str = "set -e
