@@ -122,8 +122,10 @@ fn tier4_a_migration_is_followed_and_its_pause_is_measured() {
         ensure!(metric(&stage, &who, "virtfleet_guest_pauses_total")? == Some(1.0));
         let after = machine.run(&format!("cat /proc/sys/kernel/random/boot_id; {MAIN_PID}"))?;
         ensure!(before == after, "another boot or another process: {before} / {after}");
-        let view = stage.json(&format!("/api/v1/findings?namespace={}", who.cluster))?;
-        ensure!(view.to_string().contains("guest-paused"), "{view:#}");
+        stage.until_vm_within(SOON, &who, "the collector's finding", |vm| {
+            let list = vm["findingsList"].as_array().into_iter().flatten();
+            list.into_iter().any(|finding| finding["id"] == "guest-paused")
+        })?;
 
         // One that is shorter than the resolution must not be made up.
         let begun = Instant::now();
