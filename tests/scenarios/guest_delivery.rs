@@ -30,7 +30,9 @@ fn first_boot(scene: &Scene, suite: Suite, seed: fn(&str) -> Seed, from: From) -
     let input = real::input(&stage, scene, &who, &[from], "", "")?;
     let user_data = real::render("cloud-init", &input, &[])?;
     let mirror = Mirror::of(&folder, scene.path())?;
-    let mut vm = real::vm(&who).suite(suite).seed(seed(&who.name).user_data(user_data));
+    let mut vm = real::vm(&who)
+        .suite(suite)
+        .seed(seed(&who.name).user_data(user_data));
     match from {
         From::Mirror => vm = vm.mirror(80, mirror.address),
         From::Disk => vm = vm.disk(Disk::folder("agent", &folder, real::DISK_LABEL).read_only()),
@@ -38,9 +40,15 @@ fn first_boot(scene: &Scene, suite: Suite, seed: fn(&str) -> Seed, from: From) -
     let machine = scene.start(&vm, Start::BeforeCloudInit)?;
     machine.wait_cloud_init()?;
     let seen = real::until_heard(&stage, &who)?;
-    anyhow::ensure!(seen["infraNode"] == *host.name && seen["zone"] == *host.zone, "{seen:#}");
+    anyhow::ensure!(
+        seen["infraNode"] == *host.name && seen["zone"] == *host.zone,
+        "{seen:#}"
+    );
     println!("{seen:#}");
-    let wide = stage.ctl()?.args(["vms", "-o", "wide"]).text(real::GUEST_PATIENCE)?;
+    let wide = stage
+        .ctl()?
+        .args(["vms", "-o", "wide"])
+        .text(real::GUEST_PATIENCE)?;
     println!("{wide}");
     println!("{}", real::end_state(&machine)?);
     println!("{}", machine.sh("systemctl --failed; journalctl -b -u 'virtfleet*' --no-pager; cat /var/log/cloud-init-output.log; virtfleet-agent doctor")?.stdout);
@@ -49,7 +57,8 @@ fn first_boot(scene: &Scene, suite: Suite, seed: fn(&str) -> Seed, from: From) -
 
 #[test]
 fn tier4_a_no_cloud_first_boot_of_debian_13_with_a_mirror() {
-    play("tier4_a_no_cloud_first_boot_of_debian_13_with_a_mirror", |scene| {
-        first_boot(scene, Suite::Trixie, Seed::no_cloud, From::Mirror)
-    });
+    play(
+        "tier4_a_no_cloud_first_boot_of_debian_13_with_a_mirror",
+        |scene| first_boot(scene, Suite::Trixie, Seed::no_cloud, From::Mirror),
+    );
 }

@@ -115,7 +115,14 @@ pub fn place(stage: &Stage, who: &Guest, host: &str) -> Result<()> {
 
 /// Writes the input of a delivery to `who`, with its certificate, into a folder of the scene, and gives its path. `settings`
 /// are indented lines of AgentConfig; `more` further lines of the input.
-pub fn input(stage: &Stage, scene: &Scene, who: &Guest, from: &[From], settings: &str, more: &str) -> Result<PathBuf> {
+pub fn input(
+    stage: &Stage,
+    scene: &Scene,
+    who: &Guest,
+    from: &[From],
+    settings: &str,
+    more: &str,
+) -> Result<PathBuf> {
     let folder = scene.path().join(format!("delivery-{}", who.name));
     let identity = stage.authority.agent(&who.cluster, &who.name, &who.uid)?;
     pki::write(&folder, "agent", &stage.authority, &identity)?;

@@ -8,9 +8,7 @@ use serde::de::DeserializeOwned;
 use virtfleet_agent_core::pass::Stage;
 use virtfleet_wire::settings::{LogFormat, LogLevel};
 
-use crate::{
-    VERSION, host::Roots, install::Options, metrics::COLLECTORS, output::Output, provision::STEPS,
-};
+use crate::{VERSION, host::Roots, install::Options, metrics::COLLECTORS, output::Output, provision::STEPS};
 
 /// What was typed.
 #[derive(Debug, Clone)]

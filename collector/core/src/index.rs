@@ -212,9 +212,9 @@ impl FleetIndex {
 }
 
 #[cfg(test)]
-mod order;
-#[cfg(test)]
 mod older_tests;
+#[cfg(test)]
+mod order;
 #[cfg(test)]
 mod scale_tests;
 #[cfg(test)]

@@ -58,7 +58,11 @@ fn an_earlier_agent_shows_in_the_fleet_with_its_version() {
         let view = &snapshot.vms[&vm];
         let guest = view.guest.as_ref().unwrap();
         assert_eq!(view.agent.version.as_deref(), Some(version));
-        assert_eq!(guest.os.as_deref(), Some("Debian GNU/Linux 13 (trixie)"), "{version}");
+        assert_eq!(
+            guest.os.as_deref(),
+            Some("Debian GNU/Linux 13 (trixie)"),
+            "{version}"
+        );
         assert_eq!((guest.disks, guest.nics), (Some(3), Some(1)), "{version}");
     }
 }

@@ -336,7 +336,11 @@ fn the_guests_system_is_read_under_the_names_of_the_report() {
         (guest.os.as_deref(), guest.kernel.as_deref()),
         (Some("Debian 12"), Some("6.1.0"))
     );
-    assert_eq!((guest.disks, guest.nics), (Some(2), None), "a cut list counts nothing");
+    assert_eq!(
+        (guest.disks, guest.nics),
+        (Some(2), None),
+        "a cut list counts nothing"
+    );
 }
 
 #[test]
