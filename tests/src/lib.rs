@@ -5,6 +5,7 @@
 //! src/bin/*.rs   ──┴─▶ this library ─┼─ pki, scrape            certificates, an HTTP(S) client
 //!                                    ├─ bins, parts, skip      what is there to be tested, and what to do when it is not
 //!                                    ├─ guest, real            real VMs under QEMU; one as a member of the fleet
+//!                                    ├─ prometheus             a real one that scrapes the fleet
 //!                                    ├─ measure                what a process costs
 //!                                    └─ sim                    a fleet of simulated guests and its manifests
 //! ```
@@ -19,6 +20,7 @@ pub mod parts;
 pub mod pki;
 pub mod ports;
 pub mod process;
+pub mod prometheus;
 pub mod real;
 pub mod scrape;
 pub mod sim;

@@ -151,6 +151,30 @@ pub fn input(
     Ok(path)
 }
 
+/// Brings the agent into a guest that runs already: binary, settings and certificates by a disk, then `install` as the
+/// delivery calls it. The collector must be told of `who` by [`place`].
+pub fn install(machine: &Machine, stage: &Stage, who: &Guest) -> Result<()> {
+    let folder = machine.folder().join("install");
+    let identity = stage.authority.agent(&who.cluster, &who.name, &who.uid)?;
+    pki::write(&folder, "agent", &stage.authority, &identity)?;
+    let agent = bins::static_agent()?;
+    fs::copy(&agent, folder.join("virtfleet-agent")).with_context(|| format!("copy {}", agent.display()))?;
+    let settings = format!(
+        "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  - name: default\n    \
+         address: \"0.0.0.0:{AGENT_PORT}\"\n  tls: {{ certificate: /etc/virtfleet/tls/agent.pem, \
+         key: /etc/virtfleet/tls/agent.key, clientCA: /etc/virtfleet/tls/ca.pem }}\n"
+    );
+    fs::write(folder.join("agent.yaml"), settings).context("write the agent's settings")?;
+    machine.copy_in(&folder, "/opt/new")?;
+    machine
+        .run(
+            "set -e; cd /opt/new; ./virtfleet-agent install --no-start; mkdir -p /etc/virtfleet/tls
+            install -m 0640 -g virtfleet agent.pem agent.key ca.pem /etc/virtfleet/tls
+            install -m 0644 agent.yaml /etc/virtfleet/agent.yaml; ./virtfleet-agent install",
+        )
+        .map(drop)
+}
+
 /// What `virtfleetctl render` prints for an input.
 pub fn render(what: &str, input: &Path, more: &[&str]) -> Result<String> {
     Launch::new(bins::ctl()?)
