@@ -98,7 +98,10 @@ fn cost(table: &mut Table, scrapes: u32) -> Result<()> {
     let rest = Duration::from_secs(30);
     let (from, began) = (unit_cpu(machine)?, uptime(machine)?);
     wait::measure(rest, || Ok(()))?;
-    let (spent, took) = (unit_cpu(machine)? - from, uptime(machine)? - began);
+    let (spent, took) = (
+        unit_cpu(machine)?.saturating_sub(from),
+        uptime(machine)?.saturating_sub(began),
+    );
     let share = spent.as_secs_f64() / took.as_secs_f64() * 100.0;
     table.row(&["agent at rest, of one emulated CPU", &format!("{share:.3} %")]);
     let authority = &delivery.stage.authority;
@@ -109,7 +112,7 @@ fn cost(table: &mut Table, scrapes: u32) -> Result<()> {
     for _ in 0..scrapes {
         client.get("/metrics")?.ok()?;
     }
-    let spent = unit_cpu(machine)? - from;
+    let spent = unit_cpu(machine)?.saturating_sub(from);
     table.row(&[
         "agent's CPU a scrape over TLS, emulated",
         &format!("{:.2} ms", spent.as_secs_f64() * 1e3 / f64::from(scrapes)),
