@@ -311,7 +311,7 @@ fn tier4_a_full_disk_stops_nothing_and_truncates_nothing() {
         let pass = machine.sh(
             "systemctl start virtfleet-reconcile; echo $?; systemctl show -P Result virtfleet-reconcile",
         )?;
-        println!("a pass: {}", pass.stdout);
+        ensure!(pass.stdout == "0\nsuccess\n", "a pass: {}", pass.stdout);
         let report = report(&stage, &who)?;
         println!("{:#}", report["sections"]["provision"]);
         let install = machine.sh("/opt/new/other install")?;
@@ -415,8 +415,10 @@ fn tier4_two_guests_with_one_uuid_are_a_finding() {
 #[test]
 fn tier4_prometheus_scrapes_a_real_guest() {
     let test = "tier4_prometheus_scrapes_a_real_guest";
-    let Some(program) = skip::need(4, test, parts::prometheus()).ok().flatten() else {
-        return;
+    let program = match skip::need(4, test, parts::prometheus()) {
+        Ok(Some(program)) => program,
+        Ok(None) => return,
+        Err(error) => panic!("{error:#}"),
     };
     play(test, |scene| {
         let (stage, who, machine) = one_guest(scene)?;
