@@ -28,7 +28,13 @@ fn package() -> Result<std::path::PathBuf> {
 }
 
 /// Families whose samples are of the process that serves them, or of what it has seen since its start.
-const OWN: [&str; 3] = ["process_", "virtfleet_agent_", "virtfleet_guest_"];
+const OWN: [&str; 5] = [
+    "process_",
+    "virtfleet_agent_",
+    "virtfleet_guest_pauses_total",
+    "virtfleet_guest_pause_seconds_total",
+    "virtfleet_guest_clock_steps_total",
+];
 
 /// Mounts that options of a unit have been known to hide or change.
 const MOUNTS: &str = "set -e
