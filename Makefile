@@ -3,22 +3,28 @@
 CARGO ?= cargo
 OUT   ?= out
 N     ?= 1000
+GUEST ?=
 TARGET := $(shell uname -m)-unknown-linux-gnu
 # Tools of the benchmarks: fast enough not to disturb what they measure, quick to build.
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup check test e2e bench bench-agent bench-fleet fmt static dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest guest-soak fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo ONCE=1        print the fleet once; exit code 0 only if all VMs answered"
+	@echo "  make guest CMD='lsblk' GUEST='--suite bookworm --disk 1G'   options: target/debug/virtfleet-guest run --help"
 	@echo "  make bench-fleet N=1000 how many simulated guests"
 
 demo: ## A collector, an agent on this machine and simulated guests, live until Ctrl-C
 	@$(CARGO) build -q -p virtfleet-agent -p virtfleet-collector -p virtfleet-tests --bins
 	@target/debug/virtfleet-demo $(if $(ONCE),--once)
+
+guest: ## A command in a real guest (CMD='lsblk'), without CMD a shell in one
+	@$(CARGO) build -q -p virtfleet-tests --bin virtfleet-guest
+	@target/debug/virtfleet-guest $(if $(CMD),run,shell) $(GUEST) $(if $(CMD),-- '$(subst ','\'',$(CMD))')
 
 setup: ## Install what the tests need: Debian packages (as root) and real servers (into the user's cache)
 	@tests/parts/setup.sh
@@ -32,7 +38,7 @@ test: setup ## Everything: set-up, check, then every tier that this machine allo
 e2e: setup ## Only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
-bench: bench-agent bench-fleet ## All benchmarks
+bench: bench-agent bench-fleet bench-guest ## All benchmarks
 
 bench-agent: static ## The agent's figures beside node_exporter's, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -45,6 +51,14 @@ bench-fleet: ## The collector's figures with N simulated guests beside vmagent's
 	@$(CARGO) build -q $(TOOLS) --bin bench-fleet --bin fleet-sim
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-fleet --guests $(N)
 
+bench-guest: static ## Boots, restores and the agent's cost in a real guest, with and without it in one run
+	@$(CARGO) build -q --workspace --bins
+	@target/debug/bench-guest $(ARGS)
+
+guest-soak: static ## Cut the power of N first boots at seeded moments: make guest-soak N=20
+	@$(CARGO) build -q --workspace --bins
+	@target/debug/guest-soak --cuts $(if $(filter command line,$(origin N)),$(N),20)
+
 fmt: ## Format the sources
 	@$(CARGO) fmt --all
 
@@ -52,7 +66,10 @@ fmt: ## Format the sources
 static:
 	@RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release -p virtfleet-agent --target $(TARGET)
 
-dist: static ## Static agent, collector, CLI, completions, man pages and checksums, into out/
+deb: static ## The agent's Debian package, into out/ (OUT=FOLDER)
+	@packaging/deb/build.sh $(OUT) target/$(TARGET)/release/virtfleet-agent
+
+dist: static ## Static agent, its Debian package, collector, CLI, completions, man pages and checksums, into out/
 	@tests/dist.sh $(OUT) target/$(TARGET)/release/virtfleet-agent
 
 clean: ## Remove what was built

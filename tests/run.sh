@@ -73,6 +73,15 @@ table() {
         }' "$VIRTFLEET_SKIPS" "$work/results"
 }
 
+# What scenarios look at beside the debug build: the agent as it is shipped, and its package.
+shipped() {
+    say 'static agent and its package'
+    make --silent static || return
+    rm -rf target/deb
+    # Without debhelper, the tests of the package are skipped and say so.
+    ! command -v dh >/dev/null || make --silent deb OUT=target/deb
+}
+
 check() {
     say 'format'
     cargo fmt --all --check || return
@@ -91,6 +100,7 @@ test)
     check || exit
     say 'programs'
     cargo build --workspace --bins
+    shipped
     say 'scenarios'
     # What check ran runs again with the rest, and is counted once.
     : >"$work/results"
@@ -101,6 +111,7 @@ test)
 e2e)
     say 'programs'
     cargo build --workspace --bins
+    shipped
     say 'scenarios of tier 2 and up'
     status=0
     suite --tests -- tier || status=$?

@@ -1,12 +1,21 @@
 //! `run`: settings → collectors → listeners → serve until told to stop → drain.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use anyhow::Context as _;
-use tokio::task::JoinSet;
+use sd_notify::NotifyState;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+use virtfleet_agent_core::pass::serving_words;
 use virtfleet_runtime::{
     exit::Code,
     http::{Limits, Server, Transport},
@@ -16,8 +25,12 @@ use virtfleet_runtime::{
 use virtfleet_wire::settings::{LogSettings, ServerSettings};
 
 use crate::{
+    VERSION,
     cli::Args,
+    host::Roots,
     metrics::Registry,
+    pause::ClockWatch,
+    provision,
     report::Reporter,
     server::{ListenError, OwnMetrics, Routes, Worker, WorkerGone, bind},
     settings::{self, LoadedSettings},
@@ -50,14 +63,19 @@ pub fn run(args: &Args) -> Result<(), (anyhow::Error, Code)> {
 async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Error, Code)> {
     let failure = |error: anyhow::Error| (error, Code::Failure);
     let config = &settings.config;
+    // As early as it is true: root's passes compare it with what is on disk.
+    notify(NotifyState::Status(&serving_words(&settings.digest())));
     let shutdown = shutdown::signals()
+        .context("cannot listen to signals")
+        .map_err(failure)?;
+    let hangup = signal(SignalKind::hangup())
         .context("cannot listen to signals")
         .map_err(failure)?;
     // Only the command line can be wrong here; the settings were checked when they were loaded.
     let registry = Registry::new(&args.roots, &config.metrics, &args.collectors)
         .map_err(|error| (error.into(), Code::Usage))?;
-    let reporter = Reporter::new(args.roots.clone(), env!("CARGO_PKG_VERSION"), settings);
-    let (own, server_metrics) = OwnMetrics::new(args.roots.procfs.clone(), settings.problems.len());
+    let reporter = Reporter::new(args.roots.clone(), VERSION, settings);
+    let (own, server_metrics) = OwnMetrics::new(&args.roots, settings.problems.len());
     let listeners = bind(&config.server).await.map_err(|error| {
         // An address may come or be let go, a certificate be issued; the settings stay as they are.
         let code = match &error {
@@ -67,7 +85,7 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         };
         (anyhow::Error::new(error).context("cannot serve"), code)
     })?;
-    let worker = Worker::start(registry, reporter, own)
+    let worker = Worker::start(registry, reporter, own, ClockWatch::new(&args.roots))
         .context("cannot start a thread")
         .map_err(failure)?;
     let ready = Arc::new(AtomicBool::new(false));
@@ -85,10 +103,13 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         tracing::info!(%address, tls = matches!(transport, Transport::Tls(_)), "serving");
         serving.spawn(server.clone().serve(listener, transport, shutdown.clone()));
     }
-    until_stopped(&worker, &ready, &shutdown)
-        .await
-        .map_err(|gone| failure(gone.into()))?;
-    notify(sd_notify::NotifyState::Stopping);
+    let watchdog = sd_notify::watchdog_enabled();
+    tokio::select! {
+        stopped = until_stopped(&worker, &ready, &shutdown) => stopped.map_err(|gone| failure(gone.into()))?,
+        () = feed(&worker, watchdog, &notify) => {}
+        () = pass_on(hangup, &args.roots) => {}
+    }
+    notify(NotifyState::Stopping);
     let mut cut = 0;
     while let Some(ended) = serving.join_next().await {
         cut += ended.context("a listener has panicked").map_err(failure)?;
@@ -108,11 +129,44 @@ async fn until_stopped(worker: &Worker, ready: &AtomicBool, shutdown: &Shutdown)
         first = worker.ready() => first?,
     }
     ready.store(true, Ordering::Release);
-    notify(sd_notify::NotifyState::Ready);
+    notify(NotifyState::Ready);
     tokio::select! {
         () = shutdown.graceful.cancelled() => Ok(()),
         gone = worker.gone() => Err(gone),
     }
+}
+
+/// Feeds systemd's watchdog, twice in its period, as long as the worker lives; a worker that hangs leads to a restart. What
+/// makes it merely slow, as a hung mount, is bounded by deadlines far below the period. Without a watchdog there is no timer.
+/// Never returns.
+async fn feed(worker: &Worker, period: Option<Duration>, notify: &dyn Fn(NotifyState<'_>)) {
+    if let Some(period) = period {
+        let mut ticks = interval((period / 2).max(Duration::from_millis(1)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if worker.alive().await.is_err() {
+                break;
+            }
+            notify(NotifyState::Watchdog);
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// SIGHUP, as `systemctl reload` sends it, asks root for a reconcile, which restarts the agent when the settings have changed
+/// and are right. The agent itself takes no settings while it runs. Never returns.
+async fn pass_on(mut hangup: Signal, roots: &Roots) {
+    while hangup.recv().await.is_some() {
+        match provision::ask(roots) {
+            Ok(()) => tracing::info!("asked for a reconcile"),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "restart virtfleet-agent to take new settings");
+            }
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 /// One line with all that can have led to it: what is wrong with the listeners, with TLS, and with whole files.
@@ -140,7 +194,7 @@ fn limits(server: &ServerSettings) -> Limits {
 }
 
 /// Tells systemd, when it is there.
-fn notify(state: sd_notify::NotifyState<'_>) {
+fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::debug!(%error, "systemd was not told");
     }
@@ -148,7 +202,9 @@ fn notify(state: sd_notify::NotifyState<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, time::Duration};
+    use std::fs;
+
+    use tokio::net::UnixDatagram;
 
     use super::*;
     use crate::{cli::Verb, host::Roots};
@@ -221,5 +277,54 @@ mod tests {
             assert_eq!(stopped.unwrap(), Err(WorkerGone), "{answers}");
             assert_eq!(ready.load(Ordering::Acquire), answers == 1);
         }
+    }
+
+    /// What systemd hears within half a second, from a worker that does `jobs` jobs and then hangs.
+    async fn heard(jobs: usize, period: Option<Duration>) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let systemd = UnixDatagram::bind(dir.path().join("notify")).unwrap();
+        let own = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        own.connect(dir.path().join("notify")).unwrap();
+        let tell = |state: NotifyState<'_>| {
+            own.send(state.to_string().as_bytes()).unwrap();
+        };
+        let worker = Worker::hanging_after(jobs, true);
+        let (mut heard, mut buffer) = (Vec::new(), [0; 64]);
+        // Read all along: a socket that nobody empties takes few messages.
+        let listening = async {
+            loop {
+                let length = systemd.recv(&mut buffer).await.unwrap();
+                heard.push(String::from_utf8_lossy(&buffer[..length]).trim_end().to_owned());
+            }
+        };
+        tokio::select! {
+            biased;
+            () = listening => {}
+            () = feed(&worker, period, &tell) => {}
+            () = tokio::time::sleep(Duration::from_millis(500)) => {}
+        }
+        heard
+    }
+
+    #[tokio::test]
+    async fn the_watchdog_is_fed_as_long_as_the_worker_works() {
+        let short = Some(Duration::from_millis(10));
+        assert_eq!(heard(3, short).await, vec!["WATCHDOG=1"; 3], "then it hangs");
+        assert_eq!(heard(0, short).await, Vec::<String>::new());
+        assert_eq!(heard(3, None).await, Vec::<String>::new(), "nobody watches");
+        assert!(heard(1000, short).await.len() > 10);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_is_busy_with_other_things_lives() {
+        let worker = Worker::hanging_after(1, true);
+        let waiting = worker.alive();
+        tokio::time::timeout(Duration::from_secs(20), waiting)
+            .await
+            .unwrap()
+            .unwrap();
+        let hangs = tokio::time::timeout(Duration::from_millis(100), worker.alive()).await;
+        assert!(hangs.is_err(), "what it did before proves nothing");
+        assert_eq!(Worker::hanging_after(0, false).alive().await, Err(WorkerGone));
     }
 }

@@ -12,9 +12,9 @@
 #   VIRTFLEET_PARTS          the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/parts
 #   VIRTFLEET_DEBIAN_MIRROR  where Debian is; default: where this machine's own apt gets it
 set -euo pipefail
+. "$(dirname "$0")/debian.sh"
 
 cache="${VIRTFLEET_PARTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_PARTS, XDG_CACHE_HOME nor HOME is set}/.cache}/virtfleet/parts}"
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 suites='sid trixie'
 
 # part → package, and a file that shows that the package is what we think.
@@ -23,6 +23,7 @@ prometheus    prometheus                usr/bin/prometheus
 promtool      promtool                  usr/bin/promtool
 node-exporter prometheus-node-exporter  usr/bin/prometheus-node-exporter
 vmagent       victoria-metrics          usr/bin/vmagent
+cloud-init    cloud-init                usr/bin/cloud-init
 '
 
 say() { printf 'parts: %s\n' "$*" >&2; }
@@ -45,18 +46,6 @@ cached() { # PART → its folder, when it is whole
     readlink -f "$cache/$1/current"
 }
 
-mirror() {
-    if [ -n "${VIRTFLEET_DEBIAN_MIRROR:-}" ]; then
-        printf '%s\n' "$VIRTFLEET_DEBIAN_MIRROR"
-        return
-    fi
-    # The machine's own source of Debian's main archive (not the security one).
-    local found
-    found=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 2>/dev/null | grep -m1 '/debian/*$' || true)
-    [ -n "$found" ] || die "this machine's apt knows no Debian archive; set VIRTFLEET_DEBIAN_MIRROR to the address of one"
-    printf '%s\n' "$found"
-}
-
 # apt with a world of its own. Options on the command line win over every file of the machine's.
 own_apt() { # SUITE COMMAND ARGS…
     local suite=$1 world="$cache/.apt/$1" command=$2
@@ -65,7 +54,7 @@ own_apt() { # SUITE COMMAND ARGS…
         -o Dir::Etc::sourcelist="$world/sources.list" -o Dir::Etc::sourceparts=/dev/null \
         -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
         -o Dir::State="$world" -o Dir::State::lists="$world/lists" -o Dir::State::status="$world/status" \
-        -o Dir::Cache="$world/cache" -o Dir::Etc::trusted="$keyring" -o Dir::Etc::trustedparts=/dev/null \
+        -o Dir::Cache="$world/cache" -o Dir::Etc::trusted="$debian_keyring" -o Dir::Etc::trustedparts=/dev/null \
         -o APT::Architecture="$(dpkg --print-architecture)" -o APT::Sandbox::User= \
         -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
         -o Acquire::Retries=3 -o APT::Get::AllowUnauthenticated=false -o Acquire::AllowInsecureRepositories=false \
@@ -79,7 +68,7 @@ refresh_list() { # SUITE
     [ -z "${listed[$suite]:-}" ] || return "${listed[$suite]}"
     mkdir -p "$world/lists/partial" "$world/cache/archives/partial"
     : >"$world/status"
-    printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$archive" "$suite" >"$world/sources.list"
+    printf 'deb [signed-by=%s] %s %s main\n' "$debian_keyring" "$archive" "$suite" >"$world/sources.list"
     say "reading the list of Debian $suite (about 11 MB)"
     if own_apt "$suite" apt-get -q update >"$world/update.log" 2>&1 && ! grep -q '^[EW]:' "$world/update.log"; then
         listed[$suite]=0
@@ -139,8 +128,8 @@ fetch() {
             printf '%s\t%s\n' "$part" "$folder"
             continue
         fi
-        [ -r "$keyring" ] || die "$keyring is missing; apt-get install debian-archive-keyring"
-        [ -n "$archive" ] || archive=$(mirror)
+        [ -r "$debian_keyring" ] || die "$debian_keyring is missing; apt-get install debian-archive-keyring"
+        [ -n "$archive" ] || archive=$(debian_mirror)
         read -r package file <<<"$(lookup "$part")"
         done=no
         for suite in $suites; do

@@ -2,6 +2,7 @@
 # Everything that `make test` needs beside a Rust toolchain. Run twice, it does nothing the second time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. tests/parts/debian.sh
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -14,24 +15,19 @@ file                   command:file
 ca-certificates        file:/etc/ssl/certs/ca-certificates.crt
 curl                   command:curl
 iproute2               command:ip
+debhelper              command:dh
+lintian                command:lintian
+systemd                command:systemd-analyze
+udev                   command:udevadm
 debian-archive-keyring file:/usr/share/keyrings/debian-archive-keyring.gpg
 '
 
-missing=()
-while read -r package proof; do
-    [ -n "$package" ] || continue
-    case $proof in
-    command:*) command -v "${proof#command:}" >/dev/null || missing+=("$package") ;;
-    file:*) [ -e "${proof#file:}" ] || missing+=("$package") ;;
-    esac
-done <<<"$packages"
+mapfile -t missing < <(missing_packages "$packages")
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "installing ${missing[*]}"
-        export DEBIAN_FRONTEND=noninteractive
-        apt-get -qq update
-        apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+        install_packages "${missing[@]}"
     else
         say "missing: ${missing[*]}; as root: apt-get install ${missing[*]}"
         [ "${CI:-}" != true ] || exit 1
@@ -44,8 +40,14 @@ command -v cargo >/dev/null || {
 }
 
 # Real servers. Without them tier 3 is skipped, or fails in CI, and says what is missing.
-if ! tests/parts/parts.sh fetch prometheus promtool node-exporter vmagent >/dev/null; then
+if ! tests/parts/parts.sh fetch prometheus promtool node-exporter vmagent cloud-init >/dev/null; then
     say "without these parts the tests that need them are skipped (see above)"
+    [ "${CI:-}" != true ] || exit 1
+fi
+
+# Real guests. Without them tier 4 is skipped, or fails in CI.
+if ! tests/guests/host.sh || ! { tests/guests/image.sh trixie && tests/guests/image.sh bookworm; } >/dev/null; then
+    say "without these the tests with real guests are skipped (see above)"
     [ "${CI:-}" != true ] || exit 1
 fi
 say "ready"

@@ -1,4 +1,4 @@
-//! What is shipped as an example works as it is: settings, cloud-init user-data, units, scrape configuration.
+//! What is shipped as an example works as it is: settings, units, scrape configuration.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use virtfleet_agent::{host::Roots, settings};
 use virtfleet_collector::config::CollectorConfig;
 use virtfleet_tests::{parts, process::Launch, skip};
-use virtfleet_wire::layered::{Fragment, parse_yaml};
+use virtfleet_wire::layered::Fragment;
 
 fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
@@ -33,21 +33,6 @@ fn the_agents_default_settings_lack_nothing_but_certificates() {
 }
 
 #[test]
-fn the_settings_in_user_data_are_valid() {
-    let user_data = fs::read_to_string(shipped("cloud-init/settings.yaml")).unwrap();
-    assert!(
-        user_data.starts_with("#cloud-config\n"),
-        "cloud-init knows it by its first line"
-    );
-    let document = parse_yaml(&user_data).unwrap()[0].to_json();
-    let file = &document["write_files"][0];
-    assert_eq!(file["path"], "/etc/virtfleet/agent.d/50-tls.yaml");
-    let written = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
-    fs::write(written.path(), file["content"].as_str().unwrap()).unwrap();
-    assert_eq!(problems(written.path()), Vec::<String>::new());
-}
-
-#[test]
 fn the_collectors_example_settings_are_valid() {
     let path = shipped("packaging/collector/collector.yaml");
     let fragment = Fragment {
@@ -66,8 +51,15 @@ fn no_hardening_option_of_the_unit_hides_what_is_measured() {
         "ProcSubset=",
         "PrivateDevices=",
         "PrivateNetwork=",
-        "PrivateMounts=",
+        "PrivateTmp=",
+        "PrivateUsers=",
         "ProtectHome=",
+        "ProtectHostname=",
+        "ProtectClock=",
+        "ProtectKernelModules=",
+        "RestrictFileSystems=",
+        "InaccessiblePaths=",
+        "TemporaryFileSystem=",
     ] {
         assert!(
             !unit.lines().any(|line| line.trim_start().starts_with(hides)),
@@ -78,6 +70,9 @@ fn no_hardening_option_of_the_unit_hides_what_is_measured() {
         "Type=notify",
         "ExecStartPre=-+/usr/bin/virtfleet-agent state",
         "RestartPreventExitStatus=78",
+        "Restart=always",
+        "StartLimitIntervalSec=0",
+        "ReadWritePaths=-/run/virtfleet/ask",
     ] {
         assert!(unit.lines().any(|line| line == needed), "{needed} is missing");
     }

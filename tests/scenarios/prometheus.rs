@@ -5,13 +5,12 @@
     reason = "what fails here fails the test, with its message"
 )]
 
-use std::{collections::BTreeMap, fs, net::SocketAddr};
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::ensure;
 use serde_json::Value;
 use virtfleet_tests::{
-    parts, pki, ports,
-    process::{Launch, Process},
+    parts,
+    process::Launch,
+    prometheus::{query, start as prometheus},
     scrape::Client,
     sim::{self, Options},
     skip,
@@ -45,63 +44,6 @@ fn stage_with_this_machine() -> Stage {
     stage.start_collector(Beat::default()).unwrap();
     stage.until_up(7).unwrap();
     stage
-}
-
-fn prometheus(stage: &Stage, program: std::path::PathBuf) -> Result<(Process, SocketAddr)> {
-    let address = ports::free()?;
-    let (api, pki) = (stage.api, stage.pki());
-    let pki = pki.display();
-    let config = format!(
-        "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\nscrape_configs:\n- job_name: node\n  scheme: https\n  \
-         http_sd_configs: [{{ url: \"http://{api}/sd\", refresh_interval: 1s }}]\n  tls_config:\n    \
-         ca_file: {pki}/ca.pem\n    cert_file: {pki}/collector.pem\n    key_file: {pki}/collector.key\n    \
-         server_name: {}\n- job_name: virtfleet-fleet\n  honor_labels: true\n  metrics_path: /metrics/fleet\n  \
-         static_configs: [{{ targets: [\"{api}\"] }}]\n- job_name: virtfleet-collector\n  \
-         static_configs: [{{ targets: [\"{api}\"] }}]\n",
-        pki::AGENT_DNS
-    );
-    let file = stage.path().join("prometheus.yml");
-    fs::write(&file, config)?;
-    let mut process = Launch::new(program)
-        .arg(format!("--config.file={}", file.display()))
-        .arg(format!(
-            "--storage.tsdb.path={}",
-            stage.path().join("tsdb").display()
-        ))
-        .arg(format!("--web.listen-address={address}"))
-        .start(stage.path())?;
-    process.wait_for_port(address, PATIENCE)?;
-    Ok((process, address))
-}
-
-/// The value of each series of an instant query, by one of its labels.
-fn query(address: SocketAddr, promql: &str, label: &str) -> Result<BTreeMap<String, f64>> {
-    let encoded: String = promql
-        .bytes()
-        .map(|byte| {
-            if byte.is_ascii_alphanumeric() {
-                char::from(byte).to_string()
-            } else {
-                format!("%{byte:02X}")
-            }
-        })
-        .collect();
-    let answer = Client::plain(address, PATIENCE)?
-        .get(&format!("/api/v1/query?query={encoded}"))?
-        .ok()?
-        .json()?;
-    let series = answer["data"]["result"].as_array().context("no result")?;
-    series
-        .iter()
-        .map(|one| {
-            let name = one["metric"][label].as_str().unwrap_or_default().to_owned();
-            let value = one["value"][1]
-                .as_str()
-                .and_then(|text| text.parse().ok())
-                .context("no value")?;
-            Ok((name, value))
-        })
-        .collect()
 }
 
 /// The same series with a label `vm` of the form `namespace/name`.

@@ -11,6 +11,27 @@ use anyhow::{Context as _, Result, bail};
 pub fn agent() -> Result<PathBuf> {
     find("virtfleet-agent")
 }
+/// The agent as it is shipped: static, which runs in any guest. `VIRTFLEET_STATIC_AGENT` names another one.
+pub fn static_agent() -> Result<PathBuf> {
+    let variable = "VIRTFLEET_STATIC_AGENT";
+    let path = env::var_os(variable).map_or_else(
+        || {
+            let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
+                || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target"),
+                PathBuf::from,
+            );
+            let triple = format!("{}-unknown-linux-gnu", env::consts::ARCH);
+            target.join(triple).join("release/virtfleet-agent")
+        },
+        PathBuf::from,
+    );
+    anyhow::ensure!(
+        path.is_file(),
+        "{} is missing; run `make static`, or set {variable}",
+        path.display()
+    );
+    Ok(path)
+}
 /// The collector.
 pub fn collector() -> Result<PathBuf> {
     find("virtfleet-collector")
@@ -22,6 +43,11 @@ pub fn ctl() -> Result<PathBuf> {
 /// The fleet simulator.
 pub fn fleet_sim() -> Result<PathBuf> {
     find("fleet-sim")
+}
+
+/// The tool for guests by hand.
+pub fn guest() -> Result<PathBuf> {
+    find("virtfleet-guest")
 }
 
 /// The helper that mounts what never answers.

@@ -4,6 +4,8 @@
 //! scenarios/*.rs ──┐                 ┌─ process, wait, ports   starting and waiting, without fixed sleeps
 //! src/bin/*.rs   ──┴─▶ this library ─┼─ pki, scrape            certificates, an HTTP(S) client
 //!                                    ├─ bins, parts, skip      what is there to be tested, and what to do when it is not
+//!                                    ├─ guest, real            real VMs under QEMU; one as a member of the fleet
+//!                                    ├─ prometheus             a real one that scrapes the fleet
 //!                                    ├─ measure                what a process costs
 //!                                    └─ sim                    a fleet of simulated guests and its manifests
 //! ```
@@ -11,11 +13,15 @@
 //! A scenario's tier (1 to 4, see `docs/contributing/testing.md`) is the digit after `tier` in its name; without one it is 1.
 
 pub mod bins;
+pub mod delivered;
+pub mod guest;
 pub mod measure;
 pub mod parts;
 pub mod pki;
 pub mod ports;
 pub mod process;
+pub mod prometheus;
+pub mod real;
 pub mod scrape;
 pub mod sim;
 pub mod skip;

@@ -3,9 +3,12 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::{OnceLock, mpsc},
+    thread,
     time::Duration,
 };
 
@@ -24,6 +27,8 @@ pub struct Launch {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     stdin: Option<String>,
+    namespace: Option<String>,
+    tied: bool,
 }
 
 impl Launch {
@@ -34,6 +39,8 @@ impl Launch {
             args: Vec::new(),
             env: Vec::new(),
             stdin: None,
+            namespace: None,
+            tied: false,
         }
     }
     /// One more argument.
@@ -64,13 +71,41 @@ impl Launch {
         self
     }
 
+    /// In a network namespace that has this name (`/run/netns/<name>`).
+    #[must_use]
+    pub fn in_namespace(mut self, name: impl Into<String>) -> Self {
+        self.namespace = Some(name.into());
+        self
+    }
+
+    /// The kernel kills it when this process ends, however that happens (`PR_SET_PDEATHSIG`, set by `setpriv`).
+    #[must_use]
+    pub fn tied(mut self) -> Self {
+        self.tied = true;
+        self
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place of this crate that starts processes"
     )]
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
+        // Both replace themselves by what they are told to start, so the process keeps its id.
+        let mut words: Vec<OsString> = Vec::new();
+        if let Some(namespace) = &self.namespace {
+            words.extend([
+                "nsenter".into(),
+                format!("--net=/run/netns/{namespace}").into(),
+                "--".into(),
+            ]);
+        }
+        if self.tied {
+            words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+        }
+        words.push(self.program.clone().into_os_string());
+        let mut command = Command::new(&words[0]);
         command
+            .args(&words[1..])
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
@@ -91,12 +126,14 @@ impl Launch {
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let copy = file.try_clone().context("second handle of a log")?;
-        let child = self
-            .command()
-            .stdout(file)
-            .stderr(copy)
-            .spawn()
-            .with_context(|| format!("start {}", self.program.display()))?;
+        let mut command = self.command();
+        command.stdout(file).stderr(copy);
+        let started = if self.tied {
+            spawn_tied(command)
+        } else {
+            command.spawn()
+        };
+        let child = started.with_context(|| format!("start {}", self.program.display()))?;
         Ok(Process { name, child, log })
     }
 
@@ -129,6 +166,15 @@ impl Launch {
         })
     }
 
+    /// Runs it to its end with this process's own terminal.
+    pub fn attached(self) -> Result<ExitStatus> {
+        let mut command = self.command();
+        command.stdin(Stdio::inherit());
+        command
+            .status()
+            .with_context(|| format!("start {}", self.program.display()))
+    }
+
     /// Runs it to its end and gives its standard output as text; any other exit code than 0 is an error that quotes it.
     pub fn text(self, deadline: Duration) -> Result<String> {
         let name = self.name();
@@ -144,6 +190,55 @@ impl Launch {
     }
 }
 
+/// Starts it on a thread that lives as long as this process: the signal of `PR_SET_PDEATHSIG` is sent when the *thread* that
+/// started a process ends, and a test's own thread may end early.
+fn spawn_tied(command: Command) -> io::Result<Child> {
+    type Order = (Command, mpsc::Sender<io::Result<Child>>);
+    static STARTER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    let starter = STARTER.get_or_init(|| {
+        let (orders, inbox) = mpsc::channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, answer) in inbox {
+                // Fails only when nobody waits for it any more, and then drops the child.
+                drop(answer.send(command.spawn()));
+            }
+        });
+        orders
+    });
+    let (answer, child) = mpsc::channel();
+    let gone = || io::Error::other("the thread that starts processes has ended");
+    starter.send((command, answer)).map_err(|_| gone())?;
+    child.recv().map_err(|_| gone())?
+}
+
+/// A shell script that runs when this is dropped or this process has ended, even by SIGKILL: for what must not be left.
+#[derive(Debug)]
+pub struct AtEnd(Child);
+
+impl AtEnd {
+    /// `arguments` are the script's `$1` and so on.
+    pub fn new<S: AsRef<OsStr>>(script: &str, arguments: impl IntoIterator<Item = S>) -> Result<Self> {
+        // It reads until the other end of its standard input is closed, and is not in the group that an interrupt goes to.
+        let launch = Launch::new("setsid")
+            .args(["sh", "-c", &format!("cat; {script}"), "at-end"])
+            .args(arguments);
+        let mut command = launch.command();
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.spawn().map(Self).context("start setsid")
+    }
+}
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // It fails only when it was waited for already.
+        drop(self.0.wait());
+    }
+}
+
 /// A running process. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
@@ -156,6 +251,11 @@ impl Process {
     /// Its id.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().context("state of a child")
     }
 
     /// What it has printed so far.
@@ -280,6 +380,22 @@ mod tests {
         let id = process.id();
         drop(process);
         assert!(!Path::new(&format!("/proc/{id}")).exists());
+    }
+
+    #[test]
+    fn a_tied_process_outlives_the_thread_that_asked_for_it_and_keeps_its_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let start = move || Launch::new("sleep").arg("600").tied().start(&path).unwrap();
+        let mut process = thread::spawn(start).join().unwrap();
+        let comm = format!("/proc/{}/comm", process.id());
+        eventually(SOON, "sleep in setpriv's place", || {
+            let name = fs::read_to_string(&comm)?;
+            ensure!(name == "sleep\n", "{name}");
+            Ok(())
+        })
+        .unwrap();
+        assert!(process.ended().unwrap().is_none());
     }
 
     #[test]

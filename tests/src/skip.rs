@@ -1,6 +1,6 @@
 //! What a scenario does when the machine lacks what it needs: it says so, and with `CI=true` it fails.
 
-use std::{env, fs::OpenOptions, io::Write as _};
+use std::{env, fs::OpenOptions, io::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 
@@ -41,4 +41,13 @@ pub fn need<T>(tier: u8, test: &str, value: Result<T>) -> Result<Option<T>> {
 pub fn root() -> Result<()> {
     anyhow::ensure!(nix::unistd::geteuid().is_root(), "needs root");
     Ok(())
+}
+
+/// The path of a program in `PATH`, for [`need`].
+pub fn program(name: &str) -> Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+        .with_context(|| format!("{name} is not installed; as root: tests/parts/setup.sh"))
 }

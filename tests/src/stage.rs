@@ -210,8 +210,19 @@ impl Stage {
 
     /// Waits until `holds` says yes of one VM's JSON (an item of `/api/v1/vms`).
     pub fn until_vm(&self, guest: &Guest, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
+        self.until_vm_within(PATIENCE, guest, what, holds)
+    }
+
+    /// The same, for at most `deadline`.
+    pub fn until_vm_within(
+        &self,
+        deadline: Duration,
+        guest: &Guest,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
         let path = format!("/api/v1/vms/{}/{}", guest.cluster, guest.name);
-        wait::eventually(PATIENCE, what, || {
+        wait::eventually(deadline, what, || {
             let vm = self.json(&path)?;
             anyhow::ensure!(holds(&vm), "not yet: {vm:#}");
             Ok(vm)

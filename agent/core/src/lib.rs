@@ -1,4 +1,6 @@
 //! What decides in the agent, and touches nothing: parsers, models, plans.
 
 pub mod identity;
+pub mod pass;
+pub mod pause;
 pub mod procfs;

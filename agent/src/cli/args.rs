@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use serde::de::DeserializeOwned;
+use virtfleet_agent_core::pass::Stage;
 use virtfleet_wire::settings::{LogFormat, LogLevel};
 
-use crate::{host::Roots, metrics::COLLECTORS, output::Output};
+use crate::{VERSION, host::Roots, install::Options, metrics::COLLECTORS, output::Output, provision::STEPS};
 
 /// What was typed.
 #[derive(Debug, Clone)]
@@ -43,6 +44,10 @@ pub enum Verb {
     Schema,
     /// Root: write what only root may read where `run` can read it.
     State,
+    /// Root: put this binary, its units and what they need into this guest or an image, or (`true`) take it out again.
+    Install(Options, bool, Output),
+    /// Root: run the steps of this stage, or of all of them, one after the other.
+    Apply(Option<Stage>, Output),
 }
 
 const ROOTS: [(&str, &str, &str); 4] = [
@@ -84,7 +89,7 @@ pub fn command() -> Command {
         .default_value("json")
         .help("json or yaml; text means json here");
     Command::new("virtfleet-agent")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(VERSION)
         .about("The agent in every KubeVirt VM: guest metrics and the guest's own report")
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -121,12 +126,40 @@ pub fn command() -> Command {
                         .value_parser(value_parser!(PathBuf))
                         .help("One file alone; without it, all those that `run` would read"),
                 )
-                .arg(text_or),
+                .arg(text_or.clone()),
         )
+        .subcommand(
+            Command::new("install")
+                .about(
+                    "As root: put this binary, its units and what they need into this guest; again and again",
+                )
+                .args(install_flags())
+                .arg(text_or.clone()),
+        )
+        .subcommand(apply(text_or))
         .subcommand(Command::new("schema").about("Print the JSON Schema of the settings"))
         .subcommand(Command::new("state").about(
             "As root: write what only root may read to /run/virtfleet/state, for an agent without rights",
         ))
+}
+
+fn apply(output: Arg) -> Command {
+    let stages = Stage::ALL.map(Stage::word);
+    let steps = STEPS.iter().fold(String::new(), |text, step| {
+        let stages: Vec<_> = step.plan.stages.iter().map(|stage| stage.word()).collect();
+        text + &format!("\n  {:10} {} ({})", step.plan.name, step.about, stages.join(", "))
+    });
+    Command::new("apply")
+        .about("As root: run the steps of a stage and record what came of them; exit code 1 when one failed")
+        .after_help(format!("Steps:{steps}"))
+        .arg(
+            Arg::new("stage")
+                .long("stage")
+                .value_name("STAGE")
+                .value_parser(stages)
+                .help("The stage; without it, all of them, one after the other"),
+        )
+        .arg(output)
 }
 
 fn collector_flags() -> impl Iterator<Item = Arg> {
@@ -154,6 +187,23 @@ fn collector_flags() -> impl Iterator<Item = Arg> {
     })
 }
 
+fn install_flags() -> [Arg; 4] {
+    let dir = |name: &'static str, default: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("DIR")
+            .default_value(default)
+            .value_parser(value_parser!(PathBuf))
+    };
+    let flag = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
+    [
+        dir("prefix", virtfleet_delivery::PREFIX).help("The binary goes into its folder bin"),
+        dir("root", "/").help("An image's root; nothing is started then"),
+        flag("no-start").help("Start no unit"),
+        flag("remove").help("Take out what install and the delivery have put there; settings stay"),
+    ]
+}
+
 /// node_exporter's names for them; both win over the settings.
 fn log_flags() -> [Arg; 2] {
     let level = Arg::new("log.level")
@@ -169,7 +219,7 @@ fn log_flags() -> [Arg; 2] {
     [level, format]
 }
 
-/// A word that clap has accepted, as the settings' type.
+/// A word that clap has accepted, as its type.
 fn word<T: DeserializeOwned>(matches: &ArgMatches, flag: &str) -> Option<T> {
     let word = matches.try_get_one::<String>(flag).ok().flatten()?;
     serde_json::from_value(word.as_str().into()).ok()
@@ -196,6 +246,15 @@ impl Args {
             "doctor" => Verb::Doctor(format()),
             "check-config" => Verb::CheckConfig(sub.get_one::<PathBuf>("file").cloned(), format()),
             "state" => Verb::State,
+            "install" => {
+                let options = Options {
+                    prefix: root("prefix"),
+                    root: root("root"),
+                    start: !sub.get_flag("no-start"),
+                };
+                Verb::Install(options, sub.get_flag("remove"), format())
+            }
+            "apply" => Verb::Apply(word(sub, "stage"), format()),
             _ => Verb::Schema,
         };
         let mut collectors = BTreeMap::new();
@@ -306,6 +365,12 @@ mod tests {
             parse("a check-config x -o json").unwrap().verb,
             Verb::CheckConfig(Some("x".into()), Output::Json)
         );
+        assert_eq!(parse("a apply").unwrap().verb, Verb::Apply(None, Output::Text));
+        for stage in Stage::ALL {
+            let line = format!("a apply --stage {} -o json", stage.word());
+            assert_eq!(parse(&line).unwrap().verb, Verb::Apply(Some(stage), Output::Json));
+        }
+        parse("a apply --stage boot").unwrap_err();
         parse("a").unwrap_err();
         parse("a report -o xml").unwrap_err();
     }

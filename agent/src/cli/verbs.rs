@@ -1,6 +1,9 @@
 //! What each verb does: gathers its parts, calls the library, prints.
 
+use std::path::Path;
+
 use anyhow::Context as _;
+use virtfleet_agent_core::pass::{Outcome, Stage};
 use virtfleet_runtime::{
     exit::Code,
     tls::{Validity, check_agent_names, check_pem},
@@ -13,10 +16,15 @@ use virtfleet_wire::{
 
 use super::{Args, Verb, print};
 use crate::{
+    VERSION,
     doctor::{self, CollectorRun},
+    host::{SystemCommands, Systemctl, is_root},
     identity::state::write_state,
+    install::{self, InstallError, Options},
     metrics::{Filter, Registry},
     output::Output,
+    pause::ClockWatch,
+    provision::{self, STEPS},
     report::Reporter,
     run,
     server::try_tls,
@@ -55,10 +63,12 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             print::text(&checked.text)?;
             Ok(if checked.valid { Code::Ok } else { Code::Failure })
         }
+        Verb::Install(options, remove, output) => put_in_place(options, *remove, *output),
         Verb::Schema => {
             print::text(&Output::Json.render(&settings::schema(), |_| String::new())?)?;
             Ok(Code::Ok)
         }
+        Verb::Apply(stage, output) => apply(args, *stage, *output),
         Verb::State => {
             print::text(
                 &write_state(&args.roots)
@@ -68,6 +78,32 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             Ok(Code::Ok)
         }
     }
+}
+
+fn put_in_place(options: &Options, remove: bool, output: Output) -> Result<Code, Failure> {
+    // The running binary, also when its file has been replaced in the meantime.
+    let own = Path::new("/proc/self/exe");
+    if !is_root() {
+        return Err(InstallError::NotRoot(own.read_link().unwrap_or_default().display().to_string()).into());
+    }
+    let outcome = if remove {
+        install::remove(options, &SystemCommands)?
+    } else {
+        let plan = install::plan(options, own, VERSION)?;
+        install::apply(options, &plan, &SystemCommands)?
+    };
+    print::text(&output.render(&outcome, install::Outcome::text)?)?;
+    Ok(Code::Ok)
+}
+
+fn apply(args: &Args, stage: Option<Stage>, output: Output) -> Result<Code, Failure> {
+    let stages = stage.as_ref().map_or(Stage::ALL.as_slice(), std::slice::from_ref);
+    let settings = || settings::load(&args.roots, args.config.as_deref());
+    let services = Systemctl(SystemCommands);
+    let passes = provision::apply(&args.roots, &settings, &services, STEPS, stages)?;
+    print::text(&provision::print(&passes, output)?)?;
+    let failed = passes.iter().any(|pass| pass.record.outcome == Outcome::Failed);
+    Ok(if failed { Code::Failure } else { Code::Ok })
 }
 
 fn metrics(args: &Args) -> Result<Code, Failure> {
@@ -93,7 +129,8 @@ fn failures(registry: &Registry) -> Vec<String> {
 
 fn report(args: &Args, output: Output) -> Result<Code, Failure> {
     let loaded = settings::load(&args.roots, args.config.as_deref());
-    let report = Reporter::new(args.roots.clone(), env!("CARGO_PKG_VERSION"), &loaded).report();
+    // One look at the clocks tells nothing; a running agent knows more.
+    let report = Reporter::new(args.roots.clone(), VERSION, &loaded).report(&ClockWatch::new(&args.roots));
     // As `/v1/report` gives it, cut to the limit, too.
     let report = GuestReport::from_json(&report.to_json_within_limit()?)?;
     print::text(&output.render(&report, |_| String::new())?)?;

@@ -8,6 +8,7 @@ use super::{CollectorRun, ListenerSeen, PemFile, Seen, StateSeen, Validity};
 use crate::{
     host::{Roots, clock, list, read_bounded, read_text, try_port},
     identity::{observe, state::read_state},
+    provision::{GUEST_FILE, read_record},
     settings::LoadedSettings,
 };
 
@@ -15,6 +16,19 @@ use crate::{
 const MAX_PEM: usize = 1 << 20;
 /// The agent's name as the kernel has it (15 characters at the most).
 const COMM: &str = "virtfleet-agent";
+
+/// Services that must not start before provisioning.
+const WAITING: [&str; 2] = ["kubelet.service", "containerd.service"];
+/// What makes them wait.
+const DROP_IN: &str = "10-virtfleet.conf";
+/// Where systemd looks for units (systemd.unit(5)).
+const UNIT_DIRECTORIES: [&str; 5] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
 
 /// Reads a PEM file's content: the validity of its certificates (the narrowest), none for a private key, or what is wrong.
 /// The first argument is the key in the settings: `certificate`, `key` or `clientCA`.
@@ -36,7 +50,7 @@ pub fn look(
     let state = read_state(roots)
         .map_err(|error| error.to_string())
         .map(|state| StateSeen {
-            age_ms: state.age_ms(clock.realtime_ns / 1_000_000),
+            age_ms: state.age_ms(&clock, &observed.boot_id),
             this_boot: state.boot_id == observed.boot_id,
         });
     let tls = &settings.config.server.tls;
@@ -81,12 +95,25 @@ pub fn look(
         ],
         vendor: observed.identity.vendor.map(|vendor| vendor.value),
         missing: observed.identity.missing,
+        passes: read_record(roots, &observed.boot_id).map_err(|error| format!("{GUEST_FILE}: {error}")),
+        drop_ins: drop_ins(roots),
         boot_id: observed.boot_id,
         state,
         clock,
         collectors: collectors(),
         settings,
     }
+}
+
+fn drop_ins(roots: &Roots) -> Vec<(&'static str, bool)> {
+    let there = |file: &str| {
+        let mut directories = UNIT_DIRECTORIES.iter();
+        directories.any(|directory| roots.root(format!("{directory}/{file}")).exists())
+    };
+    let installed = WAITING.into_iter().filter(|unit| there(unit));
+    installed
+        .map(|unit| (unit, there(&format!("{unit}.d/{DROP_IN}"))))
+        .collect()
 }
 
 fn running_agent(roots: &Roots) -> Option<u32> {

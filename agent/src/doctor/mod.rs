@@ -6,9 +6,11 @@
 
 mod checks;
 mod look;
+mod passes;
 mod print;
 
 use serde::Serialize;
+use virtfleet_agent_core::pass::GuestRecord;
 use virtfleet_wire::{identity::Missing, report::Clock};
 
 pub use checks::check;
@@ -113,6 +115,10 @@ pub struct Seen {
     pub boot_id: String,
     /// The state file, or why it cannot be read.
     pub state: Result<StateSeen, String>,
+    /// What came of root's passes in this boot, or why that is not known.
+    pub passes: Result<GuestRecord, String>,
+    /// Services that should wait for provisioning, as far as they are there, and whether they do.
+    pub drop_ins: Vec<(&'static str, bool)>,
     /// The clocks.
     pub clock: Clock,
     /// Every collector that is on.

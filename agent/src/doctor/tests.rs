@@ -1,3 +1,4 @@
+use virtfleet_agent_core::pass::{Outcome as PassOutcome, Stage, StageRecord, StepRecord};
 use virtfleet_wire::report::Clock;
 
 use super::*;
@@ -41,8 +42,11 @@ fn healthy() -> Seen {
             age_ms: 120_000,
             this_boot: true,
         }),
+        passes: Ok(passes()),
+        drop_ins: vec![("kubelet.service", true)],
         clock: Clock {
             realtime_ns: NOW * 1_000_000_000,
+            boottime_ns: 3600 * 1_000_000_000,
             ..Clock::default()
         },
         collectors: vec![CollectorRun {
@@ -50,6 +54,27 @@ fn healthy() -> Seen {
             result: Ok(16),
         }],
     }
+}
+
+/// Every stage has run, a minute before the hour.
+fn passes() -> GuestRecord {
+    let mut record = GuestRecord::new("0b9f0b8e");
+    for stage in Stage::ALL {
+        let step = StepRecord {
+            name: "identity".into(),
+            outcome: PassOutcome::Ok,
+            message: "wrote it".into(),
+            ..StepRecord::default()
+        };
+        let done = StageRecord {
+            outcome: PassOutcome::Ok,
+            ended_at_boottime_ns: 3540 * 1_000_000_000,
+            steps: vec![step],
+            ..StageRecord::default()
+        };
+        record.stages.insert(stage, done);
+    }
+    record
 }
 
 #[test]
@@ -76,7 +101,38 @@ type Harm = fn(&mut Seen);
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn each_ailment_gives_its_line_and_the_next_command() {
-    let cases: [(Harm, Status, &str); 17] = [
+    let cases: [(Harm, Status, &str); 22] = [
+        (
+            |seen| seen.passes = Err("guest.json: no such file".into()),
+            Status::Warn,
+            "passes: guest.json: no such file",
+        ),
+        (
+            |seen| seen.passes = Ok(GuestRecord::new("0b9f0b8e")),
+            Status::Warn,
+            "dns: has not run in this boot",
+        ),
+        (
+            |seen| {
+                let mut record = passes();
+                let stage = record.stages.get_mut(&Stage::Provision).unwrap();
+                stage.steps[0].outcome = PassOutcome::Failed;
+                stage.steps[0].message = "no".into();
+                seen.passes = Ok(record);
+            },
+            Status::Fail,
+            "provision: 1 min ago, step identity failed: no",
+        ),
+        (
+            |seen| seen.clock.boottime_ns = 90_000 * 1_000_000_000,
+            Status::Warn,
+            "reconcile: 1441 min ago",
+        ),
+        (
+            |seen| seen.drop_ins[0].1 = false,
+            Status::Warn,
+            "drop-in kubelet.service: not there: the service may start before its disks and DNS are ready",
+        ),
         (
             |seen| certificate(seen, 0, NOW - 86_400),
             Status::Fail,
@@ -231,6 +287,35 @@ fn looking_at_this_machine_gives_lines() {
     assert_eq!(seen.listeners[0].port, Port::Free);
     assert_eq!(seen.pem[0].content, Err("no such file".into()));
     assert!(any_failed(&check(&seen)));
+}
+
+#[test]
+fn drop_ins_are_looked_for_where_the_service_is_installed() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Roots {
+        rootfs: dir.path().to_owned(),
+        ..Roots::default()
+    };
+    let write = |path: &str| {
+        let path = roots.root(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    };
+    let drop_ins = || {
+        look(
+            &roots,
+            settings::load(&roots, None),
+            &|_, _| Ok(None),
+            &|_| Ok(()),
+            Vec::new,
+        )
+        .drop_ins
+    };
+    assert_eq!(drop_ins(), []);
+    write("/usr/lib/systemd/system/kubelet.service");
+    assert_eq!(drop_ins(), [("kubelet.service", false)]);
+    write("/etc/systemd/system/kubelet.service.d/10-virtfleet.conf");
+    assert_eq!(drop_ins(), [("kubelet.service", true)]);
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32, group: Option<u32>) 
 }
 
 /// Those that are there keep their mode. An umask such as 077 would shut out the readers whom the file's mode lets in.
-fn make_directories(path: &Path) -> io::Result<()> {
+pub(super) fn make_directories(path: &Path) -> io::Result<()> {
     let absent: Vec<&Path> = path
         .ancestors()
         .take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists())

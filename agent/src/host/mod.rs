@@ -7,21 +7,34 @@ mod addresses;
 mod atomic_file;
 mod bounded;
 mod clock;
+mod command;
+mod durable;
 mod kernel;
+mod lock;
 mod mount_probe;
 mod ports;
 mod reread;
 mod resolve;
 mod roots;
+mod service;
 mod stamped;
+mod state_file;
 
 pub use addresses::{AddressesError, Held, held_addresses};
 pub use atomic_file::{WriteError, write_atomic};
 pub use bounded::{ReadError, is_mask, list, read_bounded, read_device, read_text};
-pub use clock::{clock, is_root, realtime_unix_ms};
+pub use clock::{clock, clock_sample, is_root};
+#[cfg(test)]
+#[allow(unused_imports, reason = "for the tests of whoever runs commands")]
+pub(crate) use command::fake::FakeCommands;
+pub use command::{CommandError, Commands, Done, SystemCommands, Tool};
+pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
+pub use lock::{Lock, LockError, lock_within};
 pub use mount_probe::{MountProbe, Outcome, Target};
 pub use ports::{Port, try_port};
 pub use reread::{Reread, RereadError, slurp};
 pub use roots::Roots;
+pub use service::{Change, Service, Services, Systemctl};
 pub use stamped::Stamped;
+pub use state_file::{AGENT_GROUP, write_for_agent};

@@ -4,26 +4,27 @@
 use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
-use virtfleet_wire::identity::Identity;
+use virtfleet_wire::{identity::Identity, report::Clock};
 
 use super::observe_bare;
-use crate::host::{ReadError, Roots, WriteError, is_root, read_text, realtime_unix_ms, write_atomic};
+use crate::host::{AGENT_GROUP, ReadError, Roots, WriteError, clock, is_root, read_text, write_for_agent};
 
 /// The file, by its path in the guest.
 pub const STATE_FILE: &str = "/run/virtfleet/state/identity.json";
 /// The file's format; a reader takes no other.
 const VERSION: u32 = 1;
 const MAX_BYTES: usize = 256 * 1024;
-/// The agent's group, as `packaging/sysusers.d/virtfleet.conf` makes it.
-pub(super) const GROUP: &str = "virtfleet";
 
 /// What the file holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     version: u32,
-    /// When it was written, milliseconds since 1970.
+    /// When it was written, milliseconds since 1970. For people: the clock may have been set since.
     pub written_at_unix_ms: u64,
+    /// When it was written, `CLOCK_BOOTTIME` in nanoseconds; its age is told by this. 0 in files of version 0.1.0.
+    #[serde(default)]
+    pub written_at_boottime_ns: u64,
     /// The boot in which it was written; in another boot it says nothing.
     #[serde(default)]
     pub boot_id: String,
@@ -32,9 +33,14 @@ pub struct State {
 }
 
 impl State {
-    /// How long ago it was written, in milliseconds; 0 if the clock was set back since.
-    pub fn age_ms(&self, now_unix_ms: u64) -> u64 {
-        now_unix_ms.saturating_sub(self.written_at_unix_ms)
+    /// How long ago it was written, in milliseconds, whatever became of the wall clock since. A file of another boot, which
+    /// says nothing anyway, and one of version 0.1.0 are told by the wall clock.
+    pub fn age_ms(&self, now: &Clock, boot_id: &str) -> u64 {
+        if self.boot_id == boot_id && self.written_at_boottime_ns > 0 {
+            now.boottime_ns.saturating_sub(self.written_at_boottime_ns) / 1_000_000
+        } else {
+            (now.realtime_ns / 1_000_000).saturating_sub(self.written_at_unix_ms)
+        }
     }
 }
 
@@ -66,11 +72,11 @@ impl fmt::Display for Written {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "wrote {STATE_FILE}, readable by root ")?;
         if self.for_group {
-            writeln!(f, "and the group {GROUP}")?;
+            writeln!(f, "and the group {AGENT_GROUP}")?;
         } else {
             writeln!(
                 f,
-                "only: there is no group {GROUP}; make it and run this again if an agent runs without root"
+                "only: there is no group {AGENT_GROUP}; make it and run this again if an agent runs without root"
             )?;
         }
         let known = [
@@ -127,9 +133,8 @@ pub fn read_state(roots: &Roots) -> Result<State, ReadStateError> {
 
 /// Observes the identity and writes it, atomically and to the disk. Root only.
 ///
-/// The mode is 0640 with the agent's group: the kernel keeps the UUID and the serial from ordinary users, and so do we. If
-/// the group does not exist the mode is 0600, not 0644: then no unprivileged agent is installed that could read it, and
-/// nobody else should. The report and `doctor` say it when an agent is kept out.
+/// Only root and the agent's group may read it ([`write_for_agent`]): the kernel keeps the UUID and the serial from ordinary
+/// users, and so do we. The report and `doctor` say it when an agent is kept out.
 pub fn write_state(roots: &Roots) -> Result<Written, WriteStateError> {
     if !roots.rootfs.is_dir() {
         return Err(WriteStateError::NoRootfs(roots.rootfs.clone()));
@@ -138,28 +143,16 @@ pub fn write_state(roots: &Roots) -> Result<Written, WriteStateError> {
         return Err(WriteStateError::NotRoot);
     }
     let observed = observe_bare(roots);
+    let now = clock();
     let state = State {
         version: VERSION,
-        written_at_unix_ms: realtime_unix_ms(),
+        written_at_unix_ms: now.realtime_ns / 1_000_000,
+        written_at_boottime_ns: now.boottime_ns,
         boot_id: observed.boot_id,
         identity: observed.identity,
     };
     let mut json = serde_json::to_vec_pretty(&state).map_err(WriteStateError::Encode)?;
     json.push(b'\n');
-    let group = group_id(roots);
-    let mode = if group.is_some() { 0o640 } else { 0o600 };
-    write_atomic(&roots.root(STATE_FILE), &json, mode, group)?;
-    Ok(Written {
-        state,
-        for_group: group.is_some(),
-    })
-}
-
-/// The group's number from the guest's own `/etc/group`: a static binary has no name service to ask.
-fn group_id(roots: &Roots) -> Option<u32> {
-    let groups = read_text(&roots.root("/etc/group"), 1 << 20).ok()?;
-    groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        (fields.next() == Some(GROUP)).then(|| fields.nth(1)?.parse().ok())?
-    })
+    let for_group = write_for_agent(roots, STATE_FILE, &json)?;
+    Ok(Written { state, for_group })
 }

@@ -3,8 +3,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use virtfleet_wire::report::Clock;
+
 use super::{state::*, *};
-use crate::host::is_root;
+use crate::host::{AGENT_GROUP, is_root};
 
 /// A guest's tree among the fixtures: `rootfs`, `proc`, `sys`.
 fn fixture(name: &str) -> Roots {
@@ -158,7 +160,23 @@ fn what_root_wrote_is_taken_in_the_same_boot_only() {
         "{text}"
     );
     assert_eq!(read_state(&roots).unwrap(), written);
-    assert_eq!(written.age_ms(written.written_at_unix_ms + 7), 7);
+    let set_back = Clock {
+        boottime_ns: written.written_at_boottime_ns + 7_000_000,
+        realtime_ns: 0,
+        ..Clock::default()
+    };
+    let age = |clock: &Clock| written.age_ms(clock, &written.boot_id);
+    assert_eq!(age(&set_back), 7, "the wall clock may be set back");
+    let set_forward = Clock {
+        realtime_ns: u64::MAX,
+        ..set_back
+    };
+    assert_eq!(age(&set_forward), 7, "or forward");
+    let later = Clock {
+        realtime_ns: (written.written_at_unix_ms + 9) * 1_000_000,
+        ..set_back
+    };
+    assert_eq!(written.age_ms(&later, "another boot"), 9);
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(roots.root(STATE_FILE)).unwrap()) & 0o777;
     assert_eq!(mode, 0o600, "the fixture has no group virtfleet");
     let etc = roots.root("/etc/group");
@@ -239,8 +257,8 @@ fn the_unit_runs_as_the_user_whose_group_may_read_the_state_file() {
     };
     let unit = lines("systemd/virtfleet-agent.service");
     for wanted in [
-        format!("User={GROUP}"),
-        format!("Group={GROUP}"),
+        format!("User={AGENT_GROUP}"),
+        format!("Group={AGENT_GROUP}"),
         "ExecStartPre=-+/usr/bin/virtfleet-agent state".to_owned(),
     ] {
         assert!(unit.contains(&wanted), "{wanted}");
@@ -249,7 +267,7 @@ fn the_unit_runs_as_the_user_whose_group_may_read_the_state_file() {
     for harm in ["DynamicUser=", "ProtectClock=", "ProcSubset=", "ProtectProc="] {
         assert!(!unit.iter().any(|line| line.starts_with(harm)), "{harm}");
     }
-    let made = format!("u {GROUP} ");
+    let made = format!("u {AGENT_GROUP} ");
     assert!(
         lines("sysusers.d/virtfleet.conf")
             .iter()

@@ -7,6 +7,7 @@ mod disks;
 mod files;
 mod findings;
 mod nics;
+mod provision;
 mod system;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use virtfleet_wire::{
 use crate::{
     host::{Roots, clock},
     identity::Observer,
+    pause::ClockWatch,
     settings::LoadedSettings,
 };
 
@@ -38,8 +40,23 @@ pub struct Reporter {
     settings: Section,
     /// Of the settings: they do not change while the process runs.
     standing: Vec<Finding>,
-    since: BTreeMap<(String, Subject), String>,
+    since: BTreeMap<(String, Subject), Since>,
 }
+
+/// When a finding was first seen, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Since {
+    boottime: u64,
+    /// By the wall clock, since 1970.
+    realtime: u64,
+    /// How long the guest had stood still until then.
+    paused: u64,
+}
+
+/// How far a date may be off before it is told anew, in nanoseconds: slewing, the time between the readings of two clocks.
+const DATE_NS: u64 = 1_000_000_000;
+/// The same when a pause lies between, whose length is known less well.
+const DATE_AFTER_PAUSE_NS: u64 = 5 * DATE_NS;
 
 impl Reporter {
     /// A reporter of the agent `version` (as in `0.1.0`) that runs with these settings.
@@ -55,23 +72,28 @@ impl Reporter {
         }
     }
 
-    /// The next report.
-    pub fn report(&mut self) -> GuestReport {
-        self.report_at(clock())
+    /// The next report, with what the clocks have told.
+    pub fn report(&mut self, watch: &ClockWatch) -> GuestReport {
+        self.report_at(clock(), watch)
     }
 
     /// The same at a given time. A finding keeps the time at which this process saw it first, as long as it is seen.
-    pub fn report_at(&mut self, clock: Clock) -> GuestReport {
+    pub fn report_at(&mut self, clock: Clock, watch: &ClockWatch) -> GuestReport {
         self.seq += 1;
         let observed = self.observer.observe(&self.roots, clock.boottime_ns);
         let mut findings = self.standing.clone();
         findings.extend(findings::of_identity(&observed.identity.missing));
-        self.date(&mut findings, clock.realtime_ns);
+        let passes = provision::read(&self.roots, &observed.boot_id, &clock);
+        findings.extend(passes.findings);
+        findings.extend(watch.finding(&clock));
+        self.date(&mut findings, &clock, watch.paused_ns());
         let sections = [
             ("system", system::read(&self.roots)),
             ("disks", disks::read(&self.roots)),
             ("nics", nics::read(&self.roots)),
             ("settings", self.settings.clone()),
+            ("provision", passes.section),
+            ("clock", watch.section(&clock)),
         ];
         GuestReport {
             api_version: REPORT_API_VERSION.to_owned(),
@@ -90,16 +112,30 @@ impl Reporter {
         }
     }
 
-    fn date(&mut self, findings: &mut [Finding], realtime_ns: u64) {
-        let now = i64::try_from(realtime_ns / 1_000_000_000)
-            .ok()
-            .and_then(|seconds| Timestamp::from_second(seconds).ok())
-            .map_or_else(String::new, |time| time.to_string());
+    /// When the wall clock is set, what was seen before keeps its distance in time and not its date: a guest that boots with
+    /// a wrong clock would otherwise show it for as long as the agent runs. A clock that is put right after a pause, which
+    /// no clock of the guest counted, changes no date.
+    fn date(&mut self, findings: &mut [Finding], now: &Clock, paused_ns: u64) {
         let mut seen = BTreeMap::new();
         for finding in findings {
             let key = (finding.id.clone(), finding.subject.clone());
-            let since = self.since.remove(&key).unwrap_or_else(|| now.clone());
-            finding.since.clone_from(&since);
+            let mut since = self.since.remove(&key).unwrap_or(Since {
+                boottime: now.boottime_ns,
+                realtime: now.realtime_ns,
+                paused: paused_ns,
+            });
+            let age = now.boottime_ns.saturating_sub(since.boottime);
+            let by_age = now.realtime_ns.saturating_sub(age);
+            let by_age_and_pauses = by_age.saturating_sub(paused_ns.saturating_sub(since.paused));
+            if by_age.abs_diff(since.realtime) > DATE_NS
+                && by_age_and_pauses.abs_diff(since.realtime) > DATE_AFTER_PAUSE_NS
+            {
+                since.realtime = by_age;
+            }
+            finding.since = i64::try_from(since.realtime / 1_000_000_000)
+                .ok()
+                .and_then(|seconds| Timestamp::from_second(seconds).ok())
+                .map_or_else(String::new, |time| time.to_string());
             seen.insert(key, since);
         }
         self.since = seen;

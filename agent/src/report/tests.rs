@@ -78,7 +78,8 @@ fn sections_say_what_the_machine_is() {
         "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nlgo: {}\n",
     );
     let settings = settings::load(&roots, None);
-    let report = Reporter::new(roots, "1.2.3", &settings).report_at(at(1_700_000_100));
+    let report = Reporter::new(roots.clone(), "1.2.3", &settings)
+        .report_at(at(1_700_000_100), &ClockWatch::new(&roots));
     insta::assert_snapshot!(
         "sections",
         serde_json::to_string_pretty(&report.sections).unwrap()
@@ -93,11 +94,12 @@ fn findings_keep_the_time_at_which_they_were_first_seen() {
     write(&roots, "/etc/virtfleet/agent.yaml", "kind: [\n");
     let settings = settings::load(&roots, None);
     let mut reporter = Reporter::new(roots.clone(), "1.2.3", &settings);
-    let first = reporter.report_at(at(1_700_000_000));
+    let watch = ClockWatch::new(&roots);
+    let first = reporter.report_at(at(1_700_000_000), &watch);
     write(&roots, "/etc/machine-id", "4a1c0f5be1f94b3f8d8f3a3f5a0c9e11\n");
-    let second = reporter.report_at(at(1_700_000_060));
+    let second = reporter.report_at(at(1_700_000_060), &watch);
     fs::remove_file(roots.root("/etc/machine-id")).unwrap();
-    let third = reporter.report_at(at(1_700_000_120));
+    let third = reporter.report_at(at(1_700_000_120), &watch);
     assert_eq!([first.seq, second.seq, third.seq], [1, 2, 3]);
 
     let since = |report: &GuestReport, name: &str| {
@@ -139,7 +141,8 @@ fn many_problems_give_few_findings_and_a_count() {
 #[test]
 fn this_machine_reports() {
     let settings = settings::load(&Roots::default(), Some(Path::new("/nowhere")));
-    let report = Reporter::new(Roots::default(), "1.2.3", &settings).report();
+    let report =
+        Reporter::new(Roots::default(), "1.2.3", &settings).report(&ClockWatch::new(&Roots::default()));
     let clock = report.clock;
     assert!(clock.realtime_ns > 0, "{clock:?}");
     assert!(
@@ -148,4 +151,100 @@ fn this_machine_reports() {
     );
     assert_eq!(report.sections["system"].status, SectionStatus::Ok);
     assert!(report.to_json_within_limit().is_ok());
+}
+
+const BOOT: &str = "11111111-2222-3333-4444-555555555555";
+
+fn record(roots: &Roots, json: &str) {
+    let path = roots.proc("sys/kernel/random/boot_id");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, BOOT).unwrap();
+    write(roots, "/run/virtfleet/state/guest.json", json);
+}
+
+#[test]
+fn passes_are_told_with_their_age_and_failed_steps_are_findings() {
+    let (_dir, roots) = machine();
+    let settings = settings::load(&roots, None);
+    let mut reporter = Reporter::new(roots.clone(), "1.2.3", &settings);
+    let watch = ClockWatch::new(&roots);
+    let text = json!({"v": 1, "bootId": BOOT, "stages": {
+        "provision": {"outcome": "failed", "endedAtBoottimeNs": 60_000_000_000u64, "steps": [
+            {"name": "identity", "outcome": "failed", "message": "disk full"}]},
+        "reconcile": {"outcome": "failed", "triggers": ["device"], "steps": [
+            {"name": "settings", "outcome": "failed", "message": "m", "problems": [
+                {"file": "/etc/virtfleet/agent.yaml", "line": 4, "path": "server.x", "message": "f:4: server.x: no"}]}]}}});
+    record(&roots, &text.to_string());
+    let report = reporter.report_at(at(100), &watch);
+    let section = &report.sections["provision"];
+    assert_eq!(section.status, SectionStatus::Partial);
+    assert_eq!(
+        (&section.items[0]["ageMs"], &section.items[0]["outcome"]),
+        (&json!(40_000), &json!("failed"))
+    );
+    assert_eq!(section.items[1]["reason"], "has not run in this boot");
+    assert_eq!(section.items[2]["triggers"], json!(["device"]));
+    let find = |id: &str| report.findings.iter().find(|finding| finding.id == id).unwrap();
+    assert_eq!(find("pass-step-failed").subject.name, "provision/identity");
+    let finding = find("settings-on-disk-not-applied");
+    assert_eq!(finding.subject.name, "/etc/virtfleet/agent.yaml#server.x");
+    assert_eq!(finding.evidence["line"], "4");
+    assert!(
+        find("pass-step-failed")
+            .remedy
+            .contains("virtfleet-provision.service")
+    );
+
+    let status = |reporter: &mut Reporter| reporter.report_at(at(100), &watch).sections["provision"].clone();
+    record(&roots, r#"{"v":1,"bootId":"another"}"#);
+    let section = status(&mut reporter);
+    assert_eq!(section.status, SectionStatus::Unknown);
+    assert_eq!(
+        section.items[0]["reason"],
+        "/run/virtfleet/state/guest.json: written in another boot"
+    );
+    record(&roots, "{");
+    assert_eq!(status(&mut reporter).status, SectionStatus::Failed);
+}
+
+#[test]
+fn a_clock_that_is_set_moves_dates_and_one_that_is_put_right_after_a_pause_does_not() {
+    let (_dir, roots) = machine();
+    let settings = settings::load(&roots, None);
+    let reporter = || Reporter::new(roots.clone(), "1.2.3", &settings);
+    let clock = |boottime: u64, realtime: u64| Clock {
+        boottime_ns: boottime * 1_000_000_000,
+        monotonic_ns: 0,
+        realtime_ns: realtime * 1_000_000_000,
+    };
+    let since = |reporter: &mut Reporter, clock: Clock, paused: u64| {
+        let mut findings =
+            findings::of_settings(&[virtfleet_wire::layered::Problem::of_file("f", 1, "wrong")]);
+        reporter.date(&mut findings, &clock, paused * 1_000_000_000);
+        findings[0].since.clone()
+    };
+    // Booted in 1970, set right an hour later.
+    let mut wrong = reporter();
+    assert_eq!(since(&mut wrong, clock(10, 10), 0), "1970-01-01T00:00:10Z");
+    assert_eq!(
+        since(&mut wrong, clock(3610, 1_700_003_600), 0),
+        "2023-11-14T22:13:20Z"
+    );
+    assert_eq!(
+        since(&mut wrong, clock(3620, 1_700_003_610), 0),
+        "2023-11-14T22:13:20Z"
+    );
+    // Paused for an hour; the clock is behind for a while and is then put right.
+    let mut paused = reporter();
+    for (clock, pause) in [
+        (clock(10, 1_700_000_000), 0),
+        (clock(20, 1_700_000_010), 3600),
+        (clock(30, 1_700_003_620), 3600),
+    ] {
+        assert_eq!(
+            since(&mut paused, clock, pause),
+            "2023-11-14T22:13:20Z",
+            "{clock:?}"
+        );
+    }
 }

@@ -7,6 +7,7 @@
 mod answer;
 mod listen;
 mod own_metrics;
+mod pass_metrics;
 mod query;
 mod routes;
 mod worker;

@@ -1,44 +1,48 @@
 //! The agent's own metrics: kept in prometheus-client, brought onto the page by the exposition reader (decision 14).
 
-use std::path::PathBuf;
-
 use prometheus_client::{metrics::gauge::ConstGauge, metrics::info::Info, registry::Registry};
 use virtfleet_runtime::{http::ServerMetrics, process::append_process_metrics};
 use virtfleet_wire::exposition::{Page, append_openmetrics};
+
+use super::pass_metrics::PassMetrics;
+use crate::{VERSION, host::Roots};
 
 /// The agent's own metrics, prefix `virtfleet_agent_`, and those of its process, under their usual names.
 #[derive(Debug)]
 pub struct OwnMetrics {
     registry: Registry,
-    procfs: PathBuf,
+    roots: Roots,
+    passes: PassMetrics,
 }
 
 impl OwnMetrics {
     /// Registers everything; the server counts in what is returned beside it.
-    pub fn new(procfs: PathBuf, settings_problems: usize) -> (Self, ServerMetrics) {
+    pub fn new(roots: &Roots, settings_problems: usize) -> (Self, ServerMetrics) {
         let mut registry = Registry::with_prefix("virtfleet_agent");
-        registry.register(
-            "build",
-            "The agent's build",
-            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
-        );
+        registry.register("build", "The agent's build", Info::new([("version", VERSION)]));
         registry.register(
             "settings_problems",
             "Settings that are not applied because they are wrong or unknown",
             ConstGauge::new(i64::try_from(settings_problems).unwrap_or(i64::MAX)),
         );
         let server = ServerMetrics::register(&mut registry);
-        (Self { registry, procfs }, server)
+        let own = Self {
+            registry,
+            roots: roots.clone(),
+            passes: PassMetrics::new(roots),
+        };
+        (own, server)
     }
 
     /// Appends them to `page`; `text` is a buffer to use again.
-    pub(super) fn append(&self, page: &mut Page, text: &mut String) {
+    pub(super) fn append(&mut self, page: &mut Page, text: &mut String) {
         text.clear();
         if prometheus_client::encoding::text::encode(text, &self.registry).is_err() {
             tracing::error!("the agent's own metrics cannot be encoded");
         } else if let Err((line, error)) = append_openmetrics(page, text) {
             tracing::error!(line, %error, "the agent's own metrics cannot be read back");
         }
-        append_process_metrics(page, &self.procfs);
+        self.passes.append(page);
+        append_process_metrics(page, &self.roots.procfs);
     }
 }

@@ -4,12 +4,13 @@
 use std::panic::AssertUnwindSafe;
 
 use bytes::Bytes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use virtfleet_wire::exposition::Page;
 
 use super::{OwnMetrics, answer::gzip};
 use crate::{
     metrics::{Filter, FilterError, Registry},
+    pause::ClockWatch,
     report::Reporter,
 };
 
@@ -25,12 +26,16 @@ enum Job {
     Report {
         reply: oneshot::Sender<Body>,
     },
+    /// Nothing but a sign of life, and a look at the clocks.
+    Ping,
 }
 
 /// A handle to the thread; it ends with the last handle.
 #[derive(Debug, Clone)]
 pub struct Worker {
     jobs: mpsc::Sender<Job>,
+    /// Counts the jobs that are done.
+    done: watch::Receiver<u64>,
 }
 
 /// The thread has ended, which it only does when it cannot go on.
@@ -43,19 +48,26 @@ const QUEUE: usize = 40;
 
 impl Worker {
     /// Starts the thread. Errors: the kernel gives us none.
-    pub fn start(registry: Registry, reporter: Reporter, own: OwnMetrics) -> std::io::Result<Self> {
+    pub fn start(
+        registry: Registry,
+        reporter: Reporter,
+        own: OwnMetrics,
+        clocks: ClockWatch,
+    ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel(QUEUE);
+        let (ended, done) = watch::channel(0);
         let work = Work {
             registry,
             reporter,
             own,
+            clocks,
             page: Page::new(),
             openmetrics: String::new(),
         };
         std::thread::Builder::new()
             .name("collect".to_owned())
-            .spawn(move || work.run(queue))?;
-        Ok(Self { jobs })
+            .spawn(move || work.run(queue, &ended))?;
+        Ok(Self { jobs, done })
     }
 
     /// A page of metrics, compressed when asked for.
@@ -82,6 +94,17 @@ impl Worker {
         answer.await.map_err(|_| WorkerGone)
     }
 
+    /// Returns once the thread has shown that it lives: it has done a job after this was called. One is brought to it; when
+    /// its queue is full it has others. A scrape that is slow only makes this slow; one that hangs makes it hang.
+    pub async fn alive(&self) -> Result<(), WorkerGone> {
+        let mut done = self.done.clone();
+        done.mark_unchanged();
+        match self.jobs.try_send(Job::Ping) {
+            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => done.changed().await.map_err(|_| WorkerGone),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(WorkerGone),
+        }
+    }
+
     /// Returns when the thread has ended.
     pub async fn gone(&self) -> WorkerGone {
         self.jobs.closed().await;
@@ -98,13 +121,15 @@ struct Work {
     registry: Registry,
     reporter: Reporter,
     own: OwnMetrics,
+    clocks: ClockWatch,
     page: Page,
     openmetrics: String,
 }
 
 impl Work {
-    fn run(mut self, mut queue: mpsc::Receiver<Job>) {
+    fn run(mut self, mut queue: mpsc::Receiver<Job>, done: &watch::Sender<u64>) {
         while let Some(job) = queue.blocking_recv() {
+            self.clocks.look();
             // A request that was given up while it waited is not worked on; the sender of its answer is closed.
             match job {
                 Job::Metrics { filter, gzip, reply } if !reply.is_closed() => {
@@ -115,8 +140,9 @@ impl Work {
                     let answer = guarded(|| self.report());
                     drop(reply.send(answer.unwrap_or_else(Err)));
                 }
-                Job::Metrics { .. } | Job::Report { .. } => {}
+                Job::Metrics { .. } | Job::Report { .. } | Job::Ping => {}
             }
+            done.send_modify(|done| *done += 1);
         }
     }
 
@@ -124,6 +150,7 @@ impl Work {
         self.page.clear();
         self.registry.scrape(filter, &mut self.page)?;
         if filter.collect.is_empty() {
+            self.clocks.append_metrics(&mut self.page);
             self.own.append(&mut self.page, &mut self.openmetrics);
         }
         Ok(if compress {
@@ -137,7 +164,7 @@ impl Work {
 
     fn report(&mut self) -> Body {
         self.reporter
-            .report()
+            .report(&self.clocks)
             .to_json_within_limit()
             .map(Bytes::from)
             .map_err(|error| error.to_string())
@@ -153,24 +180,31 @@ fn guarded<T>(answer: impl FnOnce() -> T) -> Result<T, String> {
 
 #[cfg(test)]
 impl Worker {
-    /// A worker that answers this many scrapes with an empty page and then ends; or, with none, that never answers.
+    /// A worker that does this many jobs, scrapes with an empty page, and then ends; or, with none, that never does any.
     pub(crate) fn scripted(answers: Option<usize>) -> Self {
+        Self::hanging_after(answers.unwrap_or_default(), answers.is_none())
+    }
+
+    /// A worker that does this many jobs and then hangs, or ends.
+    pub(crate) fn hanging_after(answers: usize, hangs: bool) -> Self {
         let (jobs, mut queue) = mpsc::channel(QUEUE);
+        let (ended, done) = watch::channel(0);
         std::thread::spawn(move || {
-            for _ in 0..answers.unwrap_or_default() {
+            for _ in 0..answers {
                 if let Some(Job::Metrics { reply, .. }) = queue.blocking_recv() {
                     drop(reply.send(Ok(Ok(Bytes::new()))));
                 }
+                ended.send_modify(|done| *done += 1);
             }
-            let mut unanswered = Vec::new();
-            while answers.is_none() {
-                match queue.blocking_recv() {
-                    Some(job) => unanswered.push(job),
-                    None => break,
+            if hangs {
+                // The jobs are kept, so that nobody hears that they will not be done.
+                let mut kept = Vec::new();
+                while let Some(job) = queue.blocking_recv() {
+                    kept.push(job);
                 }
             }
         });
-        Self { jobs }
+        Self { jobs, done }
     }
 }
 

@@ -10,7 +10,10 @@ mod check;
 mod files;
 mod validate;
 
-use std::path::Path;
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::Path,
+};
 
 use serde_json::Value;
 use virtfleet_wire::{
@@ -40,6 +43,19 @@ pub struct LoadedSettings {
     pub skipped: Vec<String>,
     /// Files that a stronger one of the same name replaces, or that an empty one masks.
     pub masked: Vec<String>,
+}
+
+impl LoadedSettings {
+    /// What tells these settings from others: 16 hexadecimal digits, the same for settings that come to the same, however the
+    /// files are cut. Two versions of the agent may differ; then a restart too many is the worst that comes of it.
+    pub fn digest(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        // Maps are sorted, so the text is the same for the same settings.
+        serde_json::to_string(&self.config)
+            .unwrap_or_default()
+            .hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    }
 }
 
 /// Reads the settings below `roots.rootfs`, or one file alone when the caller names it (a path as the caller sees it).

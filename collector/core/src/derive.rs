@@ -3,7 +3,7 @@
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::{NodeName, VmKey},
-    report::GuestReport,
+    report::{GuestReport, SectionStatus},
 };
 
 use crate::{
@@ -149,6 +149,8 @@ fn guest(vmi: Option<&Vmi>, memory: &Memory) -> Option<GuestView> {
             .as_ref()
             .map(|hostname| word(&hostname.value)),
         boot_id: boot_id(report),
+        disks: items(report, "disks"),
+        nics: items(report, "nics"),
         metrics: answer.metrics,
     })
 }
@@ -157,6 +159,12 @@ fn guest(vmi: Option<&Vmi>, memory: &Memory) -> Option<GuestView> {
 fn system<'a>(report: &'a GuestReport, name: &str) -> Option<&'a str> {
     let items = &report.sections.get("system")?.items;
     items.iter().find_map(|item| item.get(name)?.as_str())
+}
+
+/// How many things the report's section `name` lists. None when it is missing, failed or cut: then nobody knows.
+fn items(report: &GuestReport, name: &str) -> Option<usize> {
+    let section = report.sections.get(name)?;
+    (section.status != SectionStatus::Failed && !section.truncated).then_some(section.items.len())
 }
 
 /// What is wrong with a VMI by itself.

@@ -212,6 +212,8 @@ impl FleetIndex {
 }
 
 #[cfg(test)]
+mod older_tests;
+#[cfg(test)]
 mod order;
 #[cfg(test)]
 mod scale_tests;

@@ -175,6 +175,10 @@ pub struct GuestView {
     pub hostname: Option<String>,
     /// Its boot id.
     pub boot_id: Option<String>,
+    /// Disks that it sees, its root disk too; none when its report has no such section.
+    pub disks: Option<usize>,
+    /// Network interfaces that stand for a device of the VM; none when its report has no such section.
+    pub nics: Option<usize>,
     /// What was kept of its metrics.
     pub metrics: MetricsSummary,
 }

@@ -133,6 +133,8 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
             kernel: Some("6.1.0-18-cloud-amd64".to_owned()),
             hostname: Some(name.to_owned()),
             boot_id: Some("b0".to_owned()),
+            disks: Some(2),
+            nics: Some(1),
             metrics: MetricsSummary {
                 samples: 400,
                 memory_total_bytes: Some(4.0 * 1024.0 * 1024.0 * 1024.0),

@@ -8,12 +8,63 @@ use virtfleet_wire::duration::Span;
 
 /// The whole command, for completions and man pages.
 pub fn command() -> clap::Command {
-    Cli::command()
+    Program::command()
 }
 
 /// Shows KubeVirt VMs that serve as Kubernetes nodes: where each stands, whom it serves, how its agent is.
 #[derive(Debug, Parser)]
 #[command(name = "virtfleetctl", version, max_term_width = 110)]
+pub(super) struct Program {
+    #[command(flatten)]
+    pub(super) connection: Connection,
+    #[command(subcommand)]
+    pub(super) word: Word,
+}
+
+/// Verbs that ask the collector, and those that need none.
+#[derive(Debug, Subcommand)]
+pub(super) enum Word {
+    #[command(flatten)]
+    Ask(Verb),
+    /// Print what brings the agent into a guest, made from one small file (kind: Delivery); asks no collector
+    #[command(subcommand)]
+    Render(Render),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Render {
+    /// Print user-data for cloud-init
+    CloudInit {
+        /// The input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// One cloud-config with a boot command in front, or a MIME message with a boothook
+        #[arg(long, value_enum, default_value = "cloud-config")]
+        form: Form,
+        /// User-data that the guest has already; may be given again
+        #[arg(long, value_name = "USER-DATA")]
+        with: Vec<PathBuf>,
+    },
+    /// Print a configuration for Ignition, spec 3.3.0
+    Ignition {
+        /// The input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// A configuration that the guest has already
+        #[arg(long, value_name = "IGN")]
+        with: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    CloudConfig,
+    Mime,
+}
+
+/// A verb that asks the collector, with how it is reached.
+#[derive(Debug, Parser)]
+#[command(name = "virtfleetctl")]
 pub(super) struct Cli {
     #[command(flatten)]
     pub(super) connection: Connection,

@@ -19,6 +19,9 @@ pub(super) enum Fail {
     NotFound(String),
     #[error("{0}")]
     Usage(String),
+    /// What is wrong with files that were named, a line each.
+    #[error("{0}")]
+    Input(String),
     #[error("cannot write the output")]
     Output(#[from] std::io::Error),
     #[error("cannot start: {0}")]
@@ -46,6 +49,7 @@ impl Fail {
             | Self::Foreign { .. }
             | Self::Refused(_)
             | Self::Ambiguous(_)
+            | Self::Input(_)
             | Self::Output(_)
             | Self::Start(_) => 1,
         }
@@ -56,9 +60,12 @@ impl Fail {
         match self {
             Self::Unreachable { .. } | Self::Foreign { .. } => true,
             Self::Refused(detail) => matches!(detail.code.as_str(), "not_synced" | "internal"),
-            Self::Ambiguous(_) | Self::NotFound(_) | Self::Usage(_) | Self::Output(_) | Self::Start(_) => {
-                false
-            }
+            Self::Ambiguous(_)
+            | Self::NotFound(_)
+            | Self::Usage(_)
+            | Self::Input(_)
+            | Self::Output(_)
+            | Self::Start(_) => false,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The CLI as a library (room: collector/src/bin/virtfleetctl): asks the collector's API and prints. It decides nothing and
-//! changes nothing.
+//! changes nothing. `render` asks nobody: it prints what brings the agent into a guest.
 //!
 //! ```text
 //! arguments ─ cli ─▶ target (path, query, view) ─ client ─▶ answer ─ view ─▶ text ─ console ─▶ terminal
@@ -11,6 +11,7 @@ pub mod cli;
 mod client;
 mod console;
 mod fail;
+mod render;
 mod run;
 mod table;
 mod target;

@@ -7,10 +7,11 @@ use virtfleet_collector_core::view::List;
 use virtfleet_wire::{finding::Severity, layered::to_yaml};
 
 use super::{
-    cli::{Cli, Output, Show},
+    cli::{Cli, Output, Program, Show, Word},
     client::{Answer, Client},
     console::Console,
     fail::Fail,
+    render as files,
     target::{self, Target},
     text::{count, safe_json},
     view::Look,
@@ -21,8 +22,8 @@ use crate::api::FindingView;
 /// The program: 0 ok, 1 failure, 2 usage, 4 not found. `args[0]` is only shown, so the program may be called
 /// `kubectl-virtfleet` as well.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
+    let program = match Program::try_parse_from(args) {
+        Ok(program) => program,
         // Help and version end here too, with 0.
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(1);
@@ -32,7 +33,16 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             };
         }
     };
-    Console::with_real(|mut console| ExitCode::from(run(&cli, &mut console)))
+    let Program { connection, word } = program;
+    Console::with_real(|mut console| {
+        ExitCode::from(match word {
+            Word::Ask(verb) => run(&Cli { connection, verb }, &mut console),
+            Word::Render(what) => match files::run(&what, &mut console) {
+                Ok(()) => 0,
+                Err(fail) => report(&fail, &mut console),
+            },
+        })
+    })
 }
 
 pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {

@@ -1,8 +1,11 @@
 //! One connection to an agent: TCP, TLS 1.3, and whose certificate it showed.
 
 use std::{
+    error::Error,
+    io,
+    net::SocketAddr,
     pin::pin,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -10,7 +13,7 @@ use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, pki_types::ServerName};
 use tokio::{net::TcpStream, task::JoinHandle};
 use virtfleet_collector_core::{
     dial::DialTarget,
@@ -23,6 +26,8 @@ use virtfleet_runtime::tls::{AGENT_DNS_NAME, ClientTls, VmIdentity, peer_names};
 pub(super) struct Connection {
     sender: http1::SendRequest<Empty<Bytes>>,
     driver: JoinHandle<()>,
+    /// Why the connection ended, when hyper told the driver and not the request.
+    ended: Arc<OnceLock<hyper::Error>>,
     target: DialTarget,
     opened: Instant,
 }
@@ -89,14 +94,18 @@ impl Connection {
                     format!("HTTP with {address} failed: {error}"),
                 )
             })?;
+        let ended = Arc::new(OnceLock::new());
+        let why = Arc::clone(&ended);
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, %address, "connection ended");
+                why.get_or_init(|| error);
             }
         });
         Ok(Self {
             sender,
             driver,
+            ended,
             target: target.clone(),
             opened: Instant::now(),
         })
@@ -114,16 +123,9 @@ impl Connection {
 
     /// Asks for `path` and waits for the head of the answer, which must be 200.
     pub(super) async fn get(&mut self, path: &str) -> Result<Response<Incoming>, Failure> {
-        let lost = |error: String| {
-            fail(
-                FailureClass::Connect,
-                format!("the agent closed the connection before it answered {path}: {error}"),
-            )
-        };
-        self.sender
-            .ready()
-            .await
-            .map_err(|error| lost(error.to_string()))?;
+        if let Err(error) = self.sender.ready().await {
+            return Err(self.lost(path, Some(&error)));
+        }
         let request = Request::get(path)
             .header(header::HOST, AGENT_DNS_NAME)
             .header(
@@ -132,7 +134,10 @@ impl Connection {
             )
             .body(Empty::new())
             .map_err(|error| fail(FailureClass::Http, error.to_string()))?;
-        let response = self.response(request).await.map_err(lost)?;
+        let response = match self.response(request).await {
+            Ok(response) => response,
+            Err(error) => return Err(self.lost(path, error.as_ref())),
+        };
         match response.status() {
             StatusCode::OK => Ok(response),
             status => Err(fail(FailureClass::Http, format!("{path} answered {status}"))),
@@ -143,19 +148,62 @@ impl Connection {
 impl Connection {
     /// Sends a request and waits for the head of its answer, or for the end of the connection. hyper alone sometimes never
     /// ends a request whose connection is closed at the moment of its sending (seen with 1.12).
-    async fn response(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, String> {
+    async fn response(
+        &mut self,
+        request: Request<Empty<Bytes>>,
+    ) -> Result<Response<Incoming>, Option<hyper::Error>> {
         let mut answer = pin!(self.sender.send_request(request));
         tokio::select! {
             biased;
-            answer = &mut answer => return answer.map_err(|error| error.to_string()),
+            answer = &mut answer => return answer.map_err(Some),
             _ = &mut self.driver => {}
         }
         // The answer may have come between the two looks.
         match tokio::time::timeout(Duration::ZERO, answer).await {
-            Ok(answer) => answer.map_err(|error| error.to_string()),
-            Err(_) => Err("the connection was closed".to_owned()),
+            Ok(answer) => answer.map_err(Some),
+            Err(_) => Err(None),
         }
     }
+
+    /// Why there was no answer. A TLS 1.3 client learns only here that the server refuses its certificate: its own side of
+    /// the handshake is done by then (RFC 8446, 4.4.2.4 and E.1).
+    fn lost(&self, path: &str, error: Option<&hyper::Error>) -> Failure {
+        let mut errors = error.into_iter().chain(self.ended.get());
+        if let Some(alert) = errors.clone().find_map(alert) {
+            return refused(self.target.address, alert);
+        }
+        let error = errors
+            .next()
+            .map_or_else(|| "the connection was closed".to_owned(), ToString::to_string);
+        let message = format!("the agent closed the connection before it answered {path}: {error}");
+        fail(FailureClass::Connect, message)
+    }
+}
+
+/// The TLS alert by which the other side ended the connection, if it was one.
+fn alert(error: &hyper::Error) -> Option<AlertDescription> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        if let Some(rustls::Error::AlertReceived(alert)) = inner.and_then(|inner| inner.downcast_ref()) {
+            return Some(*alert);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+fn refused(address: SocketAddr, alert: AlertDescription) -> Failure {
+    let message = match alert {
+        AlertDescription::CertificateExpired => format!(
+            "the agent at {address} ends TLS: by the guest's clock this collector's certificate is not valid; is that \
+             clock right (in the guest: timedatectl), and is scrape.tls.certificate still valid?"
+        ),
+        _ => format!(
+            "the agent at {address} ends TLS with {alert:?}; its log says why (in the guest: journalctl -u virtfleet-agent)"
+        ),
+    };
+    fail(FailureClass::Tls, message)
 }
 
 /// The certificate must stand for the VM that was dialled, in this incarnation (decision 9: what was dialled and the

@@ -1,9 +1,10 @@
-//! What both programs run on: logs, exit codes, shutdown, TLS, and an HTTP server with limits.
+//! What both programs run on: digests, logs, exit codes, shutdown, TLS, and an HTTP server with limits.
 //!
 //! ```text
 //! main ─▶ telemetry::init ─▶ shutdown::signals ─▶ http::serve(listener, tls, limits, service) ─▶ drain ─▶ exit::Code
 //! ```
 
+pub mod digest;
 pub mod exit;
 pub mod http;
 pub mod process;

@@ -11,6 +11,17 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
         &["ipnet", "schemars", "serde", "virtfleet-wire"],
     ),
     (
+        "virtfleet-delivery",
+        &[
+            "base64",
+            "flate2",
+            "schemars",
+            "serde",
+            "serde_json",
+            "virtfleet-wire",
+        ],
+    ),
+    (
         "virtfleet-wire",
         &[
             "saphyr",

@@ -45,7 +45,7 @@ fn ids(index: &FleetIndex, vm: &VmKey) -> Vec<String> {
 }
 
 /// A VM `w0` of the cluster `c` on `n1` in zone `z1`, at its own address.
-fn small() -> FleetIndex {
+pub(super) fn small() -> FleetIndex {
     let mut index = FleetIndex::new(DialRules::default());
     apply(
         &mut index,
@@ -326,13 +326,20 @@ fn the_guests_system_is_read_under_the_names_of_the_report() {
     let vm = key("ns", "w0");
     index.hear(answer(&vm, |report| {
         let json = br#"{"apiVersion": "report.virtfleet.io/v1", "kind": "GuestReport", "sections":
-            {"system": {"status": "ok", "items": [{"osName": "Debian 12", "kernel": "6.1.0"}]}}}"#;
+            {"system": {"status": "ok", "items": [{"osName": "Debian 12", "kernel": "6.1.0"}]},
+             "disks": {"status": "partial", "items": [{"name": "vda"}, {"name": "vdb"}]},
+             "nics": {"status": "ok", "items": [{"name": "eth0"}], "truncated": true}}}"#;
         *report = GuestReport::from_json(json).unwrap();
     }));
     let guest = index.snapshot().vms[&vm].guest.clone().unwrap();
     assert_eq!(
         (guest.os.as_deref(), guest.kernel.as_deref()),
         (Some("Debian 12"), Some("6.1.0"))
+    );
+    assert_eq!(
+        (guest.disks, guest.nics),
+        (Some(2), None),
+        "a cut list counts nothing"
     );
 }
 

@@ -1,0 +1,287 @@
+//! Does what a plan says: every file whole or not at all, and on the disk before the next step.
+
+use std::{fs, path::Path, time::Duration};
+
+use virtfleet_delivery::guest;
+
+use super::{InstallError, Options, Outcome, Plan, io_error};
+use crate::host::{Commands, Tool, link_atomic, remove_durably, write_atomic};
+
+/// How long a boot waits for a unit that is started synchronously. Its job goes on after that.
+const START: Duration = Duration::from_mins(1);
+
+/// Applies a plan. What cannot be started is a warning: the files are in place, and systemd starts them at the next boot.
+///
+/// Errors: a file that cannot be written, a user that cannot be made. What was done until then stays; run it again.
+pub fn apply(options: &Options, plan: &Plan, commands: &dyn Commands) -> Result<Outcome, InstallError> {
+    let mut outcome = Outcome::default();
+    if let Some((own, agent)) = &plan.binary {
+        let content = fs::read(own).map_err(io_error("read", own))?;
+        write_atomic(&options.at(agent), &content, 0o755, None)?;
+        outcome.written.push(agent.clone());
+    }
+    for file in &plan.files {
+        write_atomic(&options.at(&file.path), &file.content, file.mode, None)?;
+        outcome.written.push(file.path.clone());
+    }
+    for link in &plan.links {
+        let path = options.at(&link.path);
+        link_atomic(&path, &link.target).map_err(io_error("make the link", &path))?;
+        outcome.written.push(link.path.clone());
+    }
+    for path in &plan.obsolete {
+        let path_here = options.at(path);
+        if remove_durably(&path_here).map_err(io_error("remove", &path_here))? {
+            outcome.removed.push(path.clone());
+        }
+    }
+    if plan.user {
+        make_user(options, commands)?;
+    }
+    sweep(options);
+    if options.is_live() {
+        load_and_start(options, plan, commands, options.has_systemd(), &mut outcome);
+    }
+    if let Some(record) = &plan.record {
+        write_atomic(&options.at(&record.path), &record.content, record.mode, None)?;
+    }
+    Ok(outcome)
+}
+
+/// By systemd's own tool, else by the one that every distribution has.
+fn make_user(options: &Options, commands: &dyn Commands) -> Result<(), InstallError> {
+    let root = options.root.display();
+    let mut sysusers = Tool::new("systemd-sysusers");
+    let mut useradd = Tool::new("useradd");
+    if !options.is_live() {
+        sysusers = sysusers.arg(format!("--root={root}"));
+        useradd = useradd.args(["--root".to_owned(), root.to_string()]);
+    }
+    // With --root, too, the name is one in the root.
+    let sysusers = sysusers.arg("virtfleet.conf");
+    if commands.check(&sysusers).is_ok() {
+        return Ok(());
+    }
+    let useradd = useradd.args(["--system", "--user-group", "--no-create-home", "--home-dir", "/"]);
+    let useradd = useradd.args(["--shell", "/usr/sbin/nologin", guest::USER]);
+    commands.check(&useradd).map(drop).map_err(InstallError::User)
+}
+
+/// Takes away what a killed run has left half written.
+fn sweep(options: &Options) {
+    let files = guest::files(&options.agent());
+    let paths = files.iter().map(|file| file.path.as_str());
+    let agent = options.agent();
+    let mut folders: Vec<&Path> = paths
+        .chain([agent.as_str(), virtfleet_delivery::INSTALLED])
+        .filter_map(|path| Path::new(path).parent())
+        .collect();
+    folders.sort_unstable();
+    folders.dedup();
+    for folder in folders {
+        for entry in fs::read_dir(options.at(folder)).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // `.virtfleet-new.` is the boot command's, which may be at work.
+            if name.starts_with(".virtfleet-") && !name.starts_with(".virtfleet-new.") {
+                // One that stays does no harm.
+                fs::remove_file(entry.path()).ok();
+            }
+        }
+    }
+}
+
+fn load_and_start(
+    options: &Options,
+    plan: &Plan,
+    commands: &dyn Commands,
+    systemd: bool,
+    outcome: &mut Outcome,
+) {
+    let changed = |what: &str| {
+        plan.files.iter().any(|file| file.path.contains(what))
+            || plan.links.iter().any(|link| link.path.contains(what))
+    };
+    let mut run = |tool: Tool, next: &str| match commands.check(&tool) {
+        Ok(_) => true,
+        Err(error) => {
+            outcome.warnings.push(format!("{error}; {next}"));
+            false
+        }
+    };
+    // Its folders are empty after each boot, and they belong to the group that was made above.
+    let conf = "/etc/tmpfiles.d/virtfleet.conf";
+    run(
+        Tool::new("systemd-tmpfiles").args(["--create", conf]),
+        "/run/virtfleet is made at the next boot",
+    );
+    if !systemd {
+        outcome
+            .warnings
+            .push("systemd does not run here: nothing was started".to_owned());
+        return;
+    }
+    if changed("/udev/") {
+        run(
+            Tool::new("udevadm").args(["control", "--reload"]),
+            "devices that come before the next boot are seen by the timer alone",
+        );
+    }
+    if changed("/etc/systemd/") || !plan.obsolete.is_empty() || stale(commands) {
+        run(
+            Tool::new("systemctl").arg("daemon-reload"),
+            "the units are read at the next boot",
+        );
+    }
+    if !options.start {
+        return;
+    }
+    let shipped: Vec<&str> = guest::units().collect();
+    let mut started = Vec::new();
+    // cloud-init may wait for us: only these two may be waited for, everything else is ordered after it.
+    for unit in guest::SYNCHRONOUS
+        .into_iter()
+        .filter(|unit| shipped.contains(unit))
+    {
+        if run(
+            Tool::new("systemctl").args(["start", unit]).deadline(START),
+            &format!("look at: journalctl -u {unit}"),
+        ) {
+            started.push(unit.to_owned());
+        }
+    }
+    let later: Vec<&str> = guest::enabled()
+        .filter(|unit| !guest::SYNCHRONOUS.contains(unit))
+        .collect();
+    if run(
+        Tool::new("systemctl")
+            .args(["start", "--no-block"])
+            .args(later.iter().copied()),
+        "they start at the next boot",
+    ) {
+        started.extend(later.iter().map(|unit| (*unit).to_owned()));
+    }
+    let other_unit = plan
+        .files
+        .iter()
+        .any(|file| file.path.ends_with(guest::AGENT_UNIT));
+    if plan.binary.is_some() || plan.record.is_some() || other_unit {
+        run(
+            Tool::new("systemctl").args(["try-restart", "--no-block", guest::AGENT_UNIT]),
+            "the agent before this one goes on until it is restarted",
+        );
+    }
+    outcome.started = started;
+}
+
+/// Whether systemd knows older texts than those on the disk: an earlier run was killed before it could say so.
+fn stale(commands: &dyn Commands) -> bool {
+    let show = Tool::new("systemctl")
+        .args(["show", "--property=NeedDaemonReload"])
+        .args(guest::units());
+    commands
+        .run(&show)
+        .is_ok_and(|done| done.stdout.contains("NeedDaemonReload=yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Done, FakeCommands};
+
+    fn lines(plan: &Plan, systemd: bool, start: bool, commands: &FakeCommands) -> (Vec<String>, Outcome) {
+        let options = Options {
+            prefix: "/opt/virtfleet".into(),
+            root: "/".into(),
+            start,
+        };
+        let mut outcome = Outcome::default();
+        load_and_start(&options, plan, commands, systemd, &mut outcome);
+        (commands.take(), outcome)
+    }
+
+    fn fresh() -> Plan {
+        Plan {
+            binary: Some((
+                "/proc/self/exe".into(),
+                "/opt/virtfleet/bin/virtfleet-agent".to_owned(),
+            )),
+            files: guest::files("/opt/virtfleet/bin/virtfleet-agent"),
+            links: guest::links(),
+            obsolete: Vec::new(),
+            user: false,
+            record: None,
+        }
+    }
+
+    #[test]
+    fn only_what_cloud_init_may_wait_for_is_waited_for() {
+        let (lines, outcome) = lines(&fresh(), true, true, &FakeCommands::content());
+        assert_eq!(
+            lines,
+            [
+                "systemd-tmpfiles --create /etc/tmpfiles.d/virtfleet.conf",
+                "udevadm control --reload",
+                "systemctl daemon-reload",
+                "systemctl start virtfleet-provision.service",
+                "systemctl start virtfleet-dns.service",
+                "systemctl start --no-block virtfleet-agent.service virtfleet-reconcile.path \
+                 virtfleet-reconcile.timer virtfleet-settings.path",
+                "systemctl try-restart --no-block virtfleet-agent.service",
+            ]
+        );
+        assert_eq!(outcome.warnings, [""; 0]);
+        assert_eq!(outcome.started.len(), 6);
+    }
+
+    #[test]
+    fn what_does_not_start_is_said_and_the_rest_is_started() {
+        let fails = |line: &str| {
+            let code = i32::from(line == "systemctl start virtfleet-provision.service");
+            Some(Done {
+                code,
+                ..Done::default()
+            })
+        };
+        let (_, outcome) = lines(&fresh(), true, true, &FakeCommands::new(fails));
+        assert!(
+            outcome.warnings.len() == 1
+                && outcome.warnings[0].ends_with("look at: journalctl -u virtfleet-provision.service"),
+            "{outcome:?}"
+        );
+        assert_eq!(outcome.started.len(), 5);
+    }
+
+    #[test]
+    fn nothing_new_loads_and_restarts_nothing() {
+        let nothing = || Plan {
+            binary: None,
+            files: Vec::new(),
+            links: Vec::new(),
+            ..fresh()
+        };
+        let (calm, _) = lines(&nothing(), true, true, &FakeCommands::content());
+        assert!(
+            !calm
+                .iter()
+                .any(|line| line.contains("reload") && !line.contains("show")),
+            "{calm:?}"
+        );
+        assert!(!calm.iter().any(|line| line.contains("restart")), "{calm:?}");
+        let stale = |_: &str| {
+            Some(Done {
+                stdout: "NeedDaemonReload=no\n\nNeedDaemonReload=yes\n".to_owned(),
+                ..Done::default()
+            })
+        };
+        let (lines_, _) = lines(&nothing(), true, true, &FakeCommands::new(stale));
+        assert!(
+            lines_.contains(&"systemctl daemon-reload".to_owned()),
+            "{lines_:?}"
+        );
+        let (quiet, _) = lines(&fresh(), true, false, &FakeCommands::content());
+        assert!(!quiet.iter().any(|line| line.contains("start")), "{quiet:?}");
+        let (none, outcome) = lines(&fresh(), false, true, &FakeCommands::content());
+        assert_eq!(none.len(), 1);
+        assert!(outcome.warnings[0].contains("systemd does not run here"));
+    }
+}

@@ -1,0 +1,137 @@
+//! What is to be changed: a value that compares what should be there with what is.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use virtfleet_delivery::{
+    INSTALLED, WANTED,
+    guest::{self, Link, PACKAGE_UNITS, USER},
+    payload::File,
+    word, words,
+};
+
+use super::{InstallError, Options, io_error, small_text};
+use virtfleet_runtime::digest::sha256_file;
+
+/// What is to be done, in this order. Paths are those of the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The binary to be copied, when another or none is in place: from where, to where.
+    pub binary: Option<(PathBuf, String)>,
+    /// Files that are missing or other.
+    pub files: Vec<File>,
+    /// Links that are missing or other.
+    pub links: Vec<Link>,
+    /// Files and links of an older version that this one does not have.
+    pub obsolete: Vec<String>,
+    /// Whether the user or the group is missing.
+    pub user: bool,
+    /// What is written last, so that it is true whenever it is there.
+    pub record: Option<File>,
+}
+
+/// Compares. `own` is the binary that is to be installed, usually this process's.
+///
+/// Errors: a package owns the agent, the prefix cannot be used, `own` cannot be read.
+pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, InstallError> {
+    for folder in PACKAGE_UNITS {
+        let unit = format!("{folder}/{}", guest::AGENT_UNIT);
+        if options.at(&unit).exists() {
+            return Err(InstallError::Packaged(unit));
+        }
+    }
+    let prefix = options.prefix.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    if !options.prefix.is_absolute() || !prefix.chars().all(plain) {
+        return Err(InstallError::Prefix(prefix));
+    }
+
+    let agent = options.agent();
+    let sum = sha256_file(own).map_err(io_error("read", own))?;
+    let there = options.at(&agent);
+    let same = is_plain(&there, 0o755) && sha256_file(&there).is_ok_and(|found| found == sum);
+
+    let files = guest::files(&agent);
+    let links = guest::links();
+    let ours: BTreeSet<&str> = files
+        .iter()
+        .map(|file| file.path.as_str())
+        .chain(links.iter().map(|link| link.path.as_str()))
+        .chain([agent.as_str()])
+        .collect();
+    let before = small_text(&options.at(INSTALLED));
+    let obsolete = words(&before, "file")
+        .filter(|path| is_ours(path) && !ours.contains(path))
+        .filter(|path| options.at(path).symlink_metadata().is_ok())
+        .map(str::to_owned)
+        .collect();
+    let record = record(&sum, version, &small_text(&options.at(WANTED)), &ours);
+    let lacks = |file: &str| {
+        !small_text(&options.at(file))
+            .lines()
+            .any(|line| line.split(':').next() == Some(USER))
+    };
+    Ok(Plan {
+        binary: (!same).then(|| (own.to_owned(), agent.clone())),
+        files: files
+            .iter()
+            .filter(|file| !is_there(options, file))
+            .cloned()
+            .collect(),
+        links: links
+            .iter()
+            .filter(|link| {
+                fs::read_link(options.at(&link.path)).ok().as_deref() != Some(Path::new(&link.target))
+            })
+            .cloned()
+            .collect(),
+        obsolete,
+        user: lacks("/etc/passwd") || lacks("/etc/group"),
+        record: (!is_there(options, &record)).then_some(record),
+    })
+}
+
+/// Whether an older version can have put it there: nothing else is ever removed, whatever the record says.
+pub(super) fn is_ours(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let folder = [
+        "/etc/systemd/system/",
+        "/etc/udev/rules.d/",
+        "/etc/sysusers.d/",
+        "/etc/tmpfiles.d/",
+    ]
+    .iter()
+    .any(|folder| path.starts_with(folder));
+    name.contains("virtfleet") && (folder || path.ends_with("/bin/virtfleet-agent")) && !path.contains("..")
+}
+
+/// What [`virtfleet_delivery::INSTALLED`] says.
+fn record(sum: &str, version: &str, wanted: &str, ours: &BTreeSet<&str>) -> File {
+    let wanted = word(wanted, "sha256").unwrap_or("-");
+    let mut text = format!("sha256 {sum}\nversion {version}\nwanted {wanted}\n");
+    for path in ours {
+        text.push_str("file ");
+        text.push_str(path);
+        text.push('\n');
+    }
+    File {
+        path: INSTALLED.to_owned(),
+        mode: 0o644,
+        content: text.into_bytes(),
+    }
+}
+
+fn is_there(options: &Options, file: &File) -> bool {
+    let path = options.at(&file.path);
+    is_plain(&path, file.mode) && fs::read(&path).is_ok_and(|content| content == file.content)
+}
+
+/// A regular file, no link, with these permission bits.
+fn is_plain(path: &Path, mode: u32) -> bool {
+    let found: io::Result<fs::Metadata> = path.symlink_metadata();
+    found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o7777 == mode)
+}

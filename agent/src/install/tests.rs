@@ -1,0 +1,202 @@
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use virtfleet_delivery::{INSTALLED, WANTED, guest};
+
+use super::*;
+use crate::host::{Done, FakeCommands};
+
+const USERS: &str = "root:x:0:0::/:/bin/sh\nvirtfleet:x:998:998::/:/usr/sbin/nologin\n";
+
+struct Image {
+    dir: tempfile::TempDir,
+    options: Options,
+}
+
+impl Image {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            prefix: "/opt/virtfleet".into(),
+            root: dir.path().join("root"),
+            start: true,
+        };
+        let image = Self { dir, options };
+        image.put("/etc/passwd", USERS);
+        image.put("/etc/group", USERS);
+        fs::write(image.own(), "the binary").unwrap();
+        image
+    }
+    fn own(&self) -> PathBuf {
+        self.dir.path().join("virtfleet-agent")
+    }
+    fn put(&self, path: &str, text: &str) {
+        let path = self.options.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    fn plan(&self) -> Plan {
+        plan(&self.options, &self.own(), "1.2.3").unwrap()
+    }
+    fn apply(&self) -> Outcome {
+        apply(&self.options, &self.plan(), &FakeCommands::content()).unwrap()
+    }
+    fn text(&self, path: &str) -> String {
+        small_text(&self.options.at(path))
+    }
+}
+
+#[test]
+fn an_empty_image_gets_everything_once() {
+    let image = Image::new();
+    let outcome = image.apply();
+    assert!(
+        outcome.warnings.is_empty() && outcome.started.is_empty(),
+        "{outcome:?}"
+    );
+    for file in guest::files("/opt/virtfleet/bin/virtfleet-agent") {
+        assert!(outcome.written.contains(&file.path), "{}", file.path);
+    }
+    let agent = image.options.at("/opt/virtfleet/bin/virtfleet-agent");
+    assert_eq!(fs::metadata(&agent).unwrap().permissions().mode() & 0o7777, 0o755);
+    let unit = image.text("/etc/systemd/system/virtfleet-agent.service");
+    assert!(
+        unit.contains("ExecStart=/opt/virtfleet/bin/virtfleet-agent run"),
+        "{unit}"
+    );
+    let wants = "/etc/systemd/system/multi-user.target.wants/virtfleet-agent.service";
+    assert_eq!(
+        fs::read_link(image.options.at(wants)).unwrap(),
+        Path::new("../virtfleet-agent.service")
+    );
+
+    let again = image.apply();
+    assert_eq!(again, Outcome::default());
+    assert_eq!(again.text(), "everything is in place\n");
+}
+
+#[test]
+fn what_is_damaged_is_replaced_and_nothing_else_is() {
+    let image = Image::new();
+    image.apply();
+    let unit = "/etc/systemd/system/virtfleet-agent.service";
+    let rule = "/etc/sysusers.d/virtfleet.conf";
+    let link = "/etc/systemd/system/multi-user.target.wants/virtfleet-agent.service";
+    let agent = "/opt/virtfleet/bin/virtfleet-agent";
+    image.put(unit, "");
+    image.put(agent, "the bin");
+    fs::remove_file(image.options.at(rule)).unwrap();
+    symlink("/dev/null", image.options.at(rule)).unwrap();
+    fs::remove_file(image.options.at(link)).unwrap();
+    image.put("/etc/systemd/system/.virtfleet-Ab12Cd", "half");
+    image.put("/etc/systemd/system/.virtfleet-new.x", "the boot command's");
+    let outcome = image.apply();
+    assert_eq!(outcome.written, [agent, unit, rule, link]);
+    assert!(!image.options.at("/etc/systemd/system/.virtfleet-Ab12Cd").exists());
+    assert!(image.options.at("/etc/systemd/system/.virtfleet-new.x").exists());
+    assert_eq!(image.apply(), Outcome::default());
+}
+
+#[test]
+fn the_record_says_what_was_asked_for_at_that_time() {
+    let image = Image::new();
+    image.apply();
+    assert_eq!(
+        virtfleet_delivery::word(&image.text(INSTALLED), "wanted"),
+        Some("-")
+    );
+    image.put(WANTED, "sha256 abc\nrepair yes\n");
+    image.apply();
+    let record = image.text(INSTALLED);
+    assert_eq!(virtfleet_delivery::word(&record, "wanted"), Some("abc"));
+    assert_eq!(virtfleet_delivery::word(&record, "version"), Some("1.2.3"));
+    assert_eq!(
+        virtfleet_delivery::word(&record, "sha256"),
+        Some(
+            virtfleet_runtime::digest::sha256_file(&image.own())
+                .unwrap()
+                .as_str()
+        )
+    );
+}
+
+#[test]
+fn files_of_an_older_version_go_and_nobody_elses() {
+    let image = Image::new();
+    image.apply();
+    let old = "/etc/systemd/system/virtfleet-old.service";
+    for path in [old, "/etc/shadow", "/etc/systemd/system/kubelet.service"] {
+        image.put(path, "x");
+        let record = image.text(INSTALLED) + "file " + path + "\n";
+        image.put(INSTALLED, &record);
+    }
+    let outcome = image.apply();
+    assert_eq!(outcome.removed, [old]);
+    assert!(image.options.at("/etc/shadow").exists());
+}
+
+#[test]
+fn a_package_owns_what_it_has_brought() {
+    let image = Image::new();
+    image.put("/usr/lib/systemd/system/virtfleet-agent.service", "x");
+    let error = plan(&image.options, &image.own(), "1").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("belongs to the package virtfleet-agent"),
+        "{error}"
+    );
+    let image = Image::new();
+    let options = Options {
+        prefix: "/opt/with space".into(),
+        ..image.options.clone()
+    };
+    assert!(matches!(
+        plan(&options, &image.own(), "1").unwrap_err(),
+        InstallError::Prefix(_)
+    ));
+}
+
+#[test]
+fn the_user_is_made_by_whatever_tool_is_there() {
+    let image = Image::new();
+    image.put("/etc/group", "root:x:0:\nvirtfleetish:x:1:\n");
+    let commands = FakeCommands::content();
+    apply(&image.options, &image.plan(), &commands).unwrap();
+    let root = image.options.root.display();
+    assert_eq!(
+        commands.take(),
+        [format!("systemd-sysusers --root={root} virtfleet.conf")]
+    );
+
+    let commands = FakeCommands::new(|line| line.starts_with("useradd").then(Done::default));
+    apply(&image.options, &image.plan(), &commands).unwrap();
+    let lines = commands.take();
+    assert!(
+        lines[1].starts_with(&format!("useradd --root {root} --system ")) && lines[1].ends_with(" virtfleet"),
+        "{lines:?}"
+    );
+
+    let error = apply(&image.options, &image.plan(), &FakeCommands::new(|_| None)).unwrap_err();
+    assert!(error.to_string().contains("make them by hand"), "{error}");
+}
+
+#[test]
+fn removing_leaves_settings_and_what_others_have() {
+    let image = Image::new();
+    image.put("/etc/virtfleet/agent.yaml", "x");
+    image.put(WANTED, "sha256 abc\n");
+    image.apply();
+    let outcome = remove(&image.options, &FakeCommands::content()).unwrap();
+    assert!(outcome.warnings[0].contains("user-data"), "{outcome:?}");
+    for file in guest::files("/x") {
+        assert!(!image.options.at(&file.path).exists(), "{}", file.path);
+    }
+    assert!(!image.options.at("/opt/virtfleet/bin/virtfleet-agent").exists());
+    assert!(image.options.at("/etc/virtfleet/agent.yaml").exists());
+    assert!(
+        remove(&image.options, &FakeCommands::content())
+            .unwrap()
+            .removed
+            .is_empty()
+    );
+}

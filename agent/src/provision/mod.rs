@@ -1,0 +1,27 @@
+//! `virtfleet-agent apply`: root's part of the agent, in passes. A pass runs the steps of one stage, one after the other, and
+//! records what came of them in `/run/virtfleet/state/guest.json`, from which the report is made.
+//!
+//! ```text
+//! /run/virtfleet/ask ─ take ─▶ triggers ─┐
+//! lock ──────────────────────────────────┴▶ steps (table): observe ─▶ decide (agent/core) ─▶ act (host) ─▶ guest.json
+//! ```
+//!
+//! To add a step: a file here with its `run`, and a line in [`STEPS`]. A step that fails stops none but those that need it.
+
+mod ask;
+mod pass;
+mod print;
+mod record;
+mod settings;
+mod steps;
+
+pub use ask::{ASK_DIRECTORY, AskError, ask};
+pub use pass::{Applied, ApplyError, apply};
+pub use print::print;
+pub use record::{GUEST_FILE, ReadRecordError, read_record};
+pub use steps::{Guest, STEPS, Step};
+
+pub(crate) use record::parse_record;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! One pass: lock, take the wishes, run the steps, write the record.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Serialize;
+use virtfleet_agent_core::{
+    identity::cloud::plain,
+    pass::{GuestRecord, Outcome, Stage, StageRecord, StepRecord, blocked_by, sum_up},
+};
+
+use super::{
+    ask, read_record,
+    record::{WriteRecordError, write_record},
+    steps::{Guest, Report, Step},
+};
+use crate::{
+    VERSION,
+    host::{LockError, Roots, Services, clock, is_root, lock_within, read_text},
+    settings::LoadedSettings,
+};
+
+/// Held for a whole pass: two would undo each other's work.
+const LOCK_FILE: &str = "/run/virtfleet/apply.lock";
+/// How long another pass is waited for. Less than the units' start timeouts, so that the reason is told and not cut off.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Why there was no pass, or no record of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// Steps change the machine.
+    #[error(
+        "only root can apply; run this as root, or ask a running system: systemctl start virtfleet-reconcile.service"
+    )]
+    NotRoot,
+    /// There is no root filesystem to work on; directories are made only inside of one.
+    #[error("--path.rootfs: {} is no directory; name the guest's root filesystem", .0.display())]
+    NoRootfs(PathBuf),
+    /// Another pass takes too long.
+    #[error("another pass is under way")]
+    Lock(#[from] LockError),
+    /// The steps ran, and what came of them could not be written down.
+    #[error("the passes were made and cannot be recorded")]
+    Record(#[from] WriteRecordError),
+}
+
+/// One stage's pass, as it is printed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Applied {
+    /// The stage.
+    pub stage: Stage,
+    /// What came of it.
+    #[serde(flatten)]
+    pub record: StageRecord,
+}
+
+/// Makes one pass of each of `stages`, with the steps of `table`. Root only.
+///
+/// `settings` loads those on disk. A pass with the stage `reconcile` takes the wishes in `/run/virtfleet/ask`; the others leave them for it, because they do
+/// not do all that may have been asked for.
+pub fn apply(
+    roots: &Roots,
+    settings: &dyn Fn() -> LoadedSettings,
+    services: &dyn Services,
+    table: &[Step],
+    stages: &[Stage],
+) -> Result<Vec<Applied>, ApplyError> {
+    if !roots.rootfs.is_dir() {
+        return Err(ApplyError::NoRootfs(roots.rootfs.clone()));
+    }
+    if !is_root() {
+        return Err(ApplyError::NotRoot);
+    }
+    let services = (roots.rootfs == Path::new("/")).then_some(services);
+    apply_within(roots, settings, services, table, stages, PATIENCE)
+}
+
+pub(super) fn apply_within(
+    roots: &Roots,
+    settings: &dyn Fn() -> LoadedSettings,
+    services: Option<&dyn Services>,
+    table: &[Step],
+    stages: &[Stage],
+    patience: Duration,
+) -> Result<Vec<Applied>, ApplyError> {
+    let mut start = clock();
+    let _lock = lock_within(&roots.root(LOCK_FILE), patience)?;
+    let boot_id = boot_id(roots);
+    let mut record = read_record(roots, &boot_id).unwrap_or_else(|_| GuestRecord::new(&boot_id));
+    let mut applied = Vec::new();
+    for &stage in stages {
+        let taken = if stage == Stage::Reconcile {
+            ask::take(roots)
+        } else {
+            ask::Taken::default()
+        };
+        // Read after the wishes were taken: a change that comes later leaves a wish of its own.
+        let settings = settings();
+        let mut guest = Guest {
+            roots,
+            settings: &settings,
+            services,
+            record: &mut record,
+        };
+        let mut steps = run_steps(table, stage, &mut guest);
+        steps.extend(taken.stuck.map(|message| StepRecord {
+            name: "triggers".to_owned(),
+            outcome: Outcome::Failed,
+            message,
+            ..StepRecord::default()
+        }));
+        let end = clock();
+        let stage_record = StageRecord {
+            outcome: sum_up(&steps),
+            started_at: start.realtime_ns,
+            ended_at_boottime_ns: end.boottime_ns,
+            duration_ms: end.boottime_ns.saturating_sub(start.boottime_ns) / 1_000_000,
+            triggers: taken.names,
+            version: VERSION.to_owned(),
+            steps,
+        };
+        record.stages.insert(stage, stage_record.clone());
+        // After each, so that a later stage that is killed does not take an earlier one's record with it.
+        write_record(roots, &record)?;
+        applied.push(Applied {
+            stage,
+            record: stage_record,
+        });
+        start = end;
+    }
+    Ok(applied)
+}
+
+fn run_steps(table: &[Step], stage: Stage, guest: &mut Guest<'_>) -> Vec<StepRecord> {
+    let mut steps: Vec<StepRecord> = Vec::new();
+    for step in table.iter().filter(|step| step.plan.stages.contains(&stage)) {
+        let blocked = blocked_by(&step.plan, &steps);
+        let report = match blocked {
+            Some(needed) => Report::new(Outcome::Skipped, format!("left out: {needed} must succeed first")),
+            // A panic is a failure of one step; what it may leave half done is the machine's state, which the next pass
+            // observes anew.
+            None => catch_unwind(AssertUnwindSafe(|| (step.run)(guest))).unwrap_or_else(|_| {
+                Report::new(Outcome::Failed, "it panicked; the log of the unit says where")
+            }),
+        };
+        steps.push(StepRecord {
+            name: step.plan.name.to_owned(),
+            outcome: report.outcome,
+            // One line, whatever a file or a program had to say.
+            message: report.message.replace(char::is_control, " "),
+            blocked: blocked.is_some(),
+            problems: report.problems,
+        });
+    }
+    steps
+}
+
+/// The boot id; empty when it cannot be read.
+fn boot_id(roots: &Roots) -> String {
+    let text = read_text(&roots.proc("sys/kernel/random/boot_id"), 256).unwrap_or_default();
+    plain(&text).unwrap_or_default()
+}

@@ -1,0 +1,129 @@
+//! `virtfleetctl render`: reads the input and what it names, and prints user-data or a configuration.
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
+use virtfleet_delivery::{
+    cloud_init::{self, With},
+    ignition,
+    payload::{self, Outside, Payload},
+    spec,
+};
+use virtfleet_runtime::digest::sha256_file;
+use virtfleet_wire::layered::Problem;
+
+use super::{
+    cli::{Form, Render},
+    console::Console,
+    fail::Fail,
+};
+
+/// The most that a file that is sent along may weigh.
+const MAX_BYTES: u64 = 1 << 20;
+/// The most user-data that KubeVirt takes in the VM itself (its `cloudInitUserMaxLen`).
+const INLINE: usize = 2048;
+
+pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> {
+    match what {
+        Render::CloudInit { file, form, with } => {
+            let payload = load(file)?;
+            let texts = with
+                .iter()
+                .map(|path| Ok((path.display().to_string(), text(path)?)))
+                .collect::<Result<Vec<_>, Fail>>()?;
+            let with: Vec<With<'_>> = texts.iter().map(|(name, text)| With { name, text }).collect();
+            let form = match form {
+                Form::CloudConfig => cloud_init::Form::CloudConfig,
+                Form::Mime => cloud_init::Form::Mime,
+            };
+            let made = made("cloud-init", file);
+            let rendered = cloud_init::render(&payload, form, &with, &made).map_err(Fail::Input)?;
+            console.print(&rendered.text)?;
+            for note in rendered.notes {
+                console.note(&format!("note: {note}"));
+            }
+            advise(rendered.text.len(), console);
+        }
+        Render::Ignition { file, with } => {
+            let payload = load(file)?;
+            let theirs = with.as_deref().map(text).transpose()?;
+            let config = ignition::render(&payload, theirs.as_deref()).map_err(|why| {
+                let name = with
+                    .as_deref()
+                    .map_or(String::new(), |path| path.display().to_string());
+                Fail::Input(format!("{name}: {why}"))
+            })?;
+            let config = format!("{config:#}\n");
+            console.print(&config)?;
+            advise(config.len(), console);
+        }
+    }
+    Ok(())
+}
+
+/// JSON has no comments, so only user-data says how it was made.
+fn made(what: &str, file: &Path) -> String {
+    // A name with control characters in it must not end the comment.
+    let name: String = file
+        .display()
+        .to_string()
+        .chars()
+        .map(|c| if c.is_ascii_graphic() { c } else { '_' })
+        .collect();
+    format!(
+        "# Made by `virtfleetctl render {what} {name}` (virtfleet {}): change {name} and render again.\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn advise(bytes: usize, console: &mut Console<'_>) {
+    if bytes > INLINE {
+        console.note(&format!(
+            "note: {bytes} bytes; KubeVirt takes at most {INLINE} in the VM itself. Put it into a Secret under the key \
+             `userdata` and name that in cloudInitNoCloud.secretRef (userDataSecretRef)"
+        ));
+    }
+}
+
+/// The payload that the input describes. What it names lies beside it.
+fn load(file: &Path) -> Result<Payload, Fail> {
+    let checked = spec::read(&file.display().to_string(), &text(file)?).map_err(|found| problems(&found))?;
+    let beside = |name: &str| file.parent().unwrap_or(Path::new("")).join(name);
+    let mut outside = Outside {
+        read: &mut |name| bytes(&beside(name)).map_err(|error| error.to_string()),
+        sha256: &mut |name| sha256_file(&beside(name)).map_err(|error| error.to_string()),
+    };
+    payload::build(&checked, &mut outside).map_err(|found| problems(&found))
+}
+
+fn problems(found: &[Problem]) -> Fail {
+    let mut text = String::new();
+    for (index, problem) in found.iter().enumerate() {
+        let end = if index == 0 { "" } else { "\n" };
+        write!(text, "{end}{problem}").ok();
+    }
+    Fail::Input(text)
+}
+
+fn text(path: &Path) -> Result<String, Fail> {
+    let failed = |why: String| Fail::Input(format!("{}: cannot be read: {why}", path.display()));
+    let bytes = bytes(path).map_err(|error| failed(error.to_string()))?;
+    String::from_utf8(bytes)
+        .map_err(|_| failed("not UTF-8 text (compressed user-data must be unpacked)".to_owned()))
+}
+
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("larger than {MAX_BYTES} bytes")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use std::fs;
+
+use clap::Parser as _;
+
+use super::*;
+use crate::ctl::cli::{Program, Word};
+
+fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, String, String) {
+    fs::write(
+        folder.join("d.yaml"),
+        format!("apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\n{input}"),
+    )
+    .unwrap();
+    let file = folder.join("d.yaml").display().to_string();
+    let (verb, rest) = args.split_first().unwrap();
+    let line = ["virtfleetctl", "render", verb, &file]
+        .into_iter()
+        .chain(rest.iter().copied());
+    let Word::Render(what) = Program::try_parse_from(line).unwrap().word else {
+        panic!("not render")
+    };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut console = Console {
+        out: &mut out,
+        err: &mut err,
+        colour: false,
+        terminal: false,
+        now: || 0,
+    };
+    let done = run(&what, &mut console).map_err(|fail| {
+        assert_eq!(fail.exit_code(), 1);
+        fail.to_string()
+    });
+    (
+        done,
+        String::from_utf8(out).unwrap(),
+        String::from_utf8(err).unwrap(),
+    )
+}
+
+const AGENT: &str = "agent: {file: agent, sources: [{url: \"https://x/y\"}]}\n";
+
+#[test]
+fn what_the_input_names_lies_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("agent"), "abc").unwrap();
+    let (done, out, err) = rendered(folder.path(), AGENT, &["cloud-init"]);
+    done.unwrap();
+    assert!(
+        out.starts_with("#cloud-config\n# Made by `virtfleetctl render cloud-init "),
+        "{out}"
+    );
+    assert!(out.contains("sha256 ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n"));
+    assert!(
+        err.contains("KubeVirt takes at most 2048") && err.contains("Secret"),
+        "{err}"
+    );
+    let (done, out, _) = rendered(folder.path(), AGENT, &["cloud-init", "--form", "mime"]);
+    done.unwrap();
+    assert!(out.starts_with("MIME-Version: 1.0\n"), "{out}");
+    let (done, out, _) = rendered(folder.path(), AGENT, &["ignition"]);
+    done.unwrap();
+    assert!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["systemd"].is_object());
+}
+
+#[test]
+fn mistakes_are_named_and_nothing_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("theirs"), "hello").unwrap();
+    let theirs = folder.path().join("theirs").display().to_string();
+    for (input, args, expected) in [
+        (
+            AGENT,
+            vec!["cloud-init"],
+            "d.yaml:3: agent.file: agent cannot be read: ",
+        ),
+        ("wiat: 1s\nwait: 1h\n", vec!["cloud-init"], "d.yaml:3: wiat: "),
+        (
+            "",
+            vec!["cloud-init", "--with", &theirs],
+            "its first line is none",
+        ),
+        (
+            "",
+            vec!["cloud-init", "--with", "/nowhere"],
+            "/nowhere: cannot be read: ",
+        ),
+        ("", vec!["ignition", "--with", &theirs], "theirs: not JSON"),
+    ] {
+        let (done, out, _) = rendered(folder.path(), input, &args);
+        let error = done.unwrap_err();
+        assert!(error.contains(expected) && out.is_empty(), "{error}");
+    }
+}

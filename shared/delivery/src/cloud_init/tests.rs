@@ -1,0 +1,139 @@
+use virtfleet_wire::layered::parse_yaml;
+
+use super::*;
+use crate::{
+    payload::{Outside, build},
+    spec,
+};
+
+const MADE: &str = "# made\n";
+
+pub(crate) fn payload(more: &str) -> Payload {
+    let sum = "a".repeat(64);
+    let text = format!(
+        "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\nagent:\n  sha256: {sum}\n  version: 1.2.3\n  sources:\n  - \
+         disk: {{label: virtfleet, path: /bin/agent}}\n  - url: https://mirror.example/agent\n{more}"
+    );
+    let checked = spec::read("d.yaml", &text).unwrap();
+    let mut outside = Outside {
+        read: &mut |name| match name {
+            "key" => Ok(b"-----BEGIN EC PRIVATE KEY-----\nx\n".to_vec()),
+            "absent" => Err("no such file".to_owned()),
+            _ => Ok(b"-----BEGIN CERTIFICATE-----\nx\n".to_vec()),
+        },
+        sha256: &mut |_| Ok("B".repeat(64)),
+    };
+    build(&checked, &mut outside).unwrap()
+}
+
+fn with(text: &str) -> With<'_> {
+    With {
+        name: "dir/user data",
+        text,
+    }
+}
+
+#[test]
+fn what_is_wanted_is_said_word_by_word() {
+    let payload = payload("tls: {certificate: c, key: key, clientCA: ca}\nrepairCloudInit: false\n");
+    let text = |path: &str| {
+        let file = payload.files.iter().find(|file| file.path == path).unwrap();
+        (file.mode, String::from_utf8(file.content.clone()).unwrap())
+    };
+    let (_, wanted) = text(crate::WANTED);
+    assert_eq!(
+        wanted,
+        format!(
+            "sha256 {}\nversion 1.2.3\ndisk virtfleet bin/agent\nurl https://mirror.example/agent\ngroup virtfleet \
+             /etc/virtfleet/tls/agent.key\nrepair no\n",
+            "a".repeat(64)
+        )
+    );
+    assert_eq!(text("/etc/virtfleet/tls/agent.key").0, 0o640);
+    let (_, settings) = text("/etc/virtfleet/agent.d/50-delivery.yaml");
+    let settings = parse_yaml(&settings).unwrap().remove(0).to_json();
+    assert_eq!(settings["server"]["tls"]["clientCA"], "/etc/virtfleet/tls/ca.crt");
+    assert!(payload.unit.contains("deliver 90\n") && payload.unit.contains("TimeoutStartSec=150\n"));
+}
+
+#[test]
+fn files_that_are_missing_or_no_pem_are_named_with_their_line() {
+    let text = "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\ntls:\n  certificate: absent\n  key: cert\n  clientCA: \
+                ca\nfiles:\n- {path: /x, from: absent}\n";
+    let checked = spec::read("d.yaml", text).unwrap();
+    let mut outside = Outside {
+        read: &mut |name| match name {
+            "absent" => Err("no such file".to_owned()),
+            _ => Ok(b"-----BEGIN CERTIFICATE-----\nx\n".to_vec()),
+        },
+        sha256: &mut |_| Ok(String::new()),
+    };
+    let found = build(&checked, &mut outside).unwrap_err();
+    let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            "d.yaml:4: tls.certificate: absent cannot be read: no such file",
+            "d.yaml:5: tls.key: cert has no PEM block that ends in PRIVATE KEY",
+            "d.yaml:8: files[0].from: absent cannot be read: no such file",
+        ]
+    );
+}
+
+#[test]
+fn a_cloud_config_has_our_command_first() {
+    let payload = payload("");
+    let alone = render(&payload, Form::CloudConfig, &[], MADE).unwrap();
+    assert!(alone.text.starts_with("#cloud-config\n# made\n") && alone.notes.is_empty());
+    let document = parse_yaml(&alone.text).unwrap().remove(0).to_json();
+    assert_eq!(document["bootcmd"][0], boot::script(&payload));
+
+    let theirs = "#cloud-config\n# their comment\nbootcmd:\n- theirs\npackages: [jq]\n";
+    let merged = render(&payload, Form::CloudConfig, &[with(theirs)], MADE).unwrap();
+    assert!(
+        merged
+            .text
+            .starts_with("#cloud-config\n# made\n# their comment\nbootcmd:\n- |\n")
+    );
+    let document = parse_yaml(&merged.text).unwrap().remove(0).to_json();
+    assert_eq!(document["bootcmd"][1], "theirs");
+    assert_eq!(document["packages"][0], "jq");
+    assert_eq!(document["merge_how"], serde_json::Value::Null, "theirs to say");
+}
+
+#[test]
+fn other_kinds_and_what_cannot_be_added_to_become_parts() {
+    let payload = payload("");
+    for (theirs, kind) in [
+        ("#cloud-config\nbootcmd: [a]\n", "text/cloud-config"),
+        ("#!/bin/sh\necho é\n", "text/x-shellscript"),
+        (
+            "## template: jinja\n#cloud-config\nx: {{ v1.region }}\n",
+            "text/jinja2",
+        ),
+        ("#include\nhttps://x/\n", "text/x-include-url"),
+        ("#cloud-config-archive\n- x\n", "text/cloud-config-archive"),
+    ] {
+        let rendered = render(&payload, Form::CloudConfig, &[with(theirs)], MADE).unwrap();
+        assert_eq!(rendered.notes.len(), 1, "{theirs}");
+        let hook = rendered.text.find("Content-Type: text/cloud-boothook").unwrap();
+        let part = rendered.text.find(&format!("Content-Type: {kind}; ")).unwrap();
+        assert!(hook < part, "{theirs}");
+        let log = "\n(: >>\"$log\") 2>/dev/null && exec >>\"$log\" 2>&1\n";
+        assert!(rendered.text.contains(log), "{}", rendered.text);
+        assert!(rendered.text.contains("filename=\"user_data\""));
+        assert!(!theirs.is_ascii() || rendered.text.contains(theirs), "{theirs}");
+    }
+    let mime = "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"virtfleet-part\"\n\n--virtfleet-part--\n";
+    let nested = render(&payload, Form::Mime, &[with(mime)], MADE).unwrap();
+    assert!(
+        nested
+            .text
+            .contains("\n--virtfleet-partx\nMIME-Version: 1.0\nContent-Type: multipart/mixed")
+    );
+    let error = render(&payload, Form::Mime, &[with("hello")], MADE).unwrap_err();
+    assert!(
+        error.starts_with("dir/user data: its first line is none that cloud-init knows"),
+        "{error}"
+    );
+}

@@ -1,0 +1,242 @@
+//! The files that must lie in the guest, whoever brings them.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+use virtfleet_wire::{
+    layered::{Problem, to_yaml},
+    settings::{AGENT_CONFIG_KIND, CONFIG_API_VERSION},
+};
+
+use crate::{WANTED, spec::Checked};
+
+/// The delivery's unit.
+pub(crate) const UNIT: &str = "virtfleet-delivery.service";
+/// Units that wait for the delivery's first try.
+pub(crate) const WAITING: [&str; 2] = ["containerd.service", "kubelet.service"];
+/// The name of their drop-in.
+pub(crate) const DROP_IN: &str = "20-virtfleet-delivery.conf";
+/// Where the certificate, its key and the clients' authority are put.
+pub(crate) const TLS_PATHS: [&str; 3] = [
+    "/etc/virtfleet/tls/agent.crt",
+    "/etc/virtfleet/tls/agent.key",
+    "/etc/virtfleet/tls/ca.crt",
+];
+const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
+const DELIVER: &str = "/var/lib/virtfleet/delivery/deliver";
+/// Other paths that only the delivery writes.
+pub(crate) const OWN: [&str; 7] = [
+    SETTINGS,
+    DELIVER,
+    WANTED,
+    crate::INSTALLED,
+    "/etc/systemd/system/virtfleet-delivery.service",
+    "/etc/systemd/system/kubelet.service.d/20-virtfleet-delivery.conf",
+    "/etc/systemd/system/containerd.service.d/20-virtfleet-delivery.conf",
+];
+
+/// The most that all files together may weigh: a Secret holds 1 MiB, and base64 takes a third.
+const MAX_BYTES: usize = 700_000;
+
+/// A file for the guest, owned by root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Its absolute path.
+    pub path: String,
+    /// Its permission bits.
+    pub mode: u32,
+    /// Its content.
+    pub content: Vec<u8>,
+}
+
+impl File {
+    fn text(path: impl Into<String>, mode: u32, content: impl Into<Vec<u8>>) -> Self {
+        Self {
+            path: path.into(),
+            mode,
+            content: content.into(),
+        }
+    }
+}
+
+/// Everything that a renderer needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payload {
+    /// Files, in the order in which they are written. The unit and its drop-ins are not among them.
+    pub files: Vec<File>,
+    /// The text of `virtfleet-delivery.service`.
+    pub unit: String,
+    /// The text of the drop-ins of containerd and kubelet.
+    pub drop_in: &'static str,
+    /// How long a boot waits, in seconds.
+    pub wait: u64,
+}
+
+/// What a caller does for [`build`]: the only ways out of this crate.
+pub struct Outside<'a> {
+    /// The content of a file that the input names, or why it cannot be had.
+    pub read: &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>,
+    /// SHA-256 in hexadecimal digits of a file that the input names, or why it cannot be had.
+    pub sha256: &'a mut dyn FnMut(&str) -> Result<String, String>,
+}
+
+/// Puts the payload together.
+///
+/// Errors: files that cannot be read or are no such files, each with the line that names them.
+pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut say = |path: &str, message: String| {
+        problems.push(Problem::at(&checked.origins.of(path), path, message));
+    };
+    let delivery = &checked.delivery;
+    let wait = delivery.wait.0.as_secs();
+
+    let mut wanted = String::new();
+    let mut line = |arguments: std::fmt::Arguments<'_>| {
+        // Writing to a string cannot fail.
+        writeln!(wanted, "{arguments}").ok();
+    };
+    if let Some(agent) = &delivery.agent {
+        let sum = match (&agent.sha256, &agent.file) {
+            (None, Some(file)) => (outside.sha256)(file).unwrap_or_else(|why| {
+                say("agent.file", format!("{file} cannot be read: {why}"));
+                String::new()
+            }),
+            (sum, _) => sum.clone().unwrap_or_default(),
+        };
+        line(format_args!("sha256 {}", sum.to_ascii_lowercase()));
+        if let Some(version) = &agent.version {
+            line(format_args!("version {version}"));
+        }
+        for source in &agent.sources {
+            match (&source.disk, &source.url) {
+                (Some(disk), _) => {
+                    let path = disk.path.trim_start_matches('/');
+                    line(format_args!("disk {} {path}", disk.label));
+                }
+                (None, Some(url)) => line(format_args!("url {url}")),
+                (None, None) => {}
+            }
+        }
+    }
+    if delivery.tls.is_some() {
+        line(format_args!("group virtfleet {}", TLS_PATHS[1]));
+    }
+    line(format_args!(
+        "repair {}",
+        if delivery.repair_cloud_init { "yes" } else { "no" }
+    ));
+
+    let mut files = vec![
+        File::text(WANTED, 0o644, wanted),
+        File::text(DELIVER, 0o755, include_str!("text/deliver.sh")),
+    ];
+    if let Some(tls) = &delivery.tls {
+        let named = [
+            ("certificate", &tls.certificate, 0o644, "CERTIFICATE"),
+            ("key", &tls.key, 0o640, "PRIVATE KEY"),
+            ("clientCA", &tls.client_ca, 0o644, "CERTIFICATE"),
+        ];
+        for ((key, name, mode, kind), path) in named.into_iter().zip(TLS_PATHS) {
+            let at = format!("tls.{key}");
+            match (outside.read)(name) {
+                Ok(content) if is_pem(&content, kind) => files.push(File::text(path, mode, content)),
+                Ok(_) => say(&at, format!("{name} has no PEM block that ends in {kind}")),
+                Err(why) => say(&at, format!("{name} cannot be read: {why}")),
+            }
+        }
+    }
+    if let Some(text) = settings(&checked.settings, delivery.tls.is_some()) {
+        files.push(File::text(SETTINGS, 0o644, text));
+    }
+    for (index, extra) in delivery.files.iter().enumerate() {
+        let content = match (&extra.content, &extra.from) {
+            (Some(content), _) => Ok(content.clone().into_bytes()),
+            (None, Some(name)) => (outside.read)(name).map_err(|why| format!("{name} cannot be read: {why}")),
+            (None, None) => continue,
+        };
+        match content {
+            Ok(content) => files.push(File::text(
+                extra.path.as_str(),
+                extra.bits().unwrap_or(0o644),
+                content,
+            )),
+            Err(message) => say(&format!("files[{index}].from"), message),
+        }
+    }
+    let bytes: usize = files.iter().map(|file| file.content.len()).sum();
+    if bytes > MAX_BYTES {
+        say(
+            "files",
+            format!("{bytes} bytes in all; a Secret has room for {MAX_BYTES} of them at most"),
+        );
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let unit = include_str!("text/virtfleet-delivery.service")
+        .replace("@WAIT@", &wait.to_string())
+        .replace("@LIMIT@", &(wait + 60).to_string());
+    Ok(Payload {
+        files,
+        unit,
+        drop_in: include_str!("text/wait-for-delivery.conf"),
+        wait,
+    })
+}
+
+impl Payload {
+    /// All files, the unit and its drop-ins, too.
+    pub fn all_files(&self) -> Vec<File> {
+        let system = "/etc/systemd/system";
+        let drop_ins = WAITING
+            .iter()
+            .map(|unit| File::text(format!("{system}/{unit}.d/{DROP_IN}"), 0o644, self.drop_in));
+        let unit = File::text(format!("{system}/{UNIT}"), 0o644, self.unit.as_str());
+        self.files.iter().cloned().chain([unit]).chain(drop_ins).collect()
+    }
+}
+
+/// The settings file, when there is anything to be set.
+fn settings(written: &Value, tls: bool) -> Option<String> {
+    let mut map = match written {
+        Value::Object(map) => map.clone(),
+        _ => Map::new(),
+    };
+    map.remove("apiVersion");
+    map.remove("kind");
+    if tls {
+        let named = section(section(&mut map, "server"), "tls");
+        for (key, path) in ["certificate", "key", "clientCA"].into_iter().zip(TLS_PATHS) {
+            named.insert(key.to_owned(), path.into());
+        }
+    }
+    if map.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "# Written at every boot from user-data; what you set by hand belongs into another file here.\n\
+         apiVersion: {CONFIG_API_VERSION}\nkind: {AGENT_CONFIG_KIND}\n{}",
+        to_yaml(&Value::Object(map))
+    ))
+}
+
+/// The mapping at a key, made when it is not there; a null counts as none.
+fn section<'m>(map: &'m mut Map<String, Value>, key: &str) -> &'m mut Map<String, Value> {
+    let value = map.entry(key).or_insert(Value::Null);
+    if !value.is_object() {
+        *value = json!({});
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("it was made an object"),
+    }
+}
+
+fn is_pem(content: &[u8], kind: &str) -> bool {
+    let ends = format!("{kind}-----");
+    std::str::from_utf8(content).is_ok_and(|text| {
+        text.lines()
+            .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&ends))
+    })
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# A guest's kernel, initrd and root filesystem, from the cache or made for it:
+#
+#   image.sh SUITE         make it when it is not there (as root; network), and print its folder
+#   image.sh --path SUITE  print its folder, and fail when it is not there; no network
+#
+# SUITE is bookworm or trixie. A folder holds vmlinuz, initrd.cpio, root.img (ext4, raw and sparse, never written to) and
+# facts. Its name carries a hash of everything that it is made by, so a change makes a new one.
+#
+#   VIRTFLEET_GUESTS  the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/guests
+set -euo pipefail
+cd "$(dirname "$0")"
+
+cache="${VIRTFLEET_GUESTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_GUESTS, XDG_CACHE_HOME nor HOME is set}/.cache}/virtfleet/guests}"
+say() { printf 'guests: %s\n' "$*" >&2; }
+die() {
+    say "$*"
+    exit 1
+}
+
+only_path=no
+if [ "${1:-}" = --path ]; then
+    only_path=yes
+    shift
+fi
+suite=${1:-}
+case $suite in
+bookworm | trixie) ;;
+*) die "which suite? bookworm or trixie, not '$suite'" ;;
+esac
+
+# The name of what a list of files makes, whatever the machine.
+hash_of() { sha256sum "$@" | sha256sum | cut -c1-12; }
+root_key=$(hash_of rootfs.sh)
+mapfile -t sources < <(find . -type f ! -name host.sh | LC_ALL=C sort)
+key=$(hash_of "${sources[@]}")
+folder="$cache/$suite-$key"
+if [ -e "$folder/facts" ]; then
+    printf '%s\n' "$folder"
+    exit 0
+fi
+[ "$only_path" = no ] || die "there is no image of $suite for this checkout; tests/guests/image.sh $suite makes it"
+[ "$(id -u)" = 0 ] || die "only root can make an image of $suite: files in it belong to many users"
+
+mkdir -p "$cache"
+exec 9>"$cache/.lock"
+flock -n 9 || {
+    say "waiting for another checkout that makes images"
+    flock 9
+}
+if [ -e "$folder/facts" ]; then
+    printf '%s\n' "$folder"
+    exit 0
+fi
+work=$(mktemp -d "$cache/.new.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+
+root="$cache/root-$suite-$root_key.tar.zst"
+if [ ! -e "$root" ]; then
+    say "$suite: installing packages into a new root filesystem (a minute or two)"
+    ./rootfs.sh "$suite" "$work/root.tar" >&2
+    zstd -q -3 -T0 "$work/root.tar" -o "$work/root.tar.zst"
+    rm "$work/root.tar"
+    mv "$work/root.tar.zst" "$root"
+fi
+
+say "$suite: making kernel, initrd and root image"
+tree="$work/tree"
+mkdir "$tree" "$work/out"
+zstd -dcq "$root" | tar -C "$tree" --numeric-owner --xattrs --xattrs-include='*' -xpf -
+version=$(basename "$(find "$tree/usr/lib/modules" -mindepth 1 -maxdepth 1 | sort -V | tail -n1)")
+cp "$tree/boot/vmlinuz-$version" "$work/out/vmlinuz"
+initrd/make.sh "$tree" "$version" "$work/out/initrd.cpio"
+./customise.sh "$tree"
+truncate -s 2G "$work/out/root.img"
+mke2fs -q -F -t ext4 -L root -m 0 -E lazy_itable_init=0,lazy_journal_init=0 -d "$tree" "$work/out/root.img"
+{
+    printf 'SUITE=%s\nKEY=%s\nKERNEL=%s\n' "$suite" "$key" "$version"
+    printf 'CLOUD_INIT=%s\n' "$(sed -n '/^Package: cloud-init$/,/^$/s/^Version: //p' "$tree/var/lib/dpkg/status")"
+} >"$work/out/facts"
+# A rename: whoever looks sees the whole image or none of it.
+mv "$work/out" "$folder"
+# Those of earlier recipes, with the snapshots in them, are of no use to anybody any more after a month.
+find "$cache" -mindepth 1 -maxdepth 1 -name "*$suite-*" -mtime +30 ! -path "$folder" ! -path "$root" -exec rm -rf {} +
+printf '%s\n' "$folder"

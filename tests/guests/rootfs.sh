@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Makes a guest's root filesystem from Debian's packages, as a tar:  rootfs.sh SUITE OUT.tar   (as root)
+set -euo pipefail
+cd "$(dirname "$0")"
+. ../parts/debian.sh
+suite=${1:?suite} out=${2:?tar}
+
+packages='
+systemd systemd-sysv systemd-resolved udev dbus kmod procps util-linux less
+linux-image-cloud-amd64 initramfs-tools zstd cpio busybox-static
+cloud-init python3-yaml qemu-guest-agent ca-certificates curl
+e2fsprogs xfsprogs btrfs-progs dosfstools cryptsetup-bin dmsetup fdisk parted
+iproute2 ethtool
+'
+archive=$(debian_mirror)
+# Documentation and languages are a third of it, and no guest of ours reads them. The initramfs of the package is not used.
+mmdebstrap --quiet --variant=apt --mode=root --include="$(xargs <<<"$packages" | tr ' ' ,)" \
+    --aptopt='APT::Install-Recommends "false"' --aptopt='Apt::Key::gpgvcommand "/usr/bin/gpgv"' --aptopt='Acquire::Retries "3"' \
+    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
+    --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
+    --dpkgopt='path-exclude=/usr/share/lintian/*' \
+    --essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d" && printf "MODULES=list\nCOMPRESS=lz4\n" >"$1/etc/initramfs-tools/conf.d/small"' \
+    "$suite" "$out" "deb [signed-by=$debian_keyring] $archive $suite main"

@@ -1,0 +1,159 @@
+//! What is shipped below `cloud-init/` is what `virtfleetctl render` prints, and the tools that read it accept it.
+
+use std::{fs, path::Path, time::Duration};
+
+use virtfleet_tests::{process::Launch, skip};
+use virtfleet_wire::layered::parse_yaml;
+
+use super::guest::{render, shipped};
+
+/// Set to rewrite the examples.
+const UPDATE: &str = "VIRTFLEET_UPDATE_EXAMPLES";
+const EXAMPLES: [(&str, &[&str]); 5] = [
+    (
+        "delivery.cloud-config.yaml",
+        &["cloud-init", "cloud-init/delivery.yaml"],
+    ),
+    (
+        "delivery-with-user-data.cloud-config.yaml",
+        &[
+            "cloud-init",
+            "cloud-init/delivery.yaml",
+            "--with",
+            "cloud-init/user-data.yaml",
+        ],
+    ),
+    (
+        "delivery-with-user-data.mime",
+        &[
+            "cloud-init",
+            "cloud-init/delivery.yaml",
+            "--form",
+            "mime",
+            "--with",
+            "cloud-init/user-data.yaml",
+        ],
+    ),
+    (
+        "baked.cloud-config.yaml",
+        &["cloud-init", "cloud-init/baked.yaml"],
+    ),
+    ("delivery.ign", &["ignition", "cloud-init/delivery.yaml"]),
+];
+
+/// Rendered from the top of the tree, as whoever reads them would.
+fn rendered(args: &[&str]) -> String {
+    let top = shipped("");
+    let ctl = virtfleet_tests::bins::ctl().unwrap();
+    let line = format!("cd '{}' && exec '{}' render \"$@\"", top.display(), ctl.display());
+    Launch::new("sh")
+        .args(["-c", &line, "sh"])
+        .args(args)
+        .text(Duration::from_secs(30))
+        .unwrap()
+}
+
+#[test]
+fn examples_are_as_they_are_rendered() {
+    for (name, args) in EXAMPLES {
+        let path = shipped("cloud-init/rendered").join(name);
+        let now = rendered(args);
+        if std::env::var_os(UPDATE).is_some() {
+            fs::write(&path, &now).unwrap();
+        }
+        let then = fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(then, now, "{name}: {UPDATE}=1 rewrites it");
+    }
+}
+
+#[test]
+fn the_users_own_user_data_is_untouched() {
+    let theirs = fs::read_to_string(shipped("cloud-init/user-data.yaml")).unwrap();
+    let merged = rendered(EXAMPLES[1].1);
+    for line in theirs.lines() {
+        assert!(merged.lines().any(|found| found == line), "{line}");
+    }
+    let before = parse_yaml(&theirs).unwrap().remove(0).to_json();
+    let mut after = parse_yaml(&merged).unwrap().remove(0).to_json();
+    let commands = after["bootcmd"].as_array_mut().unwrap();
+    assert!(commands.remove(0).as_str().unwrap().contains("virtfleet"));
+    assert_eq!(after, before);
+    assert!(rendered(EXAMPLES[2].1).contains(&theirs));
+}
+
+#[test]
+fn the_settings_in_user_data_are_valid() {
+    let document = parse_yaml(&rendered(EXAMPLES[3].1)).unwrap().remove(0).to_json();
+    let script = document["bootcmd"][0].as_str().unwrap().to_owned();
+    let after = script
+        .split("50-delivery.yaml <<'VIRTFLEET_END'\n")
+        .nth(1)
+        .unwrap();
+    let settings = after.split("VIRTFLEET_END").next().unwrap();
+    let written = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    fs::write(written.path(), settings).unwrap();
+    let loaded =
+        virtfleet_agent::settings::load(&virtfleet_agent::host::Roots::default(), Some(written.path()));
+    assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+}
+
+fn program(name: &str) -> anyhow::Result<()> {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()));
+    anyhow::ensure!(found, "there is no {name}");
+    Ok(())
+}
+
+fn ask(program: &str, args: &[&str], file: &Path) {
+    Launch::new(program)
+        .args(args)
+        .arg(file)
+        .text(Duration::from_mins(1))
+        .unwrap();
+}
+
+#[test]
+fn tier2_cloud_init_accepts_the_cloud_configs() {
+    let test = "tier2_cloud_init_accepts_the_cloud_configs";
+    let Some(()) = skip::need(2, test, skip::root().and_then(|()| program("cloud-init"))).unwrap() else {
+        return;
+    };
+    for (name, _) in EXAMPLES.iter().filter(|(name, _)| name.contains("cloud-config")) {
+        ask(
+            "cloud-init",
+            &["schema", "-c"],
+            &shipped("cloud-init/rendered").join(name),
+        );
+    }
+}
+
+#[test]
+fn tier2_ignition_accepts_the_configuration() {
+    let test = "tier2_ignition_accepts_the_configuration";
+    let Some(()) = skip::need(2, test, program("ignition-validate")).unwrap() else {
+        return;
+    };
+    ask(
+        "ignition-validate",
+        &[],
+        &shipped("cloud-init/rendered/delivery.ign"),
+    );
+    // Into one that is there already.
+    let folder = tempfile::tempdir().unwrap();
+    let theirs = folder.path().join("theirs.ign");
+    fs::write(
+        &theirs,
+        r#"{"ignition":{"version":"3.0.0"},"systemd":{"units":[{"name":"kubelet.service","enabled":true}]}}"#,
+    )
+    .unwrap();
+    let input = shipped("cloud-init/delivery.yaml");
+    let merged = render([
+        "ignition".as_ref(),
+        input.as_os_str(),
+        "--with".as_ref(),
+        theirs.as_os_str(),
+    ]);
+    let path = folder.path().join("merged.ign");
+    fs::write(&path, merged).unwrap();
+    ask("ignition-validate", &[], &path);
+}

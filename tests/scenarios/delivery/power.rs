@@ -1,0 +1,59 @@
+//! Killed at seeded moments, then run again: always the same end.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use virtfleet_tests::process::Launch;
+
+use super::{guest::Guest, sources::needs};
+
+#[test]
+fn tier2_killed_at_any_moment_the_next_run_ends_the_same() {
+    if !needs(
+        "tier2_killed_at_any_moment_the_next_run_ends_the_same",
+        &["dash", "timeout", "setsid"],
+    ) {
+        return;
+    }
+    let guest = Guest::new();
+    guest.deliver_the_source("");
+    let start = Instant::now();
+    guest.boot();
+    let whole_run = start.elapsed();
+    let whole = guest.state();
+    for cut in 0..12_u32 {
+        for folder in [
+            "root/etc/systemd",
+            "root/etc/virtfleet",
+            "root/opt",
+            "root/var",
+            "root/run",
+        ] {
+            fs::remove_dir_all(guest.at(folder)).ok();
+        }
+        fs::create_dir_all(guest.at("root/opt")).unwrap();
+        let moment = whole_run * (cut + 1) / 13;
+        kill_after(&guest, moment);
+        if cut % 3 == 2 {
+            kill_after(&guest, moment / 2);
+        }
+        let ran = guest.boot();
+        assert_eq!(ran.code, Some(0), "{}", ran.said);
+        assert_eq!(guest.state(), whole, "cut {cut} at {moment:?}: {}", ran.said);
+    }
+}
+
+/// Runs the boot command and kills all of it after so long, as a power cut would: nothing is told, nothing tidied up.
+fn kill_after(guest: &Guest, moment: Duration) {
+    // A process group of their own dies at once; `timeout -s KILL` in the script would not reach its own group's children.
+    let script = format!(
+        "setsid dash '{}' >/dev/null 2>&1 & leader=$!; sleep {:.3}; ps -e -o pid= -o sid= | while read -r pid sid; do [ \
+         \"$sid\" != \"$leader\" ] || kill -9 \"$pid\"; done",
+        guest.at("boot").display(),
+        moment.as_secs_f64()
+    );
+    let launch: Launch = guest.launch("bash").args(["-c", &script]);
+    launch.output(Duration::from_mins(1)).unwrap();
+}

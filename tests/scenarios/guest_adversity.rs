@@ -1,0 +1,443 @@
+//! What befalls a guest in its life, and what its agent and the collector make of it: pauses, kills, wrong clocks, full disks,
+//! tight memory, twins, and a Prometheus.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use virtfleet_tests::{
+    guest::{Guest as Machine, MIB, Scene, Start, UUID, play},
+    parts, prometheus, real,
+    scrape::Client,
+    sim::{Guest, Options},
+    skip,
+    stage::{Beat, PATIENCE, Stage},
+    wait::{eventually, measure},
+};
+
+/// What the collector shows within seconds, with room for an emulated guest on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+const MAIN_PID: &str = "systemctl show -P MainPID virtfleet-agent";
+
+/// A stage with a guest on it whose agent is heard.
+fn one_guest(scene: &Scene) -> Result<(Stage, Guest, Machine)> {
+    let stage = stage()?;
+    let (who, machine) = settle(scene, &stage, 1, UUID)?;
+    real::until_heard(&stage, &who)?;
+    Ok((stage, who, machine))
+}
+
+fn stage() -> Result<Stage> {
+    let mut stage = Stage::new(Options {
+        guests: 1,
+        hosts: 2,
+        zones: 2,
+        clusters: 1,
+        ..Options::default()
+    })?;
+    stage.start_collector(Beat::default())?;
+    Ok(stage)
+}
+
+fn settle(scene: &Scene, stage: &Stage, number: u8, uuid: &str) -> Result<(Guest, Machine)> {
+    let who = real::tenant(stage, number, uuid)?;
+    real::place(stage, &who, &stage.plan.hosts[0].name)?;
+    let machine = scene.start(&real::vm(&who), Start::Booted)?;
+    real::install(&machine, stage, &who)?;
+    Ok((who, machine))
+}
+
+/// What the agent answers over a connection of its own.
+fn ask(stage: &Stage, who: &Guest, path: &str) -> Result<String> {
+    let client = stage.authority.client_config(&stage.authority.collector()?)?;
+    let answer = Client::tls(who.address, client, Duration::from_secs(10))?.get(path)?;
+    Ok(answer.ok()?.text()?.to_owned())
+}
+
+fn report(stage: &Stage, who: &Guest) -> Result<Value> {
+    serde_json::from_str(&ask(stage, who, "/v1/report")?).context("the report")
+}
+
+fn metric(stage: &Stage, who: &Guest, name: &str) -> Result<Option<f64>> {
+    let page = ask(stage, who, "/metrics")?;
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map(|value| value.parse().context("a metric's value"))
+        .transpose()
+}
+
+fn until_up(stage: &Stage, who: &Guest) -> Result<Value> {
+    stage.until_vm_within(SOON, who, "the agent is heard", |vm| {
+        vm["agent"]["status"] == "up"
+    })
+}
+
+fn pauses(report: &Value) -> Vec<Value> {
+    let items = report["sections"]["clock"]["items"].as_array();
+    items
+        .into_iter()
+        .flatten()
+        .filter(|item| item["kind"] == "pause")
+        .cloned()
+        .collect()
+}
+
+#[test]
+fn tier4_a_migration_is_followed_and_its_pause_is_measured() {
+    play(
+        "tier4_a_migration_is_followed_and_its_pause_is_measured",
+        |scene| {
+            let (stage, who, machine) = one_guest(scene)?;
+            eventually(SOON, "a first look at the RTC", || {
+                let count = metric(&stage, &who, "virtfleet_guest_pauses_total")?;
+                ensure!(count == Some(0.0), "{count:?} pauses");
+                Ok(())
+            })?;
+            let before = machine.run(&format!("cat /proc/sys/kernel/random/boot_id; {MAIN_PID}"))?;
+
+            let there = stage.plan.hosts[1].clone();
+            let begun = Instant::now();
+            machine.migrate(Duration::from_secs(8))?;
+            let longest = begun.elapsed().as_secs_f64();
+            real::place(&stage, &who, &there.name)?;
+            let moved = Instant::now();
+            stage.until_vm_within(SOON, &who, "the VM's new infra node", |vm| {
+                vm["infraNode"] == *there.name && vm["zone"] == *there.zone
+            })?;
+            println!("the view followed after {:?}", moved.elapsed());
+            ensure!(moved.elapsed() < Duration::from_secs(5), "{:?}", moved.elapsed());
+            until_up(&stage, &who)?;
+
+            let pause = eventually(SOON, "the pause in the report", || {
+                let report = report(&stage, &who)?;
+                let pauses = pauses(&report);
+                ensure!(pauses.len() == 1, "{:#}", report["sections"]["clock"]);
+                Ok(pauses[0].clone())
+            })?;
+            let number = |key: &str| pause[key].as_f64().with_context(|| format!("{key} of {pause:#}"));
+            let (length, resolution) = (number("lengthSeconds")?, number("resolutionSeconds")?);
+            println!("stood still for 8 to {longest:.2} s; the agent says {length:.2} s ± {resolution:.2} s");
+            ensure!(pause["source"] == "rtc", "{pause:#}");
+            ensure!(
+                (8.0 - resolution..=longest + resolution).contains(&length),
+                "{pause:#}"
+            );
+            ensure!(resolution < 5.0, "{pause:#}");
+            ensure!(metric(&stage, &who, "virtfleet_guest_pauses_total")? == Some(1.0));
+            let after = machine.run(&format!("cat /proc/sys/kernel/random/boot_id; {MAIN_PID}"))?;
+            ensure!(
+                before == after,
+                "another boot or another process: {before} / {after}"
+            );
+            stage.until_vm_within(SOON, &who, "the collector's finding", |vm| {
+                let list = vm["findingsList"].as_array().into_iter().flatten();
+                list.into_iter().any(|finding| finding["id"] == "guest-paused")
+            })?;
+
+            // One that is shorter than the resolution must not be made up.
+            let begun = Instant::now();
+            machine.migrate(Duration::ZERO)?;
+            let longest = begun.elapsed().as_secs_f64();
+            until_up(&stage, &who)?;
+            measure(Duration::from_secs(11), || Ok(()))?;
+            let report = report(&stage, &who)?;
+            let all = pauses(&report);
+            println!(
+                "stood still for at most {longest:.2} s; {} pauses in all",
+                all.len()
+            );
+            match all.as_slice() {
+                [_] => {}
+                [_, second] => {
+                    let length = second["lengthSeconds"].as_f64().unwrap_or_default();
+                    ensure!(longest > 2.0 && length <= longest + resolution, "{second:#}");
+                }
+                _ => anyhow::bail!("{all:#?}"),
+            }
+            let steps = &report["sections"]["clock"];
+            ensure!(!steps.to_string().contains("suspend"), "{steps:#}");
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn tier4_a_killed_agent_and_a_lost_collector_come_back() {
+    play("tier4_a_killed_agent_and_a_lost_collector_come_back", |scene| {
+        let (mut stage, who, machine) = one_guest(scene)?;
+        let old = machine.run(MAIN_PID)?;
+        machine.run(&format!("kill -9 {old}"))?;
+        let begun = Instant::now();
+        let new = eventually(SOON, "another main process", || {
+            let new = machine.run(MAIN_PID)?;
+            ensure!(new != old && new != "0", "{new}");
+            Ok(new)
+        })?;
+        eventually(SOON, "the agent answers again", || {
+            ask(&stage, &who, "/v1/report")
+        })?;
+        until_up(&stage, &who)?;
+        println!("{old} was killed, {new} answers after {:?}", begun.elapsed());
+
+        stage.take_collector()?.terminate(PATIENCE)?;
+        measure(Duration::from_secs(4), || Ok(()))?;
+        ensure!(machine.run(MAIN_PID)? == new, "the agent did not sit it out");
+        stage.start_collector(Beat::default())?;
+        until_up(&stage, &who)?;
+        Ok(())
+    });
+}
+
+#[test]
+fn tier4_the_watchdog_ends_an_agent_that_hangs() {
+    play("tier4_the_watchdog_ends_an_agent_that_hangs", |scene| {
+        let (stage, who, machine) = one_guest(scene)?;
+        machine.write_file(
+            "/etc/systemd/system/virtfleet-agent.service.d/test.conf",
+            b"[Service]\nWatchdogSec=6\nTimeoutAbortSec=3\n",
+            "0644",
+        )?;
+        machine.run("systemctl daemon-reload && systemctl restart virtfleet-agent")?;
+        until_up(&stage, &who)?;
+        let old = machine.run(MAIN_PID)?;
+        measure(Duration::from_secs(9), || Ok(()))?;
+        ensure!(machine.run(MAIN_PID)? == old, "a healthy agent was ended");
+        machine.run(&format!("kill -STOP {old}"))?;
+        let begun = Instant::now();
+        eventually(PATIENCE, "another main process", || {
+            let new = machine.run(MAIN_PID)?;
+            ensure!(new != old && new != "0", "{new}");
+            Ok(())
+        })?;
+        println!("back after {:?}", begun.elapsed());
+        machine
+            .run("journalctl -u virtfleet-agent --no-pager | grep -F \"Failed with result 'watchdog'\"")?;
+        eventually(SOON, "the agent answers again", || {
+            ask(&stage, &who, "/v1/report")
+        })?;
+        until_up(&stage, &who)?;
+        Ok(())
+    });
+}
+
+/// Every number below a key that starts with `age`.
+fn ages(value: &Value, found: &mut Vec<f64>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                if key.starts_with("age") {
+                    found.extend(value.as_f64());
+                }
+                ages(value, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| ages(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn tier4_a_clock_that_jumps_is_told_and_heals() {
+    play("tier4_a_clock_that_jumps_is_told_and_heals", |scene| {
+        let (mut stage, who, machine) = one_guest(scene)?;
+        let pid = machine.run(MAIN_PID)?;
+        for jump in ["+ 2 days", "- 4 days", "+ 2 days"] {
+            machine.run(&format!("date -s \"@$(($(date +%s) {}))\"", seconds(jump)))?;
+            // A connection of its own: certificates are looked at anew.
+            let report = report(&stage, &who)?;
+            let mut found = Vec::new();
+            ages(&report, &mut found);
+            ensure!(
+                found.iter().all(|age| (0.0..86_400_000.0).contains(age)),
+                "{jump}: {found:?} in {report:#}"
+            );
+            until_up(&stage, &who)?;
+        }
+        eventually(SOON, "the steps are counted", || {
+            let steps = metric(&stage, &who, "virtfleet_guest_clock_steps_total")?;
+            ensure!(steps >= Some(1.0), "{steps:?}");
+            Ok(())
+        })?;
+
+        // Before the certificates' first day.
+        machine.run("date -s @94694400")?;
+        stage.take_collector()?.terminate(PATIENCE)?;
+        stage.start_collector(Beat::default())?;
+        let vm = stage.until_vm_within(SOON, &who, "the handshake fails", |vm| {
+            vm["agent"]["status"] != "up" && vm["agent"].to_string().contains("TLS")
+        })?;
+        println!("{:#}", vm["agent"]);
+        let told = vm["agent"].to_string();
+        ensure!(told.contains("clock"), "{told}");
+        println!(
+            "{}",
+            machine.run("journalctl -u virtfleet-agent --no-pager | tail -n 5")?
+        );
+        println!(
+            "{}",
+            machine
+                .sh("/opt/virtfleet/bin/virtfleet-agent doctor | grep -i clock")?
+                .stdout
+        );
+        machine.set_clock()?;
+        until_up(&stage, &who)?;
+        ensure!(machine.run(MAIN_PID)? == pid, "the agent was ended");
+        let said = machine.sh("journalctl -u virtfleet-agent --no-pager | grep -i panic")?;
+        ensure!(said.stdout.is_empty(), "{}", said.stdout);
+        Ok(())
+    });
+}
+
+fn seconds(jump: &str) -> String {
+    jump.replace("2 days", "172800").replace("4 days", "345600")
+}
+
+#[test]
+fn tier4_a_full_disk_stops_nothing_and_truncates_nothing() {
+    play("tier4_a_full_disk_stops_nothing_and_truncates_nothing", |scene| {
+        let (stage, who, machine) = one_guest(scene)?;
+        machine.run("cd /opt/new && cp virtfleet-agent other && printf x >>other")?;
+        machine.run(
+            "cd /var; n=0; for size in 512M 128M 32M 8M 1M 64K 4K; do
+             while fallocate -l $size full$n 2>/dev/null; do n=$((n + 1)); done; rm -f full$n; done
+             ! head -c 9000 /dev/zero 2>/dev/null >/var/more; df /var >&2",
+        )?;
+        let pid = machine.run(MAIN_PID)?;
+        let sums = "find /opt/virtfleet /etc/virtfleet /etc/systemd/system /etc/udev/rules.d /etc/passwd /etc/group \
+                    /var/lib/virtfleet -type f -exec sha256sum {} + | LC_ALL=C sort -k2; ls -A /opt/virtfleet/bin";
+        let before = machine.run(sums)?;
+
+        let pass = machine.sh(
+            "systemctl start virtfleet-reconcile; echo $?; systemctl show -P Result virtfleet-reconcile",
+        )?;
+        ensure!(pass.stdout == "0\nsuccess\n", "a pass: {}", pass.stdout);
+        let report = report(&stage, &who)?;
+        println!("{:#}", report["sections"]["provision"]);
+        let install = machine.sh("/opt/new/other install")?;
+        println!("install: {} {}{}", install.code, install.stdout, install.stderr);
+        ensure!(install.code != 0, "{}", install.stdout);
+        ensure!(
+            install.stderr.contains("/opt/virtfleet/bin/virtfleet-agent")
+                && install.stderr.contains("No space"),
+            "{}",
+            install.stderr
+        );
+        let after = machine.run(sums)?;
+        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        ensure!(machine.run(MAIN_PID)? == pid);
+        measure(Duration::from_secs(2), || Ok(()))?;
+        until_up(&stage, &who)?;
+        // A restart needs no space either.
+        machine.run("systemctl restart virtfleet-agent")?;
+        until_up(&stage, &who)?;
+        ask(&stage, &who, "/metrics")?;
+
+        machine.run("rm -f /var/full* /var/more && /opt/new/other install")?;
+        let sum = machine.run("sha256sum </opt/new/other; sha256sum </opt/virtfleet/bin/virtfleet-agent")?;
+        let mut sum = sum.lines();
+        ensure!(sum.next() == sum.next(), "with space again it is another one");
+        eventually(SOON, "the new agent answers", || ask(&stage, &who, "/metrics"))?;
+        Ok(())
+    });
+}
+
+#[test]
+fn tier4_tight_memory_ends_the_pod_and_not_the_agent() {
+    play("tier4_tight_memory_ends_the_pod_and_not_the_agent", |scene| {
+        let (stage, who, machine) = one_guest(scene)?;
+        let pid = machine.run(MAIN_PID)?;
+        ensure!(machine.run(&format!("cat /proc/{pid}/oom_score_adj"))? == "-998");
+        // Less to fill: an emulated guest zeroes some 20 MiB a second.
+        machine.balloon(448 * MIB)?;
+        let hog = "a = [bytearray(b'x') * (1 << 24) for _ in range(999)]";
+        machine.run(&format!(
+            "systemd-run --unit hog -p OOMScoreAdjust=1000 python3 -c \"{hog}\""
+        ))?;
+        let begun = Instant::now();
+        eventually(Duration::from_mins(1), "the hog is ended", || {
+            let result = machine.run("systemctl show -P Result hog")?;
+            ensure!(result == "oom-kill", "{result}");
+            Ok(())
+        })?;
+        println!("the hog was ended after {:?}", begun.elapsed());
+        ensure!(machine.run(MAIN_PID)? == pid, "the agent was ended");
+        until_up(&stage, &who)?;
+        let killed = metric(&stage, &who, "node_vmstat_oom_kill")?;
+        ensure!(killed >= Some(1.0), "{killed:?} in node_vmstat_oom_kill");
+        Ok(())
+    });
+}
+
+#[test]
+fn tier4_two_guests_with_one_uuid_are_a_finding() {
+    play("tier4_two_guests_with_one_uuid_are_a_finding", |scene| {
+        let stage = stage()?;
+        let (one, _first) = settle(scene, &stage, 1, UUID)?;
+        let (two, _second) = settle(scene, &stage, 2, UUID)?;
+        for who in [&one, &two] {
+            stage.until_vm_within(SOON, who, "its agent is heard", |vm| {
+                vm["agent"]["status"] == "up" && vm["guest"]["kernel"].is_string()
+            })?;
+        }
+        let list = eventually(SOON, "findings of both", || {
+            let list = stage.json(&format!("/api/v1/findings?namespace={}", one.cluster))?;
+            let about = |id: &str| {
+                let items = list["items"].as_array().into_iter().flatten();
+                items.filter(|item| item["id"] == id).count()
+            };
+            ensure!(
+                about("duplicate-firmware-uuid") == 2 && about("duplicate-claimed-uuid") == 2,
+                "{list:#}"
+            );
+            Ok(list)
+        })?;
+        for item in list["items"].as_array().into_iter().flatten() {
+            println!("{} {}: {}", item["id"], item["subject"], item["message"]);
+        }
+        for (who, other) in [(&one, &two), (&two, &one)] {
+            let vm = stage.json(&format!("/api/v1/vms/{}/{}", who.cluster, who.name))?;
+            let targets = stage.json("/sd")?;
+            let text = targets.to_string();
+            ensure!(text.contains(&who.address.to_string()), "{text}");
+            ensure!(who.address != other.address && who.name != other.name);
+            // Who it is was decided by the address and the certificate, not by the UUID.
+            let address = vm["agent"]["address"].as_str();
+            ensure!(
+                vm["name"] == *who.name && address == Some(&who.address.to_string()),
+                "{vm:#}"
+            );
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn tier4_prometheus_scrapes_a_real_guest() {
+    let test = "tier4_prometheus_scrapes_a_real_guest";
+    let program = match skip::need(4, test, parts::prometheus()) {
+        Ok(Some(program)) => program,
+        Ok(None) => return,
+        Err(error) => panic!("{error:#}"),
+    };
+    play(test, |scene| {
+        let (stage, who, machine) = one_guest(scene)?;
+        let (_prometheus, address) = prometheus::start(&stage, program)?;
+        let up = format!("up{{job=\"node\",name=\"{}\"}}", who.name);
+        eventually(PATIENCE, "the guest is scraped", || {
+            let up = prometheus::query(address, &up, "instance")?;
+            ensure!(up.get(&who.name) == Some(&1.0), "{up:?}");
+            Ok(())
+        })?;
+        let uname = format!("node_uname_info{{instance=\"{}\"}}", who.name);
+        let name = prometheus::query(address, &uname, "nodename")?;
+        ensure!(name.contains_key(&machine.run("uname -n")?), "{name:?}");
+        let release = prometheus::query(address, &uname, "release")?;
+        ensure!(release.contains_key(&machine.run("uname -r")?), "{release:?}");
+        let zone = "sum by (zone) (node_memory_MemTotal_bytes{name=\"real-1\"} * on (cluster, namespace, name) \
+                    group_left (zone) virtfleet_vm_placement_info)";
+        let zone = prometheus::query(address, zone, "zone")?;
+        ensure!(zone.contains_key(&stage.plan.hosts[0].zone), "{zone:?}");
+        Ok(())
+    });
+}

@@ -1,0 +1,140 @@
+//! Kubermatic's way to a node: a first user-data whose script fetches a second cloud-config, cleans cloud-init, runs it again
+//! with that file, and disables it for good.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Result, ensure};
+use virtfleet_tests::{
+    guest::{Guest as Machine, Seed, Start, play},
+    real::{self, From, Mirror},
+};
+
+use crate::kit;
+
+/// Shaped like the bootstrap user-data of the operating-system-manager; what it downloads there lies in a file here.
+const BOOTSTRAP: &str = r#"#cloud-config
+ssh_pwauth: false
+write_files:
+- path: /opt/second.cfg
+  permissions: "0600"
+  content: |
+    #cloud-config
+    hostname: real-1
+    write_files:
+    - path: /opt/bin/setup
+      permissions: "0755"
+      content: |
+        #!/bin/sh
+        set -ex
+        systemctl daemon-reload
+        systemctl enable --now kubelet.service
+    - path: /etc/systemd/system/kubelet.service
+      content: |
+        [Unit]
+        Description=a stand-in for the kubelet
+        [Service]
+        ExecStart=/bin/sleep infinity
+        [Install]
+        WantedBy=multi-user.target
+    - path: /etc/systemd/system/setup.service
+      content: |
+        [Service]
+        Type=oneshot
+        RemainAfterExit=true
+        ExecStart=/opt/bin/setup
+    runcmd:
+    - systemctl restart setup.service
+- path: /opt/bin/bootstrap
+  permissions: "0755"
+  content: |
+    #!/bin/bash
+    set -xeuo pipefail
+    cp /opt/second.cfg /etc/cloud/cloud.cfg.d/second.cfg
+    cloud-init clean --logs
+    cloud-init init --file /etc/cloud/cloud.cfg.d/second.cfg
+    systemctl daemon-reload
+    cloud-init modules --mode config --file /etc/cloud/cloud.cfg.d/second.cfg
+    cloud-init modules --mode final --file /etc/cloud/cloud.cfg.d/second.cfg
+    touch /etc/cloud/cloud-init.disabled
+    touch /opt/bootstrapped
+- path: /etc/systemd/system/bootstrap.service
+  content: |
+    [Unit]
+    After=network-online.target
+    Wants=network-online.target
+    [Service]
+    Type=oneshot
+    RemainAfterExit=true
+    ExecStart=/opt/bin/bootstrap
+    [Install]
+    WantedBy=multi-user.target
+runcmd:
+- systemctl daemon-reload
+- systemctl restart bootstrap.service
+"#;
+
+/// Kubelet's stand-in runs, and was started when provisioning had ended.
+fn kubelet_came_after(machine: &Machine) -> Result<()> {
+    let provisioned = kit::number(machine, "virtfleet-provision", "ActiveEnterTimestampMonotonic")?;
+    let kubelet = kit::number(machine, "kubelet", "ExecMainStartTimestampMonotonic")?;
+    ensure!(
+        0 < provisioned && provisioned <= kubelet,
+        "provisioning was over at {provisioned} µs, kubelet started at {kubelet} µs"
+    );
+    machine.run("systemctl is-active kubelet.service").map(drop)
+}
+
+#[test]
+fn tier4_an_agent_outlives_the_clean_and_second_run_of_cloud_init_on_a_kkp_node() {
+    play(
+        "tier4_an_agent_outlives_the_clean_and_second_run_of_cloud_init_on_a_kkp_node",
+        |scene| {
+            let (stage, who) = kit::stage()?;
+            let folder = real::agent_folder(scene.path())?;
+            let bootstrap = scene.path().join("bootstrap.yaml");
+            fs::write(&bootstrap, BOOTSTRAP)?;
+            let input = real::input(&stage, scene, &who, &[From::Mirror], "", "")?;
+            let user_data = real::render(
+                "cloud-init",
+                &input,
+                &["--with", bootstrap.to_str().unwrap_or_default()],
+            )?;
+            let mirror = Mirror::of(&folder, scene.path())?;
+            let vm = real::vm(&who)
+                .seed(Seed::no_cloud(&who.name).user_data(user_data))
+                .mirror(80, mirror.address);
+            let machine = scene.start(&vm, Start::BeforeCloudInit)?;
+            machine.wait_agent(Duration::from_mins(2))?;
+            machine.run_until("test -e /opt/bootstrapped", "the bootstrap script to end")?;
+            real::until_heard(&stage, &who)?;
+            kubelet_came_after(&machine)?;
+            let first = real::end_state(&machine)?;
+            for unit in [
+                "virtfleet-agent.service",
+                "virtfleet-delivery.service",
+                "/etc/virtfleet/",
+            ] {
+                ensure!(first.contains(unit), "{unit} is missing in:\n{first}");
+            }
+
+            machine.power_off()?;
+            drop(mirror);
+            machine.boot_to_agent()?;
+            machine.run_until(
+                "systemctl is-active --quiet virtfleet-agent kubelet && ! systemctl list-jobs | grep -q virtfleet",
+                "agent and kubelet after a boot without cloud-init",
+            )?;
+            machine.run("test ! -e /run/cloud-init/result.json")?;
+            kit::page(&stage, &who, "/v1/report")?;
+            kubelet_came_after(&machine)?;
+            let second = real::end_state(&machine)?;
+            ensure!(
+                first == second,
+                "before the reboot:\n{first}\nafter it:\n{second}"
+            );
+            let failed = machine.run("systemctl list-units --failed --plain --no-legend 'virtfleet*'")?;
+            ensure!(failed.is_empty(), "failed: {failed}");
+            Ok(())
+        },
+    );
+}

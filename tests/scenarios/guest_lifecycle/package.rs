@@ -1,0 +1,201 @@
+//! The Debian package in guests that run: it comes, serves what an agent outside its unit would, and goes.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result, ensure};
+use virtfleet_tests::{
+    guest::{Guest as Machine, Suite, play},
+    sim::Guest,
+    skip,
+    stage::Stage,
+};
+
+use crate::kit;
+
+/// The package that `make deb` has built from the static agent.
+fn package() -> Result<std::path::PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/deb");
+    fs::read_dir(&folder)
+        .ok()
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .with_context(|| {
+            let folder = folder.display();
+            format!("no package in {folder}; run `make deb OUT=target/deb`, which needs dh")
+        })
+}
+
+/// Families whose samples are of the process that serves them, or of what it has seen since its start.
+const OWN: [&str; 5] = [
+    "process_",
+    "virtfleet_agent_",
+    "virtfleet_guest_pauses_total",
+    "virtfleet_guest_pause_seconds_total",
+    "virtfleet_guest_clock_steps_total",
+];
+
+/// Mounts that options of a unit have been known to hide or change.
+const MOUNTS: &str = "set -e
+truncate -s 16M /var/tmp/image; mkfs.ext4 -q -F /var/tmp/image
+mkdir -p /srv/readonly /tmp/scratch /home/data
+mount -o ro,loop /var/tmp/image /srv/readonly
+mount -t tmpfs -o size=8m tmpfs /tmp/scratch
+truncate -s 16M /var/tmp/home; mkfs.ext4 -q -F /var/tmp/home
+mount -o loop /var/tmp/home /home/data";
+const LATER: &str = "set -e
+mkdir -p /srv/later; truncate -s 16M /var/tmp/later; mkfs.ext4 -q -F /var/tmp/later; mount -o loop /var/tmp/later /srv/later";
+
+#[test]
+fn tier4_the_package_serves_debian_13_what_its_sandbox_must_not_hide() {
+    comes_and_goes(
+        "tier4_the_package_serves_debian_13_what_its_sandbox_must_not_hide",
+        Suite::Trixie,
+    );
+}
+
+#[test]
+fn tier4_the_package_serves_debian_12_what_its_sandbox_must_not_hide() {
+    comes_and_goes(
+        "tier4_the_package_serves_debian_12_what_its_sandbox_must_not_hide",
+        Suite::Bookworm,
+    );
+}
+
+#[expect(clippy::unwrap_used, reason = "with CI=true a skip fails the test")]
+fn comes_and_goes(test: &str, suite: Suite) {
+    let there = package().and_then(|package| virtfleet_tests::guest::needs(suite).map(|()| package));
+    let Some(package) = skip::need(4, test, there).unwrap() else {
+        return;
+    };
+    play(test, |scene| {
+        let (stage, who) = kit::stage()?;
+        let machine = kit::booted(scene, &stage, &who, suite, |folder| {
+            fs::copy(&package, folder.join("agent.deb"))?;
+            Ok(())
+        })?;
+        machine.run(MOUNTS)?;
+        comes(&machine)?;
+        machine.run(kit::CERTIFICATES)?;
+        kit::page_until(&stage, &who, "/metrics", "an agent with certificates", |_| true)?;
+        machine.run(LATER)?;
+        let exposure = machine.run(
+            "systemd-analyze security --no-pager virtfleet-agent.service | sed -n 's/.*Overall exposure.*: \\([0-9.]*\\) .*/\\1/p'",
+        )?;
+        let exposure: f64 = exposure.parse().context(exposure)?;
+        eprintln!("systemd-analyze security on {}: {exposure}", suite.name());
+        ensure!(exposure < 2.5, "{exposure}");
+        same_inside_and_outside(&stage, &who, &machine)?;
+        goes(&machine)
+    });
+}
+
+/// When dpkg returns, provisioning has run, and the agent waits for its certificates.
+fn comes(machine: &Machine) -> Result<()> {
+    machine.run("dpkg -i /root/virtfleet/agent.deb")?;
+    machine.run(
+        "set -e; getent passwd virtfleet; systemctl is-active virtfleet-provision virtfleet-dns; \
+         test -s /run/virtfleet/state/guest.json; test -s /run/virtfleet/state/identity.json; \
+         systemctl is-enabled virtfleet-agent virtfleet-provision virtfleet-dns virtfleet-reconcile.path \
+         virtfleet-reconcile.timer virtfleet-settings.path; test \"$(systemctl show -P Result virtfleet-provision)\" = success",
+    )?;
+    machine.run_until(
+        "test \"$(systemctl show -P ExecMainStatus virtfleet-agent)\" = 78",
+        "an agent that gives up without certificates",
+    )
+}
+
+/// What the unit serves is what the same binary prints as root without any sandbox.
+fn same_inside_and_outside(stage: &Stage, who: &Guest, machine: &Machine) -> Result<()> {
+    let inside = kit::page(stage, who, "/metrics")?;
+    let outside = machine.run("/usr/bin/virtfleet-agent metrics")?;
+    let again = kit::page(stage, who, "/metrics")?;
+    for mount in ["/srv/readonly", "/tmp/scratch", "/home/data", "/srv/later"] {
+        ensure!(
+            outside.contains(&format!("mountpoint=\"{mount}\"")),
+            "{mount} is not on the page:\n{outside}"
+        );
+    }
+    let counters = |page: &str| -> Vec<String> {
+        let lines = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        lines
+            .filter_map(|line| line.strip_suffix(" counter"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let counters = counters(&outside);
+    let (inside, again, outside) = (
+        kit::samples(&inside),
+        kit::samples(&again),
+        kit::samples(&outside),
+    );
+    let own = |name: &str| OWN.iter().any(|prefix| name.starts_with(prefix));
+    let mut wrong = Vec::new();
+    for name in inside
+        .keys()
+        .filter(|name| !own(name) && !outside.contains_key(*name))
+    {
+        wrong.push(format!("only inside: {name}"));
+    }
+    for (name, value) in outside.iter().filter(|(name, _)| !own(name)) {
+        let (Some(first), Some(last)) = (inside.get(name), again.get(name)) else {
+            wrong.push(format!("only outside: {name}"));
+            continue;
+        };
+        let family = name.split('{').next().unwrap_or_default();
+        let fixed = [
+            "_readonly",
+            "_size_bytes",
+            "_files",
+            "_device_error",
+            "_info",
+            "_total_bytes",
+            "MemTotal_bytes",
+        ];
+        let numbers = [first, value, last].map(|text| text.parse::<f64>().unwrap_or(f64::NAN));
+        if counters.iter().any(|counter| counter == family) {
+            // Idle time may go back a little: the kernel says so itself.
+            let slack = if family == "node_cpu_seconds_total" {
+                0.5
+            } else {
+                0.0
+            };
+            if numbers[1] + slack < numbers[0] || numbers[2] + slack < numbers[1] {
+                wrong.push(format!(
+                    "{name}: {first} inside, then {value} outside, then {last} inside"
+                ));
+            }
+        } else if fixed.iter().any(|end| family.ends_with(end)) && (first != value || last != value) {
+            wrong.push(format!("{name}: {first} and {last} inside, {value} outside"));
+        } else if (numbers[0] == 0.0 && numbers[2] == 0.0 && numbers[1] > 0.0)
+            || numbers[0].is_nan() != numbers[1].is_nan()
+        {
+            wrong.push(format!("{name}: blank inside, {value} outside"));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    eprintln!("{} samples outside, {} inside", outside.len(), inside.len());
+    Ok(())
+}
+
+/// Removing leaves settings; purging leaves what others put there, and the journal of destructive steps.
+fn goes(machine: &Machine) -> Result<()> {
+    machine.run(
+        "mkdir -p /var/lib/virtfleet/journal /var/lib/virtfleet/other; touch /var/lib/virtfleet/journal/kept",
+    )?;
+    machine.run("dpkg -r virtfleet-agent")?;
+    machine.run(
+        "set -e; ! systemctl is-active virtfleet-agent virtfleet-provision virtfleet-dns virtfleet-reconcile.path \
+         virtfleet-reconcile.timer virtfleet-settings.path; \
+         test ! -e /usr/bin/virtfleet-agent; test -e /etc/virtfleet/agent.yaml; test -e /etc/virtfleet/agent.d/10-tls.yaml",
+    )?;
+    machine.run("dpkg -P virtfleet-agent")?;
+    machine.run(
+        "set -e; test ! -e /run/virtfleet; test ! -e /etc/virtfleet/agent.yaml; test -e /etc/virtfleet/agent.d/10-tls.yaml; \
+         test \"$(ls /var/lib/virtfleet)\" = journal; test -e /var/lib/virtfleet/journal/kept; \
+         test -z \"$(find /etc/systemd/system -lname '*virtfleet*')\"; \
+         test -z \"$(systemctl list-units --all --plain --no-legend 'virtfleet*')\"",
+    )
+    .map(drop)
+}

@@ -1,0 +1,189 @@
+//! What the delivery and the agent cost a guest, each with and without in the same run: `make bench-guest`.
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use virtfleet_tests::{
+    delivered::Delivery,
+    guest::{Guest, Scene, Seed, Start, Suite, Vm},
+    measure::Table,
+    process::Launch,
+    real::{self, From},
+    scrape::Client,
+    wait,
+};
+
+/// Measure real guests.
+#[derive(Debug, Parser)]
+#[command(name = "bench-guest")]
+struct Arguments {
+    /// Pairs of cold boots, with and without the delivery.
+    #[arg(long, default_value_t = 3)]
+    boots: usize,
+    /// Restores from a snapshot.
+    #[arg(long, default_value_t = 7)]
+    restores: usize,
+    /// Scrapes of a guest's agent.
+    #[arg(long, default_value_t = 200)]
+    scrapes: u32,
+    /// Also make an image from nothing, without its cache: needs Debian's archive and some minutes.
+    #[arg(long)]
+    image: bool,
+}
+
+fn seconds(of: Duration) -> String {
+    format!("{:.2} s", of.as_secs_f64())
+}
+
+fn median(mut values: Vec<Duration>) -> Duration {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// What the guest's kernel says of the time since its start.
+fn uptime(machine: &Guest) -> Result<Duration> {
+    let text = machine.run("cut -d' ' -f1 /proc/uptime")?;
+    Ok(Duration::from_secs_f64(text.parse().context("/proc/uptime")?))
+}
+
+/// A cold boot without a delivery: until cloud-init is done.
+fn plain_boot() -> Result<Duration> {
+    let scene = Scene::open("bench-guest")?;
+    let vm = Vm::new("plain").seed(Seed::no_cloud("plain"));
+    let begun = Instant::now();
+    let machine = scene.start(&vm, Start::Cold)?;
+    machine.wait_cloud_init()?;
+    Ok(begun.elapsed())
+}
+
+/// A cold boot with one: until cloud-init is done, and until the collector has heard the agent.
+fn delivered_boot() -> Result<(Duration, Duration)> {
+    let scene = Scene::open("bench-guest")?;
+    let begun = Instant::now();
+    let delivery = Delivery::begin(&scene, Suite::Trixie, Seed::no_cloud, From::Mirror, Start::Cold)?;
+    delivery.machine.wait_cloud_init()?;
+    let done = begun.elapsed();
+    real::until_heard(&delivery.stage, &delivery.who)?;
+    Ok((done, begun.elapsed()))
+}
+
+/// CPU time of the agent's unit so far, as systemd accounts for it.
+fn unit_cpu(machine: &Guest) -> Result<Duration> {
+    let text = machine.run("cat /sys/fs/cgroup/system.slice/virtfleet-agent.service/cpu.stat")?;
+    let micros = text
+        .lines()
+        .find_map(|line| line.strip_prefix("usage_usec "))
+        .context("no usage_usec")?;
+    Ok(Duration::from_micros(micros.parse()?))
+}
+
+fn cost(table: &mut Table, scrapes: u32) -> Result<()> {
+    let scene = Scene::open("bench-guest")?;
+    let mut delivery = Delivery::begin(
+        &scene,
+        Suite::Trixie,
+        Seed::no_cloud,
+        From::Mirror,
+        Start::BeforeCloudInit,
+    )?;
+    delivery.machine.wait_cloud_init()?;
+    delivery.done()?;
+    // Nobody but us asks from here on.
+    drop(delivery.stage.take_collector()?);
+    let machine = &delivery.machine;
+    let rest = Duration::from_secs(30);
+    let (from, began) = (unit_cpu(machine)?, uptime(machine)?);
+    wait::measure(rest, || Ok(()))?;
+    let (spent, took) = (
+        unit_cpu(machine)?.saturating_sub(from),
+        uptime(machine)?.saturating_sub(began),
+    );
+    let share = spent.as_secs_f64() / took.as_secs_f64() * 100.0;
+    table.row(&["agent at rest, of one emulated CPU", &format!("{share:.3} %")]);
+    let authority = &delivery.stage.authority;
+    let tls = authority.client_config(&authority.collector()?)?;
+    let mut client = Client::tls(delivery.who.address, tls, real::GUEST_PATIENCE)?;
+    client.get("/metrics")?.ok()?;
+    let from = unit_cpu(machine)?;
+    for _ in 0..scrapes {
+        client.get("/metrics")?.ok()?;
+    }
+    let spent = unit_cpu(machine)?.saturating_sub(from);
+    table.row(&[
+        "agent's CPU a scrape over TLS, emulated",
+        &format!("{:.2} ms", spent.as_secs_f64() * 1e3 / f64::from(scrapes)),
+    ]);
+    let resident = machine
+        .run("awk '/^VmRSS/ { print $2 }' /proc/$(systemctl show -P MainPID virtfleet-agent)/status")?;
+    let mib = resident.trim().parse::<f64>().context("VmRSS")? / 1024.0;
+    table.row(&["agent resident in the guest", &format!("{mib:.1} MiB")]);
+    Ok(())
+}
+
+fn image() -> Result<Duration> {
+    let folder = tempfile::tempdir()?;
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("guests/image.sh");
+    let begun = Instant::now();
+    Launch::new(script)
+        .arg("trixie")
+        .env("VIRTFLEET_GUESTS", folder.path())
+        .text(Duration::from_mins(20))?;
+    Ok(begun.elapsed())
+}
+
+fn cached_image() -> Result<Duration> {
+    let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("guests/image.sh");
+    let begun = Instant::now();
+    Launch::new(script).arg("trixie").text(Duration::from_mins(1))?;
+    Ok(begun.elapsed())
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let mut table = Table::new(&["figure (Debian 13)", "median"]);
+    if arguments.image {
+        table.row(&["image, from nothing", &seconds(image()?)]);
+    }
+    table.row(&["image, cached", &seconds(cached_image()?)]);
+
+    let mut restores = Vec::new();
+    for _ in 0..arguments.restores {
+        let scene = Scene::open("bench-guest")?;
+        let begun = Instant::now();
+        scene.start(&Vm::new("one"), Start::Booted)?.run("true")?;
+        restores.push(begun.elapsed());
+    }
+    // The first may have made the snapshot.
+    table.row(&["restore to a command's answer", &seconds(median(restores))]);
+
+    let (mut plain, mut with, mut heard, mut ratios) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for pair in 0..arguments.boots {
+        // In turns, so that a busy moment hits both kinds.
+        let first = (pair % 2 == 0).then(plain_boot).transpose()?;
+        let (done, seen) = delivered_boot()?;
+        let without = match first {
+            Some(without) => without,
+            None => plain_boot()?,
+        };
+        ratios.push(done.as_secs_f64() / without.as_secs_f64());
+        plain.push(without);
+        with.push(done);
+        heard.push(seen);
+    }
+    ratios.sort_by(f64::total_cmp);
+    table.row(&["cold boot to cloud-init done, without", &seconds(median(plain))]);
+    table.row(&["  the same with the delivery", &seconds(median(with))]);
+    let ratio = ratios.get(ratios.len() / 2).copied().unwrap_or_default();
+    table.row(&["  ratio of a pair", &format!("{ratio:.2}")]);
+    table.row(&[
+        "cold boot to the agent heard by the collector",
+        &seconds(median(heard)),
+    ]);
+    cost(&mut table, arguments.scrapes)?;
+    print!("{}", table.render());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,91 @@
+//! A VM whose first boot brings the agent, and the collector that waits for it: what scenarios, the soak and the benchmark
+//! of the delivery begin with.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use crate::{
+    guest::{Disk, Guest, Scene, Seed, Start, Suite, UUID},
+    real::{self, From, Mirror},
+    sim::{self, Options},
+    stage::{Beat, Stage},
+};
+
+/// A stand-in for kubelet, enabled from the first boot on as an image of a node has it.
+const KUBELET: &str = "\
+files:
+- path: /etc/systemd/system/kubelet.service
+  content: |
+    [Unit]
+    Description=kubelet's stand-in
+    [Service]
+    ExecStart=/bin/sleep infinity
+    [Install]
+    WantedBy=multi-user.target
+";
+
+/// A collector, and a VM that is placed and whose first boot brings the agent.
+pub struct Delivery {
+    /// The collector.
+    pub stage: Stage,
+    /// The VM as the infra cluster knows it.
+    pub who: sim::Guest,
+    /// The VM.
+    pub machine: Guest,
+    // Until the guest has fetched from it.
+    _mirror: Mirror,
+}
+
+impl Delivery {
+    /// Starts a VM with user-data that brings the agent: cold, or at the first stage of cloud-init in its first boot.
+    pub fn begin(
+        scene: &Scene,
+        suite: Suite,
+        seed: fn(&str) -> Seed,
+        from: From,
+        start: Start,
+    ) -> Result<Self> {
+        let mut stage = Stage::new(Options {
+            guests: 1,
+            hosts: 2,
+            zones: 2,
+            clusters: 1,
+            ..Options::default()
+        })?;
+        stage.start_collector(Beat::default())?;
+        let who = real::tenant(&stage, 1, UUID)?;
+        let host = stage.plan.hosts[0].name.clone();
+        real::place(&stage, &who, &host)?;
+        let folder = real::agent_folder(scene.path())?;
+        let input = real::input(&stage, scene, &who, &[from], "", KUBELET)?;
+        let user_data = real::render("cloud-init", &input, &[])?;
+        let mirror = Mirror::of(&folder, scene.path())?;
+        let mut vm = real::vm(&who)
+            .suite(suite)
+            .seed(seed(&who.name).user_data(user_data));
+        match from {
+            From::Mirror => vm = vm.mirror(80, mirror.address),
+            From::Disk => vm = vm.disk(Disk::folder("agent", &folder, real::DISK_LABEL).read_only()),
+        }
+        let machine = scene.start(&vm, start)?;
+        Ok(Self {
+            stage,
+            who,
+            machine,
+            _mirror: mirror,
+        })
+    }
+
+    /// What every delivery leads to, whatever happened on the way: the agent heard and recognised, nothing of ours failed.
+    /// Gives the VM as the API shows it, and the [`real::end_state`].
+    pub fn done(&self) -> Result<(Value, String)> {
+        let machine = &self.machine;
+        let seen = real::until_heard(&self.stage, &self.who)?;
+        machine.wait_agent(real::GUEST_PATIENCE)?;
+        machine.run_until("systemctl is-active -q virtfleet-agent", "the agent's unit")?;
+        let state = real::end_state(machine)?;
+        let failed = machine.run("systemctl list-units --failed --no-legend --plain 'virtfleet*'")?;
+        ensure!(failed.is_empty(), "{failed}");
+        Ok((seen, state))
+    }
+}

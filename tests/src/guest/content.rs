@@ -1,0 +1,127 @@
+//! Makes the files that are a guest's disks. Nothing is mounted.
+
+use std::{
+    fs::{self, File},
+    io::{Seek as _, SeekFrom, Write as _},
+    path::Path,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    disk::Content,
+    metrics,
+    seed::{Format, Seed},
+    vm::MIB,
+};
+use crate::process::Launch;
+
+/// For one tool.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// Every seed has this size: a snapshot goes on with another one behind the same device.
+const SEED_SIZE: u64 = 4 * MIB;
+
+/// A file of so many bytes, all holes.
+pub(super) fn blank(path: &Path, bytes: u64) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
+    file.set_len(bytes)
+        .with_context(|| format!("{bytes} bytes of {}", path.display()))
+}
+
+/// What a disk holds, in a raw file.
+pub(super) fn disk(content: &Content, path: &Path) -> Result<()> {
+    match content {
+        Content::Blank(bytes) => blank(path, *bytes),
+        Content::Folder { from, label } => folder(from, label, path),
+        Content::Raw(image) => Launch::new("cp")
+            .args(["--sparse=always", "--"])
+            .args([image, path])
+            .text(DEADLINE)
+            .map(drop),
+        Content::DownwardMetrics(xml) => {
+            blank(path, metrics::DISK_SIZE)?;
+            let mut file = File::options()
+                .write(true)
+                .open(path)
+                .with_context(|| format!("open {}", path.display()))?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&metrics::disk(xml)?)
+                .with_context(|| format!("write {}", path.display()))
+        }
+    }
+}
+
+/// A folder as an ext4 filesystem, with a quarter more room than it takes.
+fn folder(from: &Path, label: &str, path: &Path) -> Result<()> {
+    let size = taken(from)?;
+    blank(path, (size + size / 4 + 16 * MIB).next_multiple_of(MIB))?;
+    Launch::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-m", "0", "-L", label, "-d"])
+        .args([from, path])
+        .text(DEADLINE)
+        .map(drop)
+}
+
+/// What a folder's files take, each in blocks of 4 KiB.
+fn taken(folder: &Path) -> Result<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let entry = entry?;
+        let about = entry.metadata()?;
+        sum += if about.is_dir() {
+            4096 + taken(&entry.path())?
+        } else {
+            about.len().next_multiple_of(4096)
+        };
+    }
+    Ok(sum)
+}
+
+/// A seed; `scratch` is a folder for what is in between.
+pub(super) fn seed(seed: &Seed, path: &Path, scratch: &Path) -> Result<()> {
+    let tree = scratch.join("seed.tree");
+    for (name, text) in seed.files() {
+        let file = tree.join(name);
+        fs::create_dir_all(file.parent().unwrap_or(&tree))?;
+        fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+    }
+    let made = match seed.format {
+        Format::Vfat => vfat(seed, path, &tree),
+        Format::Iso => Launch::new("genisoimage")
+            .args(["-quiet", "-J", "-R", "-V", seed.label(), "-o"])
+            .args([path, &tree])
+            .text(DEADLINE)
+            .map(drop),
+    };
+    made.context("make the seed")?;
+    fs::remove_dir_all(&tree).with_context(|| format!("remove {}", tree.display()))?;
+    let size = fs::metadata(path)?.len();
+    ensure!(
+        size <= SEED_SIZE,
+        "a seed of {size} bytes: {SEED_SIZE} is what stages of a guest leave room for"
+    );
+    Ok(File::options().write(true).open(path)?.set_len(SEED_SIZE)?)
+}
+
+fn vfat(seed: &Seed, path: &Path, tree: &Path) -> Result<()> {
+    blank(path, SEED_SIZE)?;
+    Launch::new("mkfs.vfat")
+        .args(["-n", seed.label()])
+        .arg(path)
+        .text(DEADLINE)?;
+    let mut copy = Launch::new("mcopy").arg("-s").arg("-i").arg(path);
+    for entry in fs::read_dir(tree)? {
+        copy = copy.arg(entry?.path());
+    }
+    copy.arg("::/").text(DEADLINE).map(drop)
+}
+
+/// A disk of a guest's own over one that is not written to.
+pub(super) fn overlay(path: &Path, base: &Path, format: &str) -> Result<()> {
+    Launch::new("qemu-img")
+        .args(["create", "-q", "-f", "qcow2", "-F", format, "-b"])
+        .args([base, path])
+        .text(DEADLINE)
+        .map(drop)
+}

@@ -1,0 +1,245 @@
+//! Snapshots: a guest is booted once for each shape of a VM, and tests go on from its memory in half a second.
+//!
+//! A snapshot lies beside its image, so a changed image has none, under a name that carries a hash of all that it depends on:
+//! the kind, QEMU's version and the VM's shape, and for a booted one the seed's text. The text itself lies in it and is compared.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    fs,
+    hash::{Hash as _, Hasher as _},
+    io::Write as _,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{
+    accel::{Accel, qemu_version},
+    content,
+    image::Image,
+    layout,
+    running::{BOOT, Guest},
+    say,
+    vm::Vm,
+};
+use crate::wait::eventually;
+
+/// So many snapshots an image may have; those that were used last stay. Each takes some 250 MB.
+const MOST: usize = 12;
+/// What the console shows when cloud-init must be given up.
+const FAILURES: &[&str] = &["FAILED.*[Cc]loud-init", "Kernel panic"];
+
+/// Where a guest begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// At its firmware, as a boot without any snapshot does. Nothing is waited for.
+    Cold,
+    /// Booted, cloud-init done with the VM's own seed. The guest agent answers.
+    Booted,
+    /// At the first boot, right before cloud-init's first stage, which runs when the start is done.
+    BeforeCloudInit,
+}
+
+/// A snapshot that exists.
+#[derive(Debug, Clone)]
+pub struct Golden {
+    folder: PathBuf,
+}
+
+/// The snapshots of an image, those used last first.
+pub fn goldens(image: &Image) -> Result<Vec<Golden>> {
+    let folder = image.goldens();
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?;
+    let mut found: Vec<Golden> = entries
+        .flatten()
+        .map(|entry| Golden { folder: entry.path() })
+        .filter(|golden| golden.folder.join("shape").exists())
+        .collect();
+    found.sort_by_key(|golden| std::cmp::Reverse(golden.used()));
+    Ok(found)
+}
+
+impl Golden {
+    /// Its name: kind and hash.
+    pub fn name(&self) -> String {
+        self.folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    }
+    /// When a guest was last started from it.
+    pub fn used(&self) -> SystemTime {
+        fs::metadata(self.folder.join("used"))
+            .and_then(|about| about.modified())
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+    /// What it takes on the disk, in bytes.
+    pub fn size(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        files
+            .filter_map(|file| file.metadata().ok())
+            .map(|about| about.blocks() * 512)
+            .sum()
+    }
+    /// Removes it.
+    pub fn remove(self) -> Result<()> {
+        fs::remove_dir_all(&self.folder).with_context(|| format!("remove {}", self.folder.display()))
+    }
+
+    pub(super) fn root(&self) -> PathBuf {
+        self.folder.join("root.qcow2")
+    }
+    pub(super) fn seed(&self) -> PathBuf {
+        self.folder.join("seed.img")
+    }
+    fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+    fn touch(&self) -> Result<()> {
+        let path = self.folder.join("used");
+        fs::write(&path, "").with_context(|| format!("write {}", path.display()))
+    }
+
+    /// The snapshot for `vm`; `None` when it is not there.
+    pub(super) fn find(
+        image: &Image,
+        vm: &Vm,
+        accel: Accel,
+        start: Start,
+    ) -> Result<(PathBuf, String, Option<Self>)> {
+        let text = key(vm, accel, start)?;
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let kind = if start == Start::Booted {
+            "booted"
+        } else {
+            "before-cloud-init"
+        };
+        let folder = image.goldens().join(format!("{kind}-{:016x}", hasher.finish()));
+        let same = fs::read_to_string(folder.join("shape")).is_ok_and(|there| there == text);
+        let golden = same.then(|| Self {
+            folder: folder.clone(),
+        });
+        if let Some(golden) = &golden {
+            golden.touch()?;
+        }
+        Ok((folder, text, golden))
+    }
+
+    /// Takes a guest that has been started cold, with root disk and seed in `new`, to the point of the snapshot and makes it.
+    pub(super) fn make(
+        image: &Image,
+        guest: &Guest,
+        start: Start,
+        new: &Path,
+        (folder, text): (PathBuf, String),
+    ) -> Result<Self> {
+        let begun = Instant::now();
+        if start == Start::BeforeCloudInit {
+            guest.wait_console("TESTHOLD", FAILURES, BOOT)?;
+        } else {
+            if guest.vm().seed.is_some() {
+                guest.wait_console("finished at", FAILURES, BOOT)?;
+            }
+            guest.wait_agent(BOOT)?;
+            let state = guest.sh("systemctl is-system-running --wait; sync")?.stdout;
+            ensure!(
+                state.trim() == "running",
+                "the guest to be kept is {}: {}",
+                state.trim(),
+                guest.sh("systemctl --failed --no-legend")?.stdout
+            );
+        }
+        guest.state().qmp()?.save(&new.join("state"))?;
+        guest.cut_power();
+        fs::write(new.join("shape"), text)?;
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| format!("remove {}", folder.display()))?;
+        }
+        fs::rename(new, &folder).with_context(|| format!("rename {}", new.display()))?;
+        let golden = Self { folder };
+        golden.touch()?;
+        say(&format!(
+            "{} is there after {:.1} s",
+            golden.name(),
+            begun.elapsed().as_secs_f64()
+        ));
+        for old in goldens(image)?.into_iter().skip(MOST) {
+            say(&format!(
+                "removing {}, which was not used for longest",
+                old.name()
+            ));
+            old.remove()?;
+        }
+        Ok(golden)
+    }
+
+    /// Lets `guest`, whose root disk lies on the snapshot's, go on from it.
+    pub(super) fn restore(&self, guest: &Guest, start: Start) -> Result<()> {
+        guest.launch(guest.vm(), true, true)?;
+        let restored = guest.state().qmp()?.restore(&self.state());
+        restored
+            .with_context(|| format!("from {}; without it, it is made anew", self.folder.display()))
+            .map_err(|error| error.context(guest.tail()))?;
+        let parts = std::mem::take(&mut guest.state().parts);
+        if start == Start::BeforeCloudInit {
+            for part in &parts {
+                guest.plug_disk_part(part)?;
+            }
+            let hold = guest.places().file("hold.sock");
+            let mut line =
+                UnixStream::connect(&hold).with_context(|| format!("connect to {}", hold.display()))?;
+            // Again and again: what arrives before the guest has opened the line is lost.
+            return eventually(Duration::from_mins(1), "TESTGO on the console", || {
+                line.write_all(b"go\n").context("let the boot go on")?;
+                ensure!(guest.console().contains("TESTGO"), "not yet");
+                Ok(())
+            })
+            .with_context(|| guest.tail());
+        }
+        guest.wait_agent(Duration::from_mins(1))?;
+        guest.set_clock()?;
+        for part in &parts {
+            guest.plug_disk_part(part)?;
+        }
+        if !parts.is_empty() {
+            guest.run("udevadm settle")?;
+        }
+        Ok(())
+    }
+}
+
+/// All that a snapshot depends on, beside its image.
+fn key(vm: &Vm, accel: Accel, start: Start) -> Result<String> {
+    let seed = match (&vm.seed, start) {
+        (None, _) => "no seed".to_owned(),
+        (Some(seed), Start::Booted) => format!("{seed:?}"),
+        // What it holds is read later; where and how it is looked for, earlier.
+        (Some(seed), _) => format!("{:?} {:?}", seed.source, seed.format),
+    };
+    Ok(format!(
+        "{start:?}\n{}\n{}\n{seed}\n",
+        qemu_version()?,
+        layout::shape(vm, accel)
+    ))
+}
+
+/// The files of a snapshot in the making: a root disk over the image's, and the seed.
+pub(super) fn prepare(image: &Image, vm: &Vm, new: &Path) -> Result<()> {
+    if new.exists() {
+        fs::remove_dir_all(new).with_context(|| format!("remove {}", new.display()))?;
+    }
+    fs::create_dir_all(new).with_context(|| format!("create {}", new.display()))?;
+    content::overlay(&new.join("root.qcow2"), &image.file("root.img"), "raw")?;
+    match &vm.seed {
+        Some(seed) => content::seed(seed, &new.join("seed.img"), new),
+        None => Ok(()),
+    }
+}

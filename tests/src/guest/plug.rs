@@ -1,0 +1,300 @@
+//! Devices that come, grow, fail and go while a guest runs.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    content,
+    disk::{Bus, Disk},
+    part::{self, Part},
+    running::{Guest, State},
+    vm::{Network, Nic},
+};
+use crate::wait::eventually;
+
+/// Until a guest has noticed a device.
+const SEEN: Duration = Duration::from_mins(1);
+
+/// What can be made to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Io {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Flushes of the disk's cache: what `fsync` ends with.
+    Flush,
+}
+
+impl Io {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+        }
+    }
+}
+
+impl Guest {
+    /// A number that this guest has not given before.
+    pub(super) fn count(&self) -> u32 {
+        let mut state = self.state();
+        state.count += 1;
+        state.count
+    }
+
+    /// Plugs a disk in and waits until the guest's kernel has read from it and udev has settled.
+    pub fn plug_disk(&self, disk: &Disk) -> Result<()> {
+        let id = part::disk_id(&disk.name);
+        ensure!(
+            !self.state().parts.iter().any(|part| part.id == id),
+            "{} has a disk {} already",
+            self.vm().name,
+            disk.name
+        );
+        let number = self.count();
+        let file = self.places().file(&format!("{}-{number}.img", disk.name));
+        content::disk(&disk.content, &file).with_context(|| format!("disk {}", disk.name))?;
+        let spare = if disk.bus == Bus::Virtio {
+            self.free_port()?
+        } else {
+            0
+        };
+        let part = part::disk(self.vm(), disk, &file, spare);
+        self.plug_disk_part(&part)?;
+        self.run("udevadm settle").map(drop)
+    }
+
+    /// Plugs in what is laid out already and waits until the guest's kernel has read from it.
+    pub(super) fn plug_disk_part(&self, part: &Part) -> Result<()> {
+        self.plug(part)?;
+        self.state().parts.push(part.clone());
+        eventually(SEEN, &format!("the guest to read from {}", part.id), || {
+            let stats = self.state().qmp()?.call("query-blockstats", json!({}))?;
+            // A device is named by its id, a device inside of one by its path.
+            let inside = format!("/machine/peripheral/{}/", part.id);
+            let of_part = |stat: &&Value| {
+                stat["qdev"]
+                    .as_str()
+                    .is_some_and(|qdev| qdev == part.id || qdev.starts_with(&inside))
+            };
+            let stat = stats.as_array().into_iter().flatten().find(of_part);
+            let reads = stat.and_then(|stat| stat["stats"]["rd_operations"].as_u64());
+            ensure!(reads > Some(0), "no read yet");
+            Ok(())
+        })
+    }
+
+    fn plug(&self, part: &Part) -> Result<()> {
+        let mut state = self.state();
+        let qmp = state.qmp()?;
+        for node in &part.nodes {
+            qmp.call("blockdev-add", node.clone())?;
+        }
+        if let Some(network) = &part.network {
+            qmp.call("netdev_add", network.clone())?;
+        }
+        qmp.call("device_add", part.device.clone()).map(drop)
+    }
+
+    fn free_port(&self) -> Result<u32> {
+        let state = self.state();
+        (0..self.vm().spare_ports)
+            .find(|port| state.parts.iter().all(|part| part.port != Some(*port)))
+            .with_context(|| {
+                format!(
+                    "{}: all spare ports are taken; Vm::spare_ports gives more",
+                    self.vm().name
+                )
+            })
+    }
+
+    /// Unplugs a disk and waits until the guest has let go of it. Its content is gone with it.
+    pub fn unplug_disk(&self, name: &str) -> Result<()> {
+        self.heal(name)?;
+        self.unplug(&part::disk_id(name))
+    }
+
+    fn unplug(&self, id: &str) -> Result<()> {
+        let mut state = self.state();
+        let at = state
+            .parts
+            .iter()
+            .position(|part| part.id == id)
+            .with_context(|| format!("{} has no {id} that could be unplugged", self.vm().name))?;
+        let qmp = state.qmp()?;
+        qmp.call("device_del", json!({"id": id}))?;
+        // QEMU tells of a vCPU's end only by that of its interrupt controller.
+        let controller = format!("/machine/peripheral/{id}/lapic");
+        let gone = |data: &Value| data["device"] == id || data["path"] == *controller;
+        qmp.wait_event("DEVICE_DELETED", SEEN, gone)
+            .with_context(|| format!("the guest does not let go of {id}"))?;
+        let part = state.parts.remove(at);
+        let qmp = state.qmp()?;
+        for node in part.nodes.iter().rev() {
+            qmp.call("blockdev-del", json!({"node-name": node["node-name"]}))?;
+        }
+        if let Some(network) = &part.network {
+            qmp.call("netdev_del", json!({"id": network["id"]}))?;
+        }
+        for node in &part.nodes {
+            if let Some(file) = node["filename"].as_str().map(Path::new) {
+                std::fs::remove_file(file).with_context(|| format!("remove {}", file.display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a disk's size to so many bytes; the guest is told. The root disk is called `root`.
+    pub fn resize(&self, name: &str, bytes: u64) -> Result<()> {
+        let arguments = json!({"node-name": part::node_id(name), "size": bytes});
+        self.state()
+            .qmp()?
+            .call("block_resize", arguments)
+            .map(drop)
+            .with_context(|| format!("resize {name} to {bytes} bytes"))
+    }
+
+    /// From now on these operations of a disk fail with EIO, all of them. What failed before is forgotten.
+    pub fn fail(&self, name: &str, what: &[Io]) -> Result<()> {
+        let number = self.count();
+        let filter = format!("fault-{name}-{number}");
+        let rules: Vec<Value> = what
+            .iter()
+            .map(|io| json!({"event": "none", "iotype": io.name(), "errno": 5, "once": false, "immediately": false}))
+            .collect();
+        let mut state = self.state();
+        let node = json!({"driver": "blkdebug", "node-name": filter, "image": part::node_id(name),
+                          "inject-error": rules});
+        state.qmp()?.call("blockdev-add", node)?;
+        drive(&mut state, name, &filter)
+    }
+
+    /// A disk's operations succeed again.
+    pub fn heal(&self, name: &str) -> Result<()> {
+        drive(&mut self.state(), name, &part::node_id(name))
+    }
+
+    /// Plugs in a NIC with so many queue pairs and gives its MAC address. On [`Network::Tap`] that cannot be had.
+    pub fn plug_nic(&self, queues: u32) -> Result<String> {
+        ensure!(
+            self.vm().network != Network::Tap,
+            "a NIC on a tap device cannot be plugged in"
+        );
+        let number = self.count();
+        let index = self.vm().nics.len() + usize::try_from(number)?;
+        let nic = Nic {
+            mac: format!("02:00:00:00:01:{number:02x}"),
+            queues,
+        };
+        let spare = self.free_port()?;
+        let part = part::spare_nic(self.vm(), index, &nic, None, spare);
+        self.plug(&part)?;
+        self.state().parts.push(part);
+        self.run_until(
+            &format!("grep -qi {} /sys/class/net/*/address", nic.mac),
+            "the NIC",
+        )?;
+        Ok(nic.mac)
+    }
+
+    /// Unplugs the NIC with this MAC address that was plugged in.
+    pub fn unplug_nic(&self, mac: &str) -> Result<()> {
+        let id = self
+            .state()
+            .parts
+            .iter()
+            .find(|part| part.device["mac"] == mac)
+            .map(|part| part.id.clone());
+        self.unplug(&id.with_context(|| format!("no NIC with {mac} was plugged in"))?)
+    }
+
+    /// Plugs in one more vCPU, brings it online and gives its number.
+    pub fn plug_cpu(&self) -> Result<u32> {
+        let socket = {
+            let state = self.state();
+            let plugged = state
+                .parts
+                .iter()
+                .filter(|part| part.id.starts_with("cpu"))
+                .count();
+            self.vm().cpus + u32::try_from(plugged)?
+        };
+        ensure!(
+            socket < self.vm().max_cpus,
+            "{} may have {} vCPUs",
+            self.vm().name,
+            self.vm().max_cpus
+        );
+        let possible = self.run("cat /sys/devices/system/cpu/possible")?;
+        let last = possible
+            .rsplit(['-', ','])
+            .next()
+            .and_then(|last| last.parse::<u32>().ok());
+        ensure!(
+            last >= Some(socket),
+            "the guest's kernel has room for the CPUs {possible} only (under emulation that of Debian 13 counts those \
+             that are there at its boot; Suite::Bookworm has room)"
+        );
+        let part = part::cpu(self.accel(), socket);
+        self.plug(&part)?;
+        self.state().parts.push(part);
+        let file = format!("/sys/devices/system/cpu/cpu{socket}/online");
+        self.run_until(&format!("test -e {file}"), "the vCPU")?;
+        self.run(&format!("[ $(cat {file}) = 1 ] || echo 1 > {file}"))?;
+        Ok(socket)
+    }
+
+    /// Unplugs the vCPU that was plugged in last. Afterwards QEMU 10 under emulation can neither save nor migrate the guest.
+    pub fn unplug_cpu(&self) -> Result<()> {
+        let id = self
+            .state()
+            .parts
+            .iter()
+            .rfind(|part| part.id.starts_with("cpu"))
+            .map(|part| part.id.clone());
+        self.unplug(&id.context("no vCPU was plugged in")?)
+    }
+
+    /// Changes what the balloon leaves to the guest, in bytes.
+    pub fn balloon(&self, bytes: u64) -> Result<()> {
+        let arguments = json!({"value": bytes});
+        self.state().qmp()?.call("balloon", arguments).map(drop)
+    }
+
+    /// Waits in the guest until `test`, a command, succeeds.
+    pub fn run_until(&self, test: &str, what: &str) -> Result<()> {
+        let tries = SEEN.as_secs() * 20;
+        let script =
+            format!("n=0; until {test}; do n=$((n + 1)); [ $n -lt {tries} ] || exit 1; sleep 0.05; done");
+        self.run_within(&script, SEEN * 4)
+            .map(drop)
+            .with_context(|| format!("the guest does not see {what}"))
+    }
+}
+
+/// Puts a disk's device on top of another block node, while it runs, and removes filters that nothing stands on any more.
+fn drive(state: &mut State, name: &str, node: &str) -> Result<()> {
+    let prefix = format!("fault-{name}-");
+    let qmp = state.qmp()?;
+    let path = format!("/machine/peripheral/{}", part::disk_id(name));
+    let there = qmp.call("qom-get", json!({"path": path, "property": "drive"}))?;
+    if there != node {
+        qmp.call(
+            "qom-set",
+            json!({"path": path, "property": "drive", "value": node}),
+        )
+        .with_context(|| format!("put {name} on {node}"))?;
+    }
+    let nodes = qmp.call("query-named-block-nodes", json!({"flat": true}))?;
+    for old in nodes.as_array().into_iter().flatten() {
+        let old = old["node-name"].as_str().unwrap_or_default();
+        if old.starts_with(&prefix) && old != node {
+            qmp.call("blockdev-del", json!({"node-name": old}))?;
+        }
+    }
+    Ok(())
+}

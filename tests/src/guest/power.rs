@@ -1,0 +1,85 @@
+//! The ends and pauses of a guest: power off, power cut, pause, and going on in another QEMU.
+
+use std::{fs, time::Duration};
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+
+use super::running::{BOOT, Guest};
+use crate::wait::{self, eventually};
+
+/// For the guest to shut down.
+const SHUTDOWN: Duration = Duration::from_mins(2);
+/// The power button is lost while nobody in the guest listens for it.
+const AGAIN: Duration = Duration::from_secs(3);
+
+impl Guest {
+    /// Cuts the power: QEMU is killed. What the guest had not written is lost.
+    pub fn cut_power(&self) {
+        self.state().kill();
+    }
+
+    /// Boots a guest that does not run, from the disks as they are.
+    pub fn boot(&self) -> Result<()> {
+        self.launch(self.vm(), false, false)
+    }
+
+    /// Boots it and waits until the guest agent answers.
+    pub fn boot_to_agent(&self) -> Result<()> {
+        self.boot()?;
+        self.wait_agent(BOOT)
+    }
+
+    /// Presses the power button until the guest has shut down.
+    pub fn power_off(&self) -> Result<()> {
+        let mut presses = 0_u32;
+        let begun = std::time::Instant::now();
+        eventually(SHUTDOWN, "the guest to shut down", || {
+            if self.state().process()?.ended()?.is_some() {
+                return Ok(());
+            }
+            if begun.elapsed() >= AGAIN * presses {
+                presses += 1;
+                // It may end between the look and the press.
+                drop(self.state().qmp()?.call("system_powerdown", json!({})));
+            }
+            anyhow::bail!("it runs")
+        })
+        .with_context(|| self.tail())?;
+        self.state().kill();
+        Ok(())
+    }
+
+    /// Stops the vCPUs.
+    pub fn pause(&self) -> Result<()> {
+        self.state().qmp()?.call("stop", json!({})).map(drop)
+    }
+
+    /// Lets the vCPUs go on.
+    pub fn cont(&self) -> Result<()> {
+        self.state().qmp()?.call("cont", json!({})).map(drop)
+    }
+
+    /// Resets the machine, without asking the guest.
+    pub fn reset(&self) -> Result<()> {
+        self.state().qmp()?.call("system_reset", json!({})).map(drop)
+    }
+
+    /// A migration: memory and devices are saved, QEMU ends, and after `wait` another one goes on from there.
+    pub fn migrate(&self, wait: Duration) -> Result<()> {
+        let file = self.folder().join("saved");
+        self.state().qmp()?.save(&file)?;
+        self.state().kill();
+        wait::measure(wait, || Ok(()))?;
+        self.launch(self.vm(), true, false)?;
+        let restored = self.state().qmp()?.restore(&file);
+        restored.with_context(|| self.tail())?;
+        fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))
+    }
+
+    /// Sets the guest's clock from its hardware clock, which is right: after a snapshot was restored its own is stale.
+    pub fn set_clock(&self) -> Result<()> {
+        self.run("date -s \"@$(cat /sys/class/rtc/rtc0/since_epoch)\"")
+            .map(drop)
+    }
+}

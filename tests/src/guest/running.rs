@@ -1,0 +1,273 @@
+//! A guest: its VM, its files, and QEMU while it runs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use regex_lite::Regex;
+
+use super::{
+    accel::Accel,
+    agent::Agent,
+    layout::{self, Places},
+    metrics,
+    part::Part,
+    qmp::Qmp,
+    vm::Vm,
+};
+use crate::{
+    measure::usage,
+    process::{Launch, Process},
+    wait::eventually,
+};
+
+/// How long a boot may take, busy machine included.
+pub(super) const BOOT: Duration = Duration::from_mins(5);
+
+/// A guest of a scene. A clone is the same guest; the scene ends it.
+#[derive(Debug, Clone)]
+pub struct Guest(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    vm: Vm,
+    accel: Accel,
+    places: Places,
+    namespace: Option<String>,
+    state: Mutex<State>,
+}
+
+/// What changes.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Devices beside the machine's own: with these it starts, from these it goes on elsewhere.
+    pub(super) parts: Vec<Part>,
+    /// While QEMU runs.
+    running: Option<Running>,
+    /// Where this start's console begins in the log.
+    console_from: usize,
+    /// For names that are used once.
+    pub(super) count: u32,
+}
+
+#[derive(Debug)]
+struct Running {
+    qmp: Qmp,
+    agent: Agent,
+    // The last, so that it ends when nobody speaks to it any more.
+    process: Process,
+}
+
+impl State {
+    /// QEMU's monitor.
+    pub(super) fn qmp(&mut self) -> Result<&mut Qmp> {
+        Ok(&mut self.running()?.qmp)
+    }
+    /// The guest agent.
+    pub(super) fn agent(&mut self) -> Result<&mut Agent> {
+        Ok(&mut self.running()?.agent)
+    }
+    /// QEMU.
+    pub(super) fn process(&mut self) -> Result<&mut Process> {
+        Ok(&mut self.running()?.process)
+    }
+    /// Ends QEMU at once (SIGKILL), if it runs.
+    pub(super) fn kill(&mut self) {
+        self.running = None;
+    }
+    fn running(&mut self) -> Result<&mut Running> {
+        self.running.as_mut().context("the guest does not run")
+    }
+}
+
+impl Guest {
+    /// A guest that does not run yet. Its disks' files exist.
+    pub(super) fn new(
+        vm: Vm,
+        accel: Accel,
+        places: Places,
+        namespace: Option<String>,
+        parts: Vec<Part>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            vm,
+            accel,
+            places,
+            namespace,
+            state: Mutex::new(State {
+                parts,
+                running: None,
+                console_from: 0,
+                count: 0,
+            }),
+        }))
+    }
+
+    /// What it was made from.
+    pub fn vm(&self) -> &Vm {
+        &self.0.vm
+    }
+    /// What executes it.
+    pub fn accel(&self) -> Accel {
+        self.0.accel
+    }
+    /// Its folder of sockets and logs.
+    pub fn folder(&self) -> &Path {
+        &self.0.places.folder
+    }
+    /// The host's end of the VM's `index`-th further virtio-serial port (see [`Vm::port`]): a socket to connect to.
+    pub fn port(&self, index: usize) -> PathBuf {
+        self.0.places.file(&format!("port{index}.sock"))
+    }
+    /// The serial console: a socket to connect to.
+    pub fn console_socket(&self) -> PathBuf {
+        self.0.places.file("console.sock")
+    }
+    pub(super) fn places(&self) -> &Places {
+        &self.0.places
+    }
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts QEMU: a boot, or, with `incoming`, one that waits for a saved guest. Its parts are there from the start unless
+    /// `bare`.
+    pub(super) fn launch(&self, vm: &Vm, incoming: bool, bare: bool) -> Result<()> {
+        let places = &self.0.places;
+        let mut state = self.state();
+        ensure!(state.running.is_none(), "{} runs already", vm.name);
+        let longest = places.file("console.sock").as_os_str().len();
+        ensure!(
+            longest < 108,
+            "{} has {longest} bytes, and a socket's path may have 107: a shorter TMPDIR or name of the VM will do",
+            places.folder.display()
+        );
+        for (index, (_, text)) in vm.firmware.iter().enumerate() {
+            fs::write(places.file(&format!("fw{index}")), text)?;
+        }
+        // A socket that an earlier QEMU left would be connected to before the new one is there.
+        for entry in fs::read_dir(&places.folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "sock") {
+                fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))?;
+            }
+        }
+        state.console_from = console(places).len();
+        let mut launch = Launch::new("qemu-system-x86_64")
+            .args(layout::machine(vm, places, self.0.accel))
+            .tied();
+        if let Some(namespace) = &self.0.namespace {
+            launch = launch.in_namespace(namespace);
+        }
+        if !bare {
+            launch = launch.args(state.parts.iter().flat_map(Part::arguments));
+        }
+        if incoming {
+            launch = launch.args(["-incoming", "defer"]);
+        }
+        let mut process = launch.start(&places.folder)?;
+        let qmp = places.file("qmp.sock");
+        let there = |_: &Process| qmp.exists().then_some(()).context("no socket of QMP yet");
+        process.wait_for(Duration::from_mins(1), "QEMU's monitor", there)?;
+        let qmp = Qmp::connect(&qmp).with_context(|| process.log())?;
+        let agent = Agent::connect(&places.file("agent.sock"))?;
+        for (index, port) in vm.ports.iter().enumerate() {
+            if let Some(xml) = &port.metrics {
+                metrics::serve(&self.port(index), xml.clone())?;
+            }
+        }
+        state.running = Some(Running { qmp, agent, process });
+        Ok(())
+    }
+
+    /// What the serial console has shown since QEMU was started last.
+    pub fn console(&self) -> String {
+        let from = self.state().console_from;
+        let mut text = console(&self.0.places);
+        text.split_off(from.min(text.len()))
+    }
+
+    /// Waits until the console shows `wanted`, a regular expression, and gives the line. Fails at once when it shows one of
+    /// `failures`, or when QEMU ends.
+    pub fn wait_console(&self, wanted: &str, failures: &[&str], deadline: Duration) -> Result<String> {
+        let wanted = Regex::new(wanted).context("what to wait for")?;
+        let failures: Vec<Regex> = failures
+            .iter()
+            .map(|text| Regex::new(text))
+            .collect::<Result<_, _>>()
+            .context("what not to wait for")?;
+        let found = eventually(deadline, &format!("{wanted} on the console"), || {
+            let text = self.console();
+            if let Some(line) = text.lines().find(|line| wanted.is_match(line)) {
+                return Ok(Ok(line.to_owned()));
+            }
+            if let Some(line) = text
+                .lines()
+                .find(|line| failures.iter().any(|bad| bad.is_match(line)))
+            {
+                return Ok(Err(anyhow::anyhow!("the console shows {line:?} before {wanted}")));
+            }
+            if let Some(status) = self.state().process()?.ended()? {
+                return Ok(Err(anyhow::anyhow!("QEMU ended with {status} before {wanted}")));
+            }
+            bail!("not yet");
+        });
+        found.and_then(|inner| inner).with_context(|| self.tail())
+    }
+
+    /// Waits until cloud-init has done all of its stages, and fails at once when one of its units fails.
+    pub fn wait_cloud_init(&self) -> Result<()> {
+        self.wait_console("finished at", &["FAILED.*[Cc]loud-init"], BOOT)
+            .map(drop)
+            .context("cloud-init")
+    }
+
+    /// Waits until the guest agent answers.
+    pub fn wait_agent(&self, deadline: Duration) -> Result<()> {
+        let until = Instant::now() + deadline;
+        let answered = self.state().agent()?.wait(until);
+        answered.with_context(|| self.tail())
+    }
+
+    /// What QEMU has cost so far: CPU time of all its threads.
+    pub fn cost(&self) -> Result<Duration> {
+        usage::cpu(self.state().process()?.id())
+    }
+
+    /// QEMU's memory that is resident now, in bytes.
+    pub fn resident(&self) -> Result<u64> {
+        usage::resident(self.state().process()?.id())
+    }
+
+    /// The process id of QEMU.
+    pub fn qemu(&self) -> Result<u32> {
+        Ok(self.state().process()?.id())
+    }
+
+    /// The ends of what QEMU and the console have written, for errors.
+    pub(super) fn tail(&self) -> String {
+        let log = |name: &str| fs::read(self.0.places.file(name)).unwrap_or_default();
+        let last = |bytes: Vec<u8>| {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(15)..].join("\n")
+        };
+        format!(
+            "{}: QEMU's output ends with:\n{}\nthe console with:\n{}",
+            self.0.vm.name,
+            last(log("qemu-system-x86_64.log")),
+            last(log("console.log"))
+        )
+    }
+}
+
+fn console(places: &Places) -> String {
+    fs::read(places.file("console.log")).map_or_else(
+        |_| String::new(),
+        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+    )
+}

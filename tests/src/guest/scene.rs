@@ -1,0 +1,296 @@
+//! What a test's body gets: a folder, guests, and the certainty that all of it is gone when it ends, however it ends.
+
+use std::{
+    cell::{OnceCell, RefCell},
+    env, fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    process,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use tempfile::TempDir;
+
+use super::{
+    accel::{Accel, qemu_version},
+    content,
+    disk::Bus,
+    golden::{self, Golden, Start},
+    image::Image,
+    layout::Places,
+    netns::{self, Namespace},
+    part,
+    running::Guest,
+    say,
+    turn::{FOLDERS, Turn},
+    vm::{Network, Suite, Vm},
+};
+use crate::{process::AtEnd, skip};
+
+/// Real guests are tier 4.
+const TIER: u8 = 4;
+
+/// What is done when the process of a scene is killed: QEMU dies with it, files and namespaces are removed. QEMU may write
+/// for a moment longer.
+const CLEAN: &str = "n=0; while [ -e \"$1\" ] && [ $n -lt 20 ]; do rm -rf -- \"$1\" || sleep 0.1; n=$((n + 1)); done; \
+                     for name in /run/netns/\"$2\"*; do [ ! -e \"$name\" ] || ip netns del \"${name##*/}\"; done";
+
+/// What a scene needs of the machine: QEMU, and an image of the suite.
+pub fn needs(suite: Suite) -> Result<()> {
+    qemu_version()?;
+    Image::find(suite).map(drop)
+}
+
+/// Runs a test's body on a scene of its own. Skips, as [`skip::need`] says, when the machine has no QEMU or no image of Debian
+/// 13. Panics with what the body says, and with where the guests' logs were kept.
+pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
+    let there = match skip::need(TIER, test, needs(Suite::Trixie)) {
+        Ok(there) => there,
+        Err(error) => panic!("{error:#}"),
+    };
+    if there.is_none() {
+        return;
+    }
+    let scene = match Scene::open(test) {
+        Ok(scene) => scene,
+        Err(error) => panic!("{error:#}"),
+    };
+    let outcome = catch_unwind(AssertUnwindSafe(|| body(&scene)));
+    let error = match outcome {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error,
+        Err(panic) => {
+            let said = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied());
+            anyhow!("{}", said.unwrap_or("the body of the test panicked"))
+        }
+    };
+    let kept = scene.keep();
+    drop(scene);
+    match kept {
+        Ok(folder) => panic!("{error:#}\n\nthe guests' logs: {}", folder.display()),
+        Err(lost) => panic!("{error:#}\n\nthe guests' logs could not be kept: {lost:#}"),
+    }
+}
+
+/// A scene.
+#[derive(Debug)]
+pub struct Scene {
+    test: String,
+    guests: RefCell<Vec<Guest>>,
+    namespace: OnceCell<Namespace>,
+    folder: TempDir,
+    _at_end: AtEnd,
+    // The last, so that nobody else begins before all of it is gone.
+    turn: Arc<Turn>,
+}
+
+impl Scene {
+    /// Waits for this process's turn and makes a scene. [`play`] does it for a test.
+    pub fn open(test: &str) -> Result<Self> {
+        let image = Image::find(Suite::Trixie).or_else(|_| Image::find(Suite::Bookworm))?;
+        let turn = Turn::take(image.cache()?)?;
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("{FOLDERS}{}-", process::id()))
+            .tempdir()
+            .context("a folder for guests")?;
+        let namespaces = format!("{}{}-", netns::PREFIX, process::id());
+        let at_end = AtEnd::new(CLEAN, [folder.path().as_os_str(), namespaces.as_ref()])?;
+        Ok(Self {
+            _at_end: at_end,
+            test: test.to_owned(),
+            guests: RefCell::default(),
+            namespace: OnceCell::new(),
+            folder,
+            turn,
+        })
+    }
+
+    /// A folder for whatever the test writes.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The scene's network namespace, with nothing but `lo` and the taps of its guests.
+    pub fn namespace(&self) -> Result<&Namespace> {
+        if let Some(namespace) = self.namespace.get() {
+            return Ok(namespace);
+        }
+        let namespace = Namespace::new()?;
+        Ok(self.namespace.get_or_init(|| namespace))
+    }
+
+    /// Starts a guest.
+    pub fn start(&self, vm: &Vm, start: Start) -> Result<Guest> {
+        let begun = Instant::now();
+        let image = Image::find(vm.suite)?;
+        let accel = Accel::of_this_machine(&image)?;
+        let golden = match start {
+            Start::Cold => None,
+            _ => Some(self.golden(&image, vm, accel, start)?),
+        };
+        let places = self.places(&image, vm)?;
+        match &golden {
+            Some(golden) => content::overlay(&places.root, &golden.root(), "qcow2")?,
+            None => content::overlay(&places.root, &image.file("root.img"), "raw")?,
+        }
+        match (&vm.seed, &golden) {
+            // The very file: the guest may have read a part of it.
+            (Some(_), Some(golden)) if start == Start::Booted => {
+                fs::copy(golden.seed(), &places.seed).context("copy the seed")?;
+            }
+            (Some(seed), _) => content::seed(seed, &places.seed, &places.folder)?,
+            (None, _) => {}
+        }
+        let guest = self.guest(vm, accel, places)?;
+        match golden {
+            Some(golden) => golden.restore(&guest, start)?,
+            None => guest.launch(vm, false, false)?,
+        }
+        let how = match start {
+            Start::Cold => "switched on",
+            Start::Booted => "answers",
+            Start::BeforeCloudInit => "is at cloud-init",
+        };
+        say(&format!(
+            "{} {how} after {:.2} s",
+            vm.name,
+            begun.elapsed().as_secs_f64()
+        ));
+        Ok(guest)
+    }
+
+    /// The snapshot for a VM, made if it is not there.
+    fn golden(&self, image: &Image, vm: &Vm, accel: Accel, start: Start) -> Result<Golden> {
+        let (folder, text, found) = Golden::find(image, vm, accel, start)?;
+        if let Some(golden) = found {
+            return Ok(golden);
+        }
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        say(&format!(
+            "making {name} with {}, once for VMs of this shape",
+            accel.name()
+        ));
+        let mut plain = vm.clone();
+        plain.disks.clear();
+        plain.forwards.clear();
+        plain.mirrors.clear();
+        "golden".clone_into(&mut plain.name);
+        if start == Start::BeforeCloudInit {
+            plain = plain.kernel("testhold");
+        }
+        let new = image.goldens().join("new");
+        golden::prepare(image, &plain, &new)?;
+        let mut places = self.places(image, &plain)?;
+        (places.root, places.seed) = (new.join("root.qcow2"), new.join("seed.img"));
+        let guest = self.guest(&plain, accel, places)?;
+        guest.launch(&plain, false, false)?;
+        let made = Golden::make(image, &guest, start, &new, (folder, text))?;
+        self.guests
+            .borrow_mut()
+            .retain(|other| other.folder() != guest.folder());
+        fs::remove_dir_all(guest.folder()).context("remove the snapshot's own scene")?;
+        Ok(made)
+    }
+
+    fn places(&self, image: &Image, vm: &Vm) -> Result<Places> {
+        let folder = self.folder.path().join(&vm.name);
+        ensure!(!folder.exists(), "the scene has a guest {} already", vm.name);
+        fs::create_dir(&folder).with_context(|| format!("create {}", folder.display()))?;
+        let mut taps = Vec::new();
+        if vm.network == Network::Tap {
+            let others = self
+                .guests
+                .borrow()
+                .iter()
+                .map(|guest| guest.places().taps.len())
+                .sum::<usize>();
+            for (index, nic) in vm.nics.iter().enumerate() {
+                let number = others + index;
+                let tap = format!("tap{number}");
+                self.namespace()?.tap(&tap, number + 2, nic.queues > 1)?;
+                taps.push(tap);
+            }
+        }
+        Ok(Places {
+            image: image.folder().to_owned(),
+            root: folder.join("root.qcow2"),
+            seed: folder.join("seed.img"),
+            folder,
+            taps,
+        })
+    }
+
+    fn guest(&self, vm: &Vm, accel: Accel, places: Places) -> Result<Guest> {
+        let namespace = match vm.network {
+            Network::Restricted => None,
+            Network::Enclosed | Network::Tap => Some(self.namespace()?.name().to_owned()),
+        };
+        let mut parts = Vec::new();
+        let mut port = 0;
+        for disk in &vm.disks {
+            let file = places.file(&format!("{}.img", disk.name));
+            content::disk(&disk.content, &file).with_context(|| format!("disk {}", disk.name))?;
+            parts.push(part::disk(vm, disk, &file, port));
+            port += u32::from(disk.bus == Bus::Virtio);
+        }
+        ensure!(
+            port <= vm.spare_ports,
+            "{port} disks on {} spare ports",
+            vm.spare_ports
+        );
+        let guest = Guest::new(vm.clone(), accel, places, namespace, parts);
+        self.guests.borrow_mut().push(guest.clone());
+        Ok(guest)
+    }
+
+    /// Keeps what helps to understand a failure, in `target/guests/<test>/<guest>/`, and gives that folder: the console, QEMU's
+    /// output and command line, and, from a guest that still answers, its journal.
+    pub fn keep(&self) -> Result<PathBuf> {
+        let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
+            || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target"),
+            PathBuf::from,
+        );
+        let kept = target.join("guests").join(self.test.replace(['/', ':'], "_"));
+        if kept.exists() {
+            fs::remove_dir_all(&kept).with_context(|| format!("remove {}", kept.display()))?;
+        }
+        for guest in self.guests.borrow().iter() {
+            let folder = kept.join(&guest.vm().name);
+            fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+            for log in ["console.log", "qemu-system-x86_64.log"] {
+                let from = guest.places().file(log);
+                if from.exists() {
+                    fs::copy(&from, folder.join(log)).with_context(|| format!("copy {}", from.display()))?;
+                }
+            }
+            // A guest that hangs or is off has no more to say.
+            drop(guest.cont());
+            let answers = guest.qemu().is_ok() && guest.wait_agent(Duration::from_secs(5)).is_ok();
+            let journal =
+                "journalctl --sync; journalctl --boot --no-pager --output=short-monotonic | tail -n 4000";
+            if answers && let Ok(output) = guest.sh_within(journal, Duration::from_secs(30)) {
+                fs::write(folder.join("journal"), output.stdout)?;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Whether others of this process share the turn, for tests of the stage itself.
+    pub fn shares_its_turn(&self) -> bool {
+        Arc::strong_count(&self.turn) > 1
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // Clones may be around still; QEMU is not.
+        for guest in self.guests.borrow().iter() {
+            guest.cut_power();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! JSON, a line a message, over a unix socket: what QMP and the guest agent have in common.
+
+use std::{
+    io::{ErrorKind, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::wait::eventually;
+
+/// The byte that makes the guest agent's parser forget what it has read so far. It is no part of any UTF-8 text.
+pub(super) const RESYNC: u8 = 0xff;
+
+/// The connection.
+#[derive(Debug)]
+pub(super) struct Lines {
+    socket: UnixStream,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    /// Connects to a socket that may not be there yet.
+    pub(super) fn connect(path: &Path, deadline: Duration) -> Result<Self> {
+        let what = format!("a connection to {}", path.display());
+        let socket = eventually(deadline, &what, || {
+            UnixStream::connect(path).with_context(|| format!("connect to {}", path.display()))
+        })?;
+        Ok(Self {
+            socket,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Writes all of it by the deadline. After a failure a part of it may have been written.
+    pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            self.socket.set_write_timeout(Some(left(deadline)?))?;
+            match self.socket.write(rest) {
+                Ok(0) => bail!("the socket is closed"),
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("nobody reads it"),
+                Err(error) => return Err(error).context("write"),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message, if one comes by the deadline. What is not JSON is left out: after a resync there may be half a line.
+    pub(super) fn next(&mut self, deadline: Instant) -> Result<Value> {
+        loop {
+            while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                let start = line
+                    .iter()
+                    .rposition(|byte| *byte == RESYNC)
+                    .map_or(0, |at| at + 1);
+                if let Ok(value) = serde_json::from_slice(&line[start..]) {
+                    return Ok(value);
+                }
+            }
+            self.socket.set_read_timeout(Some(left(deadline)?))?;
+            let mut chunk = [0; 8 * 1024];
+            match self.socket.read(&mut chunk) {
+                Ok(0) => bail!("the socket is closed"),
+                Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+                Err(error) => return Err(error).context("read"),
+            }
+        }
+    }
+}
+
+/// What is left until the deadline. A socket's time limit cannot be zero.
+fn left(deadline: Instant) -> Result<Duration> {
+    deadline
+        .checked_duration_since(Instant::now())
+        .filter(|left| !left.is_zero())
+        .context("no answer in time")
+}

@@ -1,0 +1,235 @@
+//! A real guest as one of the stage's fleet: user-data that `virtfleetctl` renders brings the agent into it, a manifest tells
+//! the collector of it, and its port is dialled as in any VM.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use crate::{
+    bins,
+    guest::{Guest as Machine, Scene, Vm},
+    pki,
+    process::{Launch, Process},
+    sim::{self, Guest},
+    stage::{PATIENCE, Stage},
+};
+
+/// How long a guest may take for what is done in a moment on a machine that is not emulated.
+pub const GUEST_PATIENCE: Duration = Duration::from_mins(4);
+/// Where the agent listens in the guest.
+pub const AGENT_PORT: u16 = 10911;
+/// Where the guest finds the mirror: see [`Vm::mirror`].
+pub const MIRROR: &str = "http://10.0.2.100/virtfleet-agent";
+/// The label of the disk that holds the agent where there is no network.
+pub const DISK_LABEL: &str = "virtfleet";
+/// Where the delivery puts the agent.
+pub const AGENT: &str = "/opt/virtfleet/bin/virtfleet-agent";
+
+/// Where a guest's agent comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// [`MIRROR`], over the network.
+    Mirror,
+    /// A disk labelled [`DISK_LABEL`].
+    Disk,
+}
+
+impl From {
+    fn source(self) -> String {
+        match self {
+            Self::Mirror => format!("url: {MIRROR}"),
+            Self::Disk => format!("disk: {{ label: {DISK_LABEL}, path: virtfleet-agent }}"),
+        }
+    }
+}
+
+/// The `number`-th real VM of the stage's first cluster, on its first host, with this firmware UUID.
+pub fn tenant(stage: &Stage, number: u8, uuid: &str) -> Result<Guest> {
+    let like = stage.plan.guests.first().context("the fleet is empty")?;
+    Ok(Guest {
+        name: format!("real-{number}"),
+        uid: format!("4ea1c1de-0000-4000-8000-{number:012}"),
+        node_uid: format!("4ea1c1de-0000-4000-9000-{number:012}"),
+        firmware: uuid.parse().map_err(|_| anyhow::anyhow!("{uuid} is no UUID"))?,
+        mac: "02:00:00:00:00:01".to_owned(),
+        address: SocketAddr::new(
+            IpAddr::V4(Ipv4Addr::new(127, 65, 0, number + 1)),
+            stage.own_address().port(),
+        ),
+        host: 0,
+        fault: None,
+        ..like.clone()
+    })
+}
+
+/// A folder with the static agent under the name that sources give it.
+pub fn agent_folder(at: &Path) -> Result<PathBuf> {
+    let folder = at.join("agent");
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    let agent = bins::static_agent()?;
+    fs::copy(&agent, folder.join("virtfleet-agent")).with_context(|| format!("copy {}", agent.display()))?;
+    Ok(folder)
+}
+
+/// A web server on the host's loopback that serves a folder.
+pub struct Mirror {
+    _server: Process,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+impl Mirror {
+    /// Serves `folder`; its log goes into `log`.
+    pub fn of(folder: &Path, log: &Path) -> Result<Self> {
+        let address = crate::ports::free()?;
+        let mut server = Launch::new("/usr/bin/python3")
+            .args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"])
+            .arg(folder)
+            .arg(address.port().to_string())
+            .start(log)?;
+        server.wait_for_port(address, PATIENCE)?;
+        Ok(Self {
+            _server: server,
+            address,
+        })
+    }
+}
+
+/// The VM of `who`: its UUID, and its agent's port where the collector dials.
+pub fn vm(who: &Guest) -> Vm {
+    Vm::new(&who.name)
+        .uuid(who.firmware.to_string())
+        .forward(who.address, AGENT_PORT)
+}
+
+/// Writes the VMI of `who` where the collector looks for it, placed on `host`.
+pub fn place(stage: &Stage, who: &Guest, host: &str) -> Result<()> {
+    stage.write_manifest(&format!("infra/vmi-{}.yaml", who.name), &sim::vmi(who, host))
+}
+
+/// Writes the input of a delivery to `who`, with its certificate, into a folder of the scene, and gives its path. `settings`
+/// are indented lines of AgentConfig; `more` further lines of the input.
+pub fn input(
+    stage: &Stage,
+    scene: &Scene,
+    who: &Guest,
+    from: &[From],
+    settings: &str,
+    more: &str,
+) -> Result<PathBuf> {
+    let folder = scene.path().join(format!("delivery-{}", who.name));
+    let identity = stage.authority.agent(&who.cluster, &who.name, &who.uid)?;
+    pki::write(&folder, "agent", &stage.authority, &identity)?;
+    let agent = bins::static_agent()?;
+    let mut sources = String::new();
+    for from in from {
+        sources += "  - ";
+        sources += &from.source();
+        sources.push('\n');
+    }
+    let agent_file = folder.join("virtfleet-agent");
+    if !agent_file.exists() {
+        fs::copy(&agent, &agent_file).with_context(|| format!("copy {}", agent.display()))?;
+    }
+    let settings = if settings.is_empty() {
+        String::new()
+    } else {
+        format!("settings:\n{settings}")
+    };
+    let text = format!(
+        "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\nagent:\n  file: virtfleet-agent\n  sources:\n{sources}\
+         tls: {{ certificate: agent.pem, key: agent.key, clientCA: ca.pem }}\n{settings}{more}"
+    );
+    let path = folder.join("delivery.yaml");
+    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
+}
+
+/// Brings the agent into a guest that runs already: binary, settings and certificates by a disk, then `install` as the
+/// delivery calls it. The collector must be told of `who` by [`place`].
+pub fn install(machine: &Machine, stage: &Stage, who: &Guest) -> Result<()> {
+    let folder = machine.folder().join("install");
+    let identity = stage.authority.agent(&who.cluster, &who.name, &who.uid)?;
+    pki::write(&folder, "agent", &stage.authority, &identity)?;
+    let agent = bins::static_agent()?;
+    fs::copy(&agent, folder.join("virtfleet-agent")).with_context(|| format!("copy {}", agent.display()))?;
+    let settings = format!(
+        "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  - name: default\n    \
+         address: \"0.0.0.0:{AGENT_PORT}\"\n  tls: {{ certificate: /etc/virtfleet/tls/agent.pem, \
+         key: /etc/virtfleet/tls/agent.key, clientCA: /etc/virtfleet/tls/ca.pem }}\n"
+    );
+    fs::write(folder.join("agent.yaml"), settings).context("write the agent's settings")?;
+    machine.copy_in(&folder, "/opt/new")?;
+    machine
+        .run(
+            "set -e; cd /opt/new; ./virtfleet-agent install --no-start; mkdir -p /etc/virtfleet/tls
+            install -m 0640 -g virtfleet agent.pem agent.key ca.pem /etc/virtfleet/tls
+            install -m 0644 agent.yaml /etc/virtfleet/agent.yaml; ./virtfleet-agent install",
+        )
+        .map(drop)
+}
+
+/// What `virtfleetctl render` prints for an input.
+pub fn render(what: &str, input: &Path, more: &[&str]) -> Result<String> {
+    Launch::new(bins::ctl()?)
+        .args(["render", what])
+        .arg(input)
+        .args(more)
+        .text(PATIENCE)
+}
+
+/// Waits until the collector hears the agent of `who` and knows it by its SMBIOS UUID; gives the VM as the API shows it.
+pub fn until_heard(stage: &Stage, who: &Guest) -> Result<Value> {
+    stage.until_vm_within(GUEST_PATIENCE, who, "the agent is heard and recognised", |vm| {
+        vm["agent"]["status"] == "up"
+            && vm["identity"]["smbiosUuid"]["verdict"] == "confirmed"
+            && vm["guest"]["kernel"].is_string()
+    })
+}
+
+/// Everything that the delivery leaves in a guest, as one text: files with modes and sums, links, what is enabled and what
+/// runs. Equal texts are equal end states.
+pub fn end_state(machine: &Machine) -> Result<String> {
+    machine.run(
+        "set -e
+        find /opt/virtfleet /etc/virtfleet /etc/systemd/system /etc/sysusers.d /etc/tmpfiles.d /etc/udev/rules.d \
+            /var/lib/virtfleet/delivery ! -name repairs \\( -path '*irtfleet*' -o -name '*.d' \\) -type f \
+            -printf '%m %u:%g %p ' -exec sh -c 'sha256sum <\"$1\"' _ {} \\; | LC_ALL=C sort
+        find /etc/systemd/system -lname '*virtfleet*' -printf '%p -> %l\\n' | LC_ALL=C sort
+        getent passwd virtfleet | cut -d: -f1,6,7
+        systemctl is-enabled virtfleet-agent virtfleet-provision virtfleet-dns virtfleet-reconcile.path \
+            virtfleet-reconcile.timer virtfleet-delivery || true
+        systemctl is-active virtfleet-agent virtfleet-provision virtfleet-dns virtfleet-reconcile.path || true",
+    )
+}
+
+/// Checks that an [`end_state`] is whole: nothing is missing, empty, disabled or dead. Sums differ between builds and guests;
+/// the delivery compares them with what was asked for at each boot.
+pub fn complete(state: &str) -> Result<()> {
+    const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    anyhow::ensure!(!state.contains(EMPTY), "a file is empty:\n{state}");
+    for wanted in [
+        AGENT,
+        "/etc/virtfleet/agent.d/50-delivery.yaml",
+        "/etc/virtfleet/tls/agent.key",
+        "/etc/systemd/system/virtfleet-agent.service ",
+        "/etc/systemd/system/virtfleet-provision.service ",
+        "/etc/systemd/system/virtfleet-reconcile.path ",
+        "/etc/systemd/system/kubelet.service.d/10-virtfleet.conf",
+        "/etc/udev/rules.d/90-virtfleet.rules",
+        "/var/lib/virtfleet/delivery/deliver",
+        "multi-user.target.wants/virtfleet-agent.service -> ",
+    ] {
+        anyhow::ensure!(state.contains(wanted), "{wanted} is missing:\n{state}");
+    }
+    let words = |word: &str| state.lines().filter(|line| *line == word).count();
+    anyhow::ensure!(words("enabled") == 6, "not everything is enabled:\n{state}");
+    anyhow::ensure!(words("active") == 4, "not everything is active:\n{state}");
+    Ok(())
+}
