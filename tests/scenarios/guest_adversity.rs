@@ -9,7 +9,7 @@ use virtfleet_tests::{
     guest::{Guest as Machine, MIB, Scene, Start, UUID, play},
     parts, prometheus, real,
     scrape::Client,
-    sim::{Guest, Options},
+    sim::Guest,
     skip,
     stage::{Beat, PATIENCE, Stage},
     wait::{eventually, measure},
@@ -21,22 +21,10 @@ const MAIN_PID: &str = "systemctl show -P MainPID virtfleet-agent";
 
 /// A stage with a guest on it whose agent is heard.
 fn one_guest(scene: &Scene) -> Result<(Stage, Guest, Machine)> {
-    let stage = stage()?;
+    let stage = Stage::small()?;
     let (who, machine) = settle(scene, &stage, 1, UUID)?;
     real::until_heard(&stage, &who)?;
     Ok((stage, who, machine))
-}
-
-fn stage() -> Result<Stage> {
-    let mut stage = Stage::new(Options {
-        guests: 1,
-        hosts: 2,
-        zones: 2,
-        clusters: 1,
-        ..Options::default()
-    })?;
-    stage.start_collector(Beat::default())?;
-    Ok(stage)
 }
 
 fn settle(scene: &Scene, stage: &Stage, number: u8, uuid: &str) -> Result<(Guest, Machine)> {
@@ -372,7 +360,7 @@ fn tier4_tight_memory_ends_the_pod_and_not_the_agent() {
 #[test]
 fn tier4_two_guests_with_one_uuid_are_a_finding() {
     play("tier4_two_guests_with_one_uuid_are_a_finding", |scene| {
-        let stage = stage()?;
+        let stage = Stage::small()?;
         let (one, _first) = settle(scene, &stage, 1, UUID)?;
         let (two, _second) = settle(scene, &stage, 2, UUID)?;
         for who in [&one, &two] {

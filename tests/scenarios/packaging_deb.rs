@@ -9,29 +9,12 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
-use virtfleet_tests::{process::Launch, skip};
+use virtfleet_tests::{bins, process::Launch, skip};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
 fn tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// The package that `make test` has built from the static agent.
-fn package() -> Result<PathBuf> {
-    let folder = tree().join("target/deb");
-    fs::read_dir(&folder)
-        .ok()
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .with_context(|| {
-            format!(
-                "no package in {}; run `make deb OUT=target/deb`",
-                folder.display()
-            )
-        })
 }
 
 /// Builds a package around a stand-in for the program; gives its path.
@@ -80,7 +63,7 @@ fn tier3_the_same_commit_gives_the_same_package() {
 #[test]
 fn tier3_lintian_is_content_with_the_package() {
     let test = "tier3_lintian_is_content_with_the_package";
-    let found = skip::program("lintian").and_then(|lintian| Ok((lintian, package()?)));
+    let found = skip::program("lintian").and_then(|lintian| Ok((lintian, bins::package()?)));
     let Some((lintian, package)) = skip::need(3, test, found).unwrap() else {
         return;
     };
@@ -94,7 +77,7 @@ fn tier3_lintian_is_content_with_the_package() {
 #[test]
 fn tier3_everything_lies_where_it_belongs() {
     let test = "tier3_everything_lies_where_it_belongs";
-    let found = skip::program("dpkg-deb").and_then(|dpkg| Ok((dpkg, package()?)));
+    let found = skip::program("dpkg-deb").and_then(|dpkg| Ok((dpkg, bins::package()?)));
     let Some((dpkg, package)) = skip::need(3, test, found).unwrap() else {
         return;
     };
@@ -185,7 +168,7 @@ say left "$(cd root && find etc/virtfleet run/virtfleet var/lib/virtfleet -type 
 #[test]
 fn tier3_it_comes_and_goes_cleanly_in_a_root_without_systemd() {
     let test = "tier3_it_comes_and_goes_cleanly_in_a_root_without_systemd";
-    let found = skip::root().and_then(|()| Ok((image()?, package()?)));
+    let found = skip::root().and_then(|()| Ok((image()?, bins::package()?)));
     let Some((image, package)) = skip::need(3, test, found).unwrap() else {
         return;
     };

@@ -32,6 +32,21 @@ pub fn static_agent() -> Result<PathBuf> {
     );
     Ok(path)
 }
+/// The Debian package that `make test` has built from the static agent.
+pub fn package() -> Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .with_file_name("target")
+        .join("deb");
+    std::fs::read_dir(&folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .with_context(|| {
+            let folder = folder.display();
+            format!("no package in {folder}; run `make deb OUT=target/deb`, which needs dh")
+        })
+}
 /// The collector.
 pub fn collector() -> Result<PathBuf> {
     find("virtfleet-collector")

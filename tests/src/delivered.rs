@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::{
     guest::{Disk, Guest, Scene, Seed, Start, Suite, UUID},
     real::{self, From, Mirror},
-    sim::{self, Options},
-    stage::{Beat, Stage},
+    sim,
+    stage::Stage,
 };
 
 /// A stand-in for kubelet, enabled from the first boot on as an image of a node has it.
@@ -45,14 +45,7 @@ impl Delivery {
         from: From,
         start: Start,
     ) -> Result<Self> {
-        let mut stage = Stage::new(Options {
-            guests: 1,
-            hosts: 2,
-            zones: 2,
-            clusters: 1,
-            ..Options::default()
-        })?;
-        stage.start_collector(Beat::default())?;
+        let stage = Stage::small()?;
         let who = real::tenant(&stage, 1, UUID)?;
         let host = stage.plan.hosts[0].name.clone();
         real::place(&stage, &who, &host)?;

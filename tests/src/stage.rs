@@ -86,6 +86,19 @@ impl Stage {
         })
     }
 
+    /// Two hosts in two zones, one simulated guest, and a collector that runs: what a real guest joins.
+    pub fn small() -> Result<Self> {
+        let mut stage = Self::new(Options {
+            guests: 1,
+            hosts: 2,
+            zones: 2,
+            clusters: 1,
+            ..Options::default()
+        })?;
+        stage.start_collector(Beat::default())?;
+        Ok(stage)
+    }
+
     /// The folder of manifests.
     pub fn manifests(&self) -> PathBuf {
         self.folder.path().join("fleet")

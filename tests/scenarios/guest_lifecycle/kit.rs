@@ -7,21 +7,14 @@ use virtfleet_tests::{
     guest::{Guest as Machine, Scene, Start, Suite, UUID},
     pki, real,
     scrape::Client,
-    sim::{Guest, Options},
-    stage::{Beat, PATIENCE, Stage},
+    sim::Guest,
+    stage::{PATIENCE, Stage},
     wait::eventually,
 };
 
 /// A collector, and `who`: the real VM that it is told of.
 pub(crate) fn stage() -> Result<(Stage, Guest)> {
-    let mut stage = Stage::new(Options {
-        guests: 1,
-        hosts: 1,
-        zones: 1,
-        clusters: 1,
-        ..Options::default()
-    })?;
-    stage.start_collector(Beat::default())?;
+    let stage = Stage::small()?;
     let who = real::tenant(&stage, 1, UUID)?;
     let host = stage.plan.hosts.first().context("no host")?.name.clone();
     real::place(&stage, &who, &host)?;

@@ -1,9 +1,10 @@
 //! The Debian package in guests that run: it comes, serves what an agent outside its unit would, and goes.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{
+    bins,
     guest::{Guest as Machine, Suite, play},
     sim::Guest,
     skip,
@@ -11,21 +12,6 @@ use virtfleet_tests::{
 };
 
 use crate::kit;
-
-/// The package that `make deb` has built from the static agent.
-fn package() -> Result<std::path::PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/deb");
-    fs::read_dir(&folder)
-        .ok()
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .with_context(|| {
-            let folder = folder.display();
-            format!("no package in {folder}; run `make deb OUT=target/deb`, which needs dh")
-        })
-}
 
 /// Families whose samples are of the process that serves them, or of what it has seen since its start.
 const OWN: [&str; 5] = [
@@ -65,7 +51,7 @@ fn tier4_the_package_serves_debian_12_what_its_sandbox_must_not_hide() {
 
 #[expect(clippy::unwrap_used, reason = "with CI=true a skip fails the test")]
 fn comes_and_goes(test: &str, suite: Suite) {
-    let there = package().and_then(|package| virtfleet_tests::guest::needs(suite).map(|()| package));
+    let there = bins::package().and_then(|package| virtfleet_tests::guest::needs(suite).map(|()| package));
     let Some(package) = skip::need(4, test, there).unwrap() else {
         return;
     };
