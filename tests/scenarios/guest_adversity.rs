@@ -411,21 +411,26 @@ fn tier4_prometheus_scrapes_a_real_guest() {
     play(test, |scene| {
         let (stage, who, machine) = one_guest(scene)?;
         let (_prometheus, address) = prometheus::start(&stage, program)?;
-        let up = format!("up{{job=\"node\",name=\"{}\"}}", who.name);
-        eventually(PATIENCE, "the guest is scraped", || {
-            let up = prometheus::query(address, &up, "instance")?;
-            ensure!(up.get(&who.name) == Some(&1.0), "{up:?}");
-            Ok(())
-        })?;
+        // Each on its own wait: the guest and the fleet view are two jobs, and a scrape may miss its second.
+        let until = |what: &str, promql: &str, label: &str, expected: &str| {
+            eventually(PATIENCE, what, || {
+                let found = prometheus::query(address, promql, label)?;
+                ensure!(
+                    found.contains_key(expected),
+                    "{expected} is not in {found:?} of {promql}"
+                );
+                Ok(())
+            })
+        };
+        let up = format!("up{{job=\"node\",name=\"{}\"}} == 1", who.name);
+        until("the guest is scraped", &up, "instance", &who.name)?;
         let uname = format!("node_uname_info{{instance=\"{}\"}}", who.name);
-        let name = prometheus::query(address, &uname, "nodename")?;
-        ensure!(name.contains_key(&machine.run("uname -n")?), "{name:?}");
-        let release = prometheus::query(address, &uname, "release")?;
-        ensure!(release.contains_key(&machine.run("uname -r")?), "{release:?}");
+        for (label, command) in [("nodename", "uname -n"), ("release", "uname -r")] {
+            until(command, &uname, label, &machine.run(command)?)?;
+        }
         let zone = "sum by (zone) (node_memory_MemTotal_bytes{name=\"real-1\"} * on (cluster, namespace, name) \
                     group_left (zone) virtfleet_vm_placement_info)";
-        let zone = prometheus::query(address, zone, "zone")?;
-        ensure!(zone.contains_key(&stage.plan.hosts[0].zone), "{zone:?}");
+        until("the zone joins", zone, "zone", &stage.plan.hosts[0].zone)?;
         Ok(())
     });
 }
