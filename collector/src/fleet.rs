@@ -151,6 +151,8 @@ mod tests {
             name: name.parse().unwrap(),
             namespace: "ns".parse().unwrap(),
             selector: virtfleet_collector_core::facts::Selector::default(),
+            labels: std::collections::BTreeMap::new(),
+            suspend: false,
         }))
     }
 

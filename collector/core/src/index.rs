@@ -7,6 +7,7 @@
 //! snapshot.
 
 mod change;
+mod labels;
 
 use std::collections::HashSet;
 

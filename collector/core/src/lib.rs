@@ -21,6 +21,7 @@ pub mod identity;
 pub mod index;
 mod join;
 mod keys;
+pub mod labels;
 mod snapshot;
 pub mod state;
 mod store;

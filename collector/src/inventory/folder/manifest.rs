@@ -96,6 +96,8 @@ pub(super) fn describe(key: &FactKey) -> String {
         FactKey::Vm(vm) => format!("VirtualMachine {vm}"),
         FactKey::InfraNode(node) => format!("Node {node}"),
         FactKey::UserCluster(cluster) => format!("UserCluster {cluster}"),
+        FactKey::VmiMove(namespace, name) => format!("VirtualMachineInstanceMigration {namespace}/{name}"),
+        FactKey::Policy(name) => format!("LabelPropagation {name}"),
         FactKey::UserNode(cluster, node) => format!("Node {node} of cluster {cluster}"),
     }
 }

@@ -1,7 +1,10 @@
 //! One Kubernetes object → one fact of the domain.
 
-use virtfleet_collector_core::facts::{
-    InfraNode, Operator, Requirement, Selector, UserCluster, UserNode, Vm, Vmi,
+use std::collections::BTreeSet;
+
+use virtfleet_collector_core::{
+    facts::{InfraNode, Operator, Requirement, Selector, UserCluster, UserNode, Vm, Vmi},
+    labels::owned::ANNOTATION,
 };
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
@@ -69,6 +72,10 @@ pub(super) fn user_node(object: &Field<'_>, cluster: &ClusterName) -> Result<Use
         labels: object.at("metadata.labels")?.labels()?,
         provider_id: object.at("spec.providerID")?.text()?.map(str::to_owned),
         ready: status::condition(&object.get("status")?, "Ready")?,
+        owned: object.at("metadata.annotations")?.labels()?.remove(ANNOTATION),
+        // A manifest is nobody's heartbeat: who wrote what is not in it, and nothing is sent for it.
+        kubelet_labels: BTreeSet::new(),
+        resource_version: None,
     })
 }
 
@@ -86,6 +93,8 @@ pub(super) fn user_cluster(object: &Field<'_>, folder: &ClusterName) -> Result<U
         name,
         namespace: object.at("spec.vmis.namespace")?.required()?,
         selector: selector(&object.at("spec.vmis.selector")?)?,
+        labels: object.at("metadata.labels")?.labels()?,
+        suspend: object.at("spec.suspend")?.flag()?,
     })
 }
 

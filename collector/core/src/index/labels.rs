@@ -1,0 +1,140 @@
+//! What the label planner needs of the index: policies and past moves as facts, and the input of one VM's plan.
+
+use std::collections::BTreeSet;
+
+use virtfleet_wire::ids::{Namespace, NodeName, VmKey};
+
+use super::{FleetIndex, change::Touched};
+use crate::{
+    facts::{Labels, VmiMove},
+    labels::{plan::LabelInput, policy::LabelPolicy},
+    store::Entry,
+};
+
+impl FleetIndex {
+    pub(super) fn put_policy(&mut self, name: &str, new: Option<LabelPolicy>, touched: &mut Touched) -> bool {
+        let policies = &mut self.store.policies;
+        if policies.get(name) == new.as_ref() {
+            return false;
+        }
+        let old = match new.clone() {
+            Some(policy) => policies.insert(name.to_owned(), policy),
+            None => policies.remove(name),
+        };
+        let selects = |labels: &Labels| {
+            let either = old.iter().chain(&new);
+            either.into_iter().any(|policy| policy.clusters.matches(labels))
+        };
+        let store = &self.store;
+        let of = |entry: &Entry| {
+            let cluster = entry
+                .keys
+                .tenant
+                .cluster()
+                .and_then(|name| store.clusters.get(name));
+            cluster.is_some_and(|cluster| selects(&cluster.labels))
+        };
+        let affected = store.vms.iter().filter(|(_, entry)| of(entry));
+        touched.labels.extend(affected.map(|(key, _)| key.clone()));
+        true
+    }
+
+    pub(super) fn put_move(
+        &mut self,
+        namespace: &Namespace,
+        name: &str,
+        new: Option<VmiMove>,
+        touched: &mut Touched,
+    ) -> bool {
+        let moves = &mut self.store.moves;
+        let key = (namespace.clone(), name.to_owned());
+        if moves.get(&key) == new.as_ref() {
+            return false;
+        }
+        let vm = new.as_ref().map(|new| new.vm.clone());
+        let old = match new {
+            Some(new) => moves.insert(key.clone(), new),
+            None => moves.remove(&key),
+        };
+        if let Some(old) = old {
+            if let Some(names) = self.store.moves_by_vm.get_mut(&old.vm) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.store.moves_by_vm.remove(&old.vm);
+                }
+            }
+            touched.labels.insert(old.vm);
+        }
+        if let Some(vm) = vm {
+            let names = self.store.moves_by_vm.entry(vm.clone()).or_default();
+            names.insert(name.to_owned());
+            touched.labels.insert(vm);
+        }
+        true
+    }
+
+    /// Everything that the labels of a VM's Node follow from. None before the inventory was read completely, and for a VM
+    /// that is nobody's or whose Node is not known.
+    pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
+        if !self.synced {
+            return None;
+        }
+        let store = &self.store;
+        let entry = store.vms.get(key)?;
+        let name = entry.keys.tenant.cluster()?;
+        let cluster = store.clusters.get(name)?;
+        let node = entry.view.as_ref()?.user_node.as_ref()?;
+        let node = store.user_node(name, node)?;
+        let vmi = entry.vmi.as_deref();
+        let host = vmi
+            .and_then(|vmi| vmi.node.as_ref())
+            .and_then(|name| store.infra_nodes.get(name));
+        let policies = store.policies.values();
+        Some(LabelInput {
+            vm: key.clone(),
+            vmi_uid: vmi.and_then(|vmi| vmi.uid.clone()),
+            cluster: name.clone(),
+            suspended: cluster.suspend,
+            node: node.name.clone(),
+            node_uid: node.uid.clone(),
+            labels: node.labels.clone(),
+            owned: node.owned.clone(),
+            kubelet_labels: node.kubelet_labels.clone(),
+            resource_version: node.resource_version.clone(),
+            host: host.cloned(),
+            stood_on: self.stood_on(key, entry),
+            policies: policies
+                .filter(|policy| policy.clusters.matches(&cluster.labels))
+                .cloned()
+                .collect(),
+        })
+    }
+
+    /// Labels of the infra nodes from which the VM was moved, as its migrations say. Facts only: what was merely seen to pass
+    /// would make the outcome depend on who looked when.
+    fn stood_on(&self, key: &VmKey, entry: &Entry) -> Vec<Labels> {
+        let store = &self.store;
+        let last = entry.vmi.as_deref().and_then(|vmi| vmi.migration.as_ref());
+        let last = last.and_then(|migration| migration.source.as_ref());
+        let names = store.moves_by_vm.get(key).into_iter().flatten();
+        let earlier = names.filter_map(|name| {
+            let found = store.moves.get(&(key.namespace.clone(), name.clone()))?;
+            found.source.as_ref()
+        });
+        let hosts: BTreeSet<&NodeName> = last.into_iter().chain(earlier).collect();
+        hosts
+            .into_iter()
+            .filter_map(|name| Some(store.infra_nodes.get(name)?.labels.clone()))
+            .collect()
+    }
+
+    /// Every VM whose Node is known, sorted: all that have a [`FleetIndex::label_input`].
+    pub fn labelled(&self) -> Vec<VmKey> {
+        let joined = |entry: &Entry| {
+            let view = entry.view.as_ref();
+            view.is_some_and(|view| view.cluster.is_some() && view.user_node.is_some())
+        };
+        let vms = self.store.vms.iter().filter(|(_, entry)| joined(entry));
+        vms.map(|(key, _)| key.clone()).collect()
+    }
+}

@@ -1,0 +1,70 @@
+//! What an admin asks for: `LabelPropagation`, in the words of this domain.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::Selector;
+
+/// A `LabelPropagation` object. Cluster-scoped, so its name is its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelPolicy {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.generation`; 0 when it has none (a manifest).
+    pub generation: i64,
+    /// `spec.clusterSelector`, over the labels of `UserCluster`s; empty selects all.
+    pub clusters: Selector,
+    /// `spec.dryRun`: planned and shown, never written.
+    pub dry_run: bool,
+    /// `spec.labels`, in their order.
+    pub rules: Vec<Rule>,
+}
+
+/// One of a policy's `labels`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Which labels of the infra node.
+    pub source: Source,
+    /// The key (of a key) or prefix (of a prefix) on the user cluster's Node; none: the source's own.
+    pub target: Option<String>,
+    /// What happens when the value changes; none: [`Mode::default_of`] the target key.
+    pub mode: Option<Mode>,
+    /// What happens to a value that somebody else wrote; none: [`Takeover::default`].
+    pub takeover: Option<Takeover>,
+}
+
+/// Which labels of the infra node a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// One key.
+    Key(String),
+    /// Every key that begins so, e.g. `rack.example.com/`.
+    Prefix(String),
+}
+
+/// What happens when the infra node's value differs from the Node's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Mode {
+    /// The Node's label follows.
+    Follow,
+    /// Written once, when the Node has none.
+    InitialOnly,
+    /// Follows when no volume, CSI driver or running pod on the Node depends on the old value; until then drift is reported.
+    FollowIfSafe,
+    /// Never written; drift is reported.
+    ReportDrift,
+}
+
+/// Whether a value that others wrote may be replaced.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Takeover {
+    /// Never.
+    Never,
+    /// When it is the value of an infra node on which the VM has stood: then it was copied from there and has gone stale.
+    #[default]
+    IfPlacementMatches,
+    /// Always.
+    Always,
+}
