@@ -94,6 +94,7 @@ impl FleetIndex {
             vm: key.clone(),
             vmi_uid: vmi.and_then(|vmi| vmi.uid.clone()),
             cluster: name.clone(),
+            cluster_labels: cluster.labels.clone(),
             suspended: cluster.suspend,
             node: node.name.clone(),
             node_uid: node.uid.clone(),
