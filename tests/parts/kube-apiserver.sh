@@ -20,6 +20,8 @@ cache="${VIRTFLEET_PARTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_PARTS, XDG
 suite=bookworm
 recipe="$here/kube-apiserver-build.sh"
 folder="$cache/kube-apiserver"
+# Where it is built. Not local to a function: the trap that removes it runs outside of all.
+work="$cache/.new/kube-apiserver.$$"
 
 say() { printf 'kube-apiserver: %s\n' "$*" >&2; }
 die() {
@@ -41,7 +43,7 @@ recipe_hash() { sha256sum "$recipe" | cut -c1-12; }
 
 # Makes $folder/<version>-<recipe> and points `current` at it.
 build() {
-    local version key work new started=$SECONDS
+    local version key new started=$SECONDS
     [ -r "$debian_keyring" ] || die "$debian_keyring is missing; apt-get install debian-archive-keyring"
     command -v dpkg-source >/dev/null || die "dpkg-source is missing; apt-get install dpkg-dev"
     archive=$(debian_mirror) || return 1
@@ -50,7 +52,6 @@ build() {
     [ -n "$version" ] || die "Debian $suite has no source package kubernetes"
     key="$version-$(recipe_hash)"
     if ! whole "$folder/$key"; then
-        work="$cache/.new/kube-apiserver.$$"
         rm -rf "$work" "$folder/$key"
         mkdir -p "$work/download" "$folder"
         # Go makes some of its files read-only.
