@@ -176,8 +176,8 @@ impl ApiServer {
         self.etcd.process().signal(Signal::SIGCONT)
     }
 
-    /// Makes etcd forget all history: the next page of a list that was begun before is told 410 (Gone). Watches are not, as the
-    /// API server serves them from memory; [`ApiServer::start_again`] is for those.
+    /// Makes etcd forget all but the newest state: the next page of a list that was begun before the last change is told 410
+    /// (Gone). Watches are not, as the API server serves them from memory; [`ApiServer::start_again`] is for those.
     pub fn etcd_compact(&self) -> Result<()> {
         self.etcd.compact()
     }
