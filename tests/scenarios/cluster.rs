@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use virtfleet_tests::{
     cluster::{self, ApiServer, MERGE_PATCH, PATIENCE, User, kubevirt},
     measure::usage::resident,
-    parts, skip,
+    parts, ports, skip,
     wait::eventually,
 };
 
@@ -100,16 +100,16 @@ fn tier3_a_dual_stack_node_takes_a_metadata_patch_and_a_stale_one_is_a_conflict(
     let made = server.apply(&node).unwrap();
     assert_eq!(made["status"]["addresses"].as_array().unwrap().len(), 3);
     let mark = server.audit_mark().unwrap();
-    let patch = |value: &str| {
+    let change = |value: &str| {
         json!({ "metadata": {
             "resourceVersion": made["metadata"]["resourceVersion"],
             "labels": { "topology.kubernetes.io/zone": value },
         } })
     };
     let path = server.path_of(&node).unwrap();
-    let first = server.admin().patch(&path, MERGE_PATCH, &patch("a")).unwrap();
+    let first = server.admin().patch(&path, MERGE_PATCH, &change("a")).unwrap();
     assert_eq!(first.code, 200, "{}", first.body);
-    let stale = server.admin().patch(&path, MERGE_PATCH, &patch("b")).unwrap();
+    let stale = server.admin().patch(&path, MERGE_PATCH, &change("b")).unwrap();
     assert_eq!((stale.code, &stale.body["reason"]), (409, &"Conflict".into()));
     let now = server.fetch(&node).unwrap().unwrap();
     assert_eq!(now["metadata"]["labels"]["topology.kubernetes.io/zone"], "a");
@@ -128,7 +128,7 @@ fn tier3_a_dual_stack_node_takes_a_metadata_patch_and_a_stale_one_is_a_conflict(
             ("get", "worker-0", 200)
         ]
     );
-    assert_eq!(seen[1].request, patch("b"), "what was sent is kept");
+    assert_eq!(seen[1].request, change("b"), "what was sent is kept");
     assert_eq!(
         (seen[0].user.as_str(), seen[0].user_agent.as_str()),
         ("admin", "virtfleet-tests")
@@ -156,7 +156,12 @@ fn tier3_a_restart_keeps_address_and_data_and_forgets_history() {
         .unwrap();
     assert_eq!(gone.code, 410, "{}", gone.body);
 
+    server.pause().unwrap();
+    let address = server.url().trim_start_matches("https://").parse().unwrap();
+    assert!(ports::answers(address), "the kernel still accepts");
+    server.resume().unwrap();
     let client = server.admin().clone();
+    client.get("/readyz").unwrap().ok().unwrap();
     server.stop();
     client.get("/readyz").expect_err("nobody is there");
     server.start_again().unwrap();
