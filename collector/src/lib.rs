@@ -12,5 +12,7 @@ pub mod config;
 pub mod ctl;
 pub mod fleet;
 pub mod inventory;
+pub mod objects;
 pub mod scrape;
 pub mod serve;
+pub mod tenants;
