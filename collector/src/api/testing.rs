@@ -122,7 +122,7 @@ fn label_inputs() -> Vec<LabelInput> {
         node: id(name),
         node_uid: None,
         labels: labels(&[("example.com/rack", "r1")]),
-        owned: Some(r#"{"v":1,"labels":{"example.com/rack":{"value":"r1"}}}"#.into()),
+        owned: Some(r#"{"v":1,"labels":{"example.com/rack":{"value":"r1","policy":"racks"}}}"#.into()),
         kubelet_labels: BTreeSet::new(),
         resource_version: None,
         host: rack.map(|rack| InfraNode {

@@ -167,9 +167,9 @@ pub(super) enum Labels {
         /// Only Nodes of VMs of these namespaces
         #[arg(short, long, value_delimiter = ',')]
         namespace: Vec<String>,
-        /// Only these keys
-        #[arg(long, value_delimiter = ',')]
-        key: Vec<String>,
+        /// Only labels of these keys
+        #[arg(long, value_delimiter = ',', value_name = "KEY")]
+        label: Vec<String>,
         /// Labels that are as they should be, too
         #[arg(long)]
         all: bool,
@@ -182,7 +182,8 @@ pub(super) enum Labels {
         #[arg(value_name = "[CLUSTER/]NODE")]
         node: String,
         /// The label's key
-        key: String,
+        #[arg(value_name = "KEY")]
+        label: String,
         #[command(flatten)]
         show: Show,
     },

@@ -62,30 +62,30 @@ impl Target {
             Labels::Diff {
                 cluster,
                 namespace,
-                key,
+                label,
                 all,
                 ..
             } => {
-                let mut query = query(&[("cluster", cluster), ("namespace", namespace), ("key", key)]);
+                let mut query = query(&[("cluster", cluster), ("namespace", namespace), ("key", label)]);
                 if !all {
                     let differs = ["set", "remove", "restore", "report"];
                     query.extend(differs.map(|action| ("action", action.to_owned())));
                 }
                 Self::list("/api/v1/labels", query, view::labels)
             }
-            Labels::Why { node, key, .. } => {
+            Labels::Why { node, label, .. } => {
                 let (cluster, node) = match node.split_once('/') {
                     Some((cluster, node)) => (Some(cluster), node),
                     None => (None, node.as_str()),
                 };
-                let mut query = vec![("node", node.to_owned()), ("key", key.clone())];
+                let mut query = vec![("node", node.to_owned()), ("key", label.clone())];
                 query.extend(cluster.map(|cluster| ("cluster", cluster.to_owned())));
                 Self {
                     list: false,
                     ..Self::list("/api/v1/labels", query, view::label)
                 }
             }
-            Labels::Policy(_) => Self::list("/api/v1/labels/inputs", Vec::new(), view::labels),
+            Labels::Policy(_) => Self::list("/api/v1/labels/inputs", Vec::new(), view::label_changes),
         }
     }
 

@@ -25,6 +25,15 @@ fn tone(view: &LabelView) -> Tone {
 }
 
 pub(in crate::ctl) fn labels(answer: &Answer, look: &Look) -> Result<String, Fail> {
+    table(answer, look, "Every label is as it should be.")
+}
+
+/// What another policy would do.
+pub(in crate::ctl) fn label_changes(answer: &Answer, look: &Look) -> Result<String, Fail> {
+    table(answer, look, "Nothing would change.")
+}
+
+fn table(answer: &Answer, look: &Look, none: &str) -> Result<String, Fail> {
     let list: List<LabelView> = answer.read()?;
     let mut headers = vec![
         "CLUSTER",
@@ -68,7 +77,7 @@ pub(in crate::ctl) fn labels(answer: &Answer, look: &Look) -> Result<String, Fai
         }
         table.rows.push(row);
     }
-    Ok(look.table(&table, "Every label is as it should be."))
+    Ok(look.table(&table, none))
 }
 
 pub(in crate::ctl) fn label(answer: &Answer, look: &Look) -> Result<String, Fail> {

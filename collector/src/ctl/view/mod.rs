@@ -6,7 +6,7 @@ mod sheet;
 mod vm;
 mod vms;
 
-pub(super) use labels::{label, labels};
+pub(super) use labels::{label, label_changes, labels};
 pub(super) use lists::{clusters, findings, hosts};
 pub(super) use vm::vm;
 pub(super) use vms::vms;
