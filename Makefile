@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest guest-soak fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels guest-soak fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: setup ## Everything: set-up, check, then every tier that this machine allo
 e2e: setup ## Only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
-bench: bench-agent bench-fleet bench-guest ## All benchmarks
+bench: bench-agent bench-fleet bench-labels bench-guest ## All benchmarks
 
 bench-agent: static ## The agent's figures beside node_exporter's, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -50,6 +50,12 @@ bench-fleet: ## The collector's figures with N simulated guests beside vmagent's
 	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-fleet --bin fleet-sim
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-fleet --guests $(N)
+
+bench-labels: ## How fast labels follow placement, on real API servers (ARGS='--vmis 500 --large 0')
+	@tests/parts/kube-apiserver.sh fetch >/dev/null
+	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q $(TOOLS) --bin bench-labels
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-labels $(ARGS)
 
 bench-guest: static ## Boots, restores and the agent's cost in a real guest, with and without it in one run
 	@$(CARGO) build -q --workspace --bins

@@ -1,6 +1,10 @@
 //! A small blocking client of an API server's JSON.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{BufRead as _, BufReader},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use rustls::crypto::ring;
@@ -85,6 +89,23 @@ impl Client {
             .get(self.url(path))
             .header("authorization", &self.token);
         answer(path, request.call())
+    }
+
+    /// The lines of an answer that does not end, e.g. of a watch.
+    pub(super) fn lines(
+        &self,
+        path: &str,
+    ) -> Result<impl Iterator<Item = std::io::Result<String>> + Send + use<>> {
+        let request = self
+            .agent
+            .get(self.url(path))
+            .config()
+            .timeout_global(None)
+            .build()
+            .header("authorization", &self.token);
+        let response = request.call().with_context(|| path.to_owned())?;
+        ensure!(response.status() == 200, "{path}: {}", response.status());
+        Ok(BufReader::new(response.into_body().into_reader()).lines())
     }
 
     /// Creates an object in a collection.

@@ -5,8 +5,10 @@
 //! ApiServer ─┬─ etcd, server     the two processes; stop and start again, pause and resume, compact
 //!            ├─ user, rbac       who may ask: static tokens, service accounts, what they are allowed
 //!            ├─ client, apply    asking as one of them; making an object be as it is given
+//!            ├─ follow           a watch, with the time of each change
 //!            └─ audit            who asked for what
 //! kubevirt, object               KubeVirt's kinds; VMIs, VMs, migrations and Nodes as JSON
+//! live                           a collector on them
 //! ```
 //!
 //! There is only the API server: no controller manager, scheduler or kubelet. So nothing collects an owner's dependents, a
@@ -16,7 +18,9 @@ mod apply;
 mod audit;
 mod client;
 mod etcd;
+mod follow;
 pub mod kubevirt;
+pub mod live;
 mod object;
 mod rbac;
 mod server;
@@ -24,6 +28,7 @@ mod user;
 
 pub use audit::Entry;
 pub use client::{Answer, Client, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
+pub use follow::{Change, Follow};
 pub use object::{Object, infra_node, user_node, vm, vmi, vmi_of, vmim};
 pub use server::{ApiServer, PATIENCE};
 pub use user::User;
