@@ -6,6 +6,7 @@ use super::{
     field::{Field, Problem},
     objects,
     place::Place,
+    policies,
 };
 
 /// What an object came to.
@@ -36,6 +37,9 @@ pub(super) fn convert(
         (Place::Cluster(cluster), "", "Node") => Fact::UserNode(objects::user_node(object, cluster)?),
         (Place::Cluster(cluster), "virtfleet.io", "UserCluster") => {
             Fact::UserCluster(objects::user_cluster(object, cluster)?)
+        }
+        (Place::Policies, "virtfleet.io", "LabelPropagation") => {
+            Fact::Policy(Box::new(policies::policy(object)?))
         }
         _ => return Ok(Converted::Ignored(format!("{version} {kind}"))),
     };

@@ -140,6 +140,17 @@ impl<'a> Field<'a> {
             .ok_or_else(|| self.problem("required, and it is absent or empty"))
     }
 
+    /// `metadata.generation` and its like; 0 when it is absent, as in a manifest that was never applied.
+    pub(super) fn number(&self) -> Result<i64, Problem> {
+        match self.node.map(|node| &node.value) {
+            None => Ok(0),
+            Some(NodeValue::Scalar(Value::Number(number))) if number.is_i64() => {
+                Ok(number.as_i64().unwrap_or_default())
+            }
+            Some(_) => Err(self.wrong("a whole number")),
+        }
+    }
+
     pub(super) fn flag(&self) -> Result<bool, Problem> {
         match self.node.map(|node| &node.value) {
             None => Ok(false),

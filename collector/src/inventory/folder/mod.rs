@@ -3,6 +3,7 @@
 //! ```text
 //! <folder>/infra/…            VirtualMachineInstance, VirtualMachine, Node of the infra cluster
 //! <folder>/clusters/<name>/…  UserCluster of that name, and its Nodes
+//! <folder>/policies/…         LabelPropagation
 //!
 //! scan (names) ─▶ watch (effects) ─ path, text ─▶ reader (pure) ─ manifest ─ convert ─▶ facts ─▶ events
 //! ```
@@ -18,6 +19,7 @@ mod follow;
 mod manifest;
 mod objects;
 pub mod place;
+mod policies;
 pub mod reader;
 mod scan;
 mod status;
@@ -25,6 +27,8 @@ pub mod watch;
 
 pub use watch::{WatchError, watch};
 
+#[cfg(test)]
+mod policies_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -98,7 +98,8 @@ pub(super) fn user_cluster(object: &Field<'_>, folder: &ClusterName) -> Result<U
     })
 }
 
-fn selector(field: &Field<'_>) -> Result<Selector, Problem> {
+/// A label selector, read strictly.
+pub(super) fn selector(field: &Field<'_>) -> Result<Selector, Problem> {
     // A key with a slip of the pen would select every VMI of the namespace, another tenant's too.
     field.only(&["matchLabels", "matchExpressions"])?;
     let expressions = field.get("matchExpressions")?.items()?;
