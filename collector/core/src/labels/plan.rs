@@ -297,4 +297,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod together;
+#[cfg(test)]
 mod walk;
