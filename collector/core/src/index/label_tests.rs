@@ -1,6 +1,6 @@
 //! The input of a label plan: what is in it, and that whoever's input changes is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::{prelude::*, sample::Index};
 
@@ -201,7 +201,7 @@ proptest! {
         let mut index = FleetIndex::new(DialRules::default());
         index.apply(InventoryEvent::Init);
         index.apply(InventoryEvent::Synced);
-        let mut known: BTreeMap<FactKey, ()> = BTreeMap::new();
+        let mut known: BTreeSet<FactKey> = BTreeSet::new();
         let inputs = |index: &FleetIndex| -> BTreeMap<VmKey, LabelInput> {
             let found = index.labelled().into_iter();
             found.map(|vm| (vm.clone(), index.label_input(&vm).expect("labelled"))).collect()
@@ -209,10 +209,10 @@ proptest! {
         for (fact, which, put) in acts {
             let before = inputs(&index);
             let told = if put || known.is_empty() {
-                known.insert(fact.key(), ());
+                known.insert(fact.key());
                 index.apply(InventoryEvent::Apply(fact))
             } else {
-                let key = which.get(&known.keys().cloned().collect::<Vec<_>>()).clone();
+                let key = which.get(&known.iter().cloned().collect::<Vec<_>>()).clone();
                 known.remove(&key);
                 index.apply(InventoryEvent::Delete(key))
             };

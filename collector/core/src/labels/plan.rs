@@ -300,4 +300,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod together;
+#[cfg(test)]
 mod walk;

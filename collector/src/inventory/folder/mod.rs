@@ -44,6 +44,8 @@ pub(crate) fn policies(text: &str) -> Result<Vec<LabelPolicy>, String> {
 }
 
 #[cfg(test)]
+mod policies_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod watch_tests;

@@ -55,7 +55,9 @@ mod tests {
             place(Path::new("clusters/a/nodes.yaml")),
             Ok(Place::Cluster("a".parse().unwrap()))
         );
-        assert_eq!(place(Path::new("policies/zone.yaml")), Ok(Place::Policies));
+        for good in ["policies/zone.yaml", "policies/deep/zone.yaml"] {
+            assert_eq!(place(Path::new(good)), Ok(Place::Policies));
+        }
         for bad in [
             "vmis.yaml",
             "policies",

@@ -130,6 +130,7 @@ pub(in crate::inventory) fn user_cluster(
     })
 }
 
+/// A label selector, read strictly.
 pub(super) fn selector(field: &Field<'_>) -> Result<Selector, Problem> {
     // A key with a slip of the pen would select every VMI of the namespace, another tenant's too.
     field.only(&["matchLabels", "matchExpressions"])?;

@@ -1,42 +1,52 @@
-//! A `LabelPropagation`.
+//! A `LabelPropagation` → a policy, read strictly: a slip of the pen would write labels on every Node of a fleet.
 
-use virtfleet_collector_core::labels::policy::{LabelPolicy, Mode, Rule, Source, Takeover};
+use virtfleet_collector_core::labels::{
+    guard,
+    policy::{LabelPolicy, Mode, Rule, Source, Takeover},
+};
 
 use super::{
     field::{Field, Problem},
     objects::selector,
 };
 
-/// A `LabelPropagation`. A key with a slip of the pen would change what is asked for, so unknown ones are refused.
+/// A `LabelPropagation`.
 pub(in crate::inventory) fn policy(object: &Field<'_>) -> Result<LabelPolicy, Problem> {
+    let metadata = object.get("metadata")?;
     let spec = object.get("spec")?;
     spec.only(&["clusterSelector", "dryRun", "labels"])?;
-    let rules = spec.get("labels")?;
-    let listed = rules.items()?;
-    if listed.is_empty() {
-        return Err(rules.problem("required, with at least one label"));
+    let labels = spec.get("labels")?;
+    if !labels.is_there() {
+        return Err(labels.problem("required: the labels that are wanted, each with key or prefix"));
     }
     Ok(LabelPolicy {
-        name: object.at("metadata.name")?.required_text()?.to_owned(),
-        generation: object.at("metadata.generation")?.whole()?.unwrap_or_default(),
+        name: metadata.get("name")?.required_text()?.to_owned(),
+        generation: metadata.get("generation")?.whole()?.unwrap_or_default(),
         clusters: selector(&spec.get("clusterSelector")?)?,
         dry_run: spec.get("dryRun")?.flag()?,
-        rules: listed.iter().map(rule).collect::<Result<_, _>>()?,
+        rules: labels.items()?.iter().map(rule).collect::<Result<_, _>>()?,
     })
 }
 
 fn rule(field: &Field<'_>) -> Result<Rule, Problem> {
     field.only(&["key", "prefix", "target", "mode", "takeover"])?;
-    let text = |name| Ok(field.get(name)?.text()?.map(str::to_owned));
-    let source = match (text("key")?, text("prefix")?) {
-        (Some(key), None) => Source::Key(key),
-        (None, Some(prefix)) => Source::Prefix(prefix),
-        _ => return Err(field.problem("exactly one of key and prefix must be set")),
+    let (key, prefix, target) = (field.get("key")?, field.get("prefix")?, field.get("target")?);
+    let source = match (key.text()?, prefix.text()?) {
+        (Some(text), None) => {
+            good_key(&key, text)?;
+            if let Some(text) = target.text()? {
+                good_key(&target, text)?;
+            }
+            Source::Key(text.to_owned())
+        }
+        (None, Some(text)) => Source::Prefix(text.to_owned()),
+        (Some(_), Some(_)) => return Err(field.problem("key and prefix exclude each other")),
+        (None, None) => return Err(field.problem("needs key or prefix, not empty")),
     };
     Ok(Rule {
         source,
-        target: text("target")?,
-        mode: word(
+        target: target.text()?.map(str::to_owned),
+        mode: one_of(
             &field.get("mode")?,
             &[
                 ("Follow", Mode::Follow),
@@ -45,7 +55,7 @@ fn rule(field: &Field<'_>) -> Result<Rule, Problem> {
                 ("ReportDrift", Mode::ReportDrift),
             ],
         )?,
-        takeover: word(
+        takeover: one_of(
             &field.get("takeover")?,
             &[
                 ("Never", Takeover::Never),
@@ -56,14 +66,17 @@ fn rule(field: &Field<'_>) -> Result<Rule, Problem> {
     })
 }
 
-/// One of a few words; none when it is absent.
-fn word<T: Copy>(field: &Field<'_>, words: &[(&str, T)]) -> Result<Option<T>, Problem> {
+fn good_key(field: &Field<'_>, key: &str) -> Result<(), Problem> {
+    guard::check_key(key).map_err(|rule| field.problem(rule))
+}
+
+fn one_of<T: Copy>(field: &Field<'_>, known: &[(&str, T)]) -> Result<Option<T>, Problem> {
     let Some(text) = field.text()? else {
         return Ok(None);
     };
-    let known = words.iter().find(|(word, _)| *word == text);
-    known.map(|(_, value)| Some(*value)).ok_or_else(|| {
-        let all: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-        field.problem(format_args!("{text:?} is not one of {}", all.join(", ")))
+    let found = known.iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| Some(*value)).ok_or_else(|| {
+        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+        field.problem(format_args!("{text:?} is not one of {}", names.join(", ")))
     })
 }

@@ -283,7 +283,7 @@ fn resident(collector: &Collector, what: &str, goal: &str, table: &mut Table) ->
 
 fn weight(vmis: usize, table: &mut Table) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let mut fleet = Fleet::create(folder.path(), vmis, vmis / 10, 1, true)?;
+    let fleet = Fleet::create(folder.path(), vmis, vmis / 10, 1, true)?;
     let follows = fleet.follow()?;
     let mut first = Expected::new(&follows, RACK_KEY);
     let begun = Instant::now();

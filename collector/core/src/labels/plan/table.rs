@@ -1,15 +1,11 @@
 //! Every branch of what becomes of one key.
 
 use super::{
-    tests::{BETA, RESTRICTED, ZONE, decision, entry, input, owning, pod, policy, rule, settle},
+    tests::{BETA, RESTRICTED, ZONE, decision, input, owning, policy, rule, settle},
     *,
 };
 use crate::{
-    labels::{
-        evidence::{Dependent, NodeOperator, NodeRequirement, Term},
-        owned::Entry,
-        policy::Takeover,
-    },
+    labels::{owned::Entry, policy::Takeover},
     store::tests::labels,
 };
 
@@ -56,232 +52,72 @@ fn outcome_of(
     )
 }
 
+/// What the Node has, what we wrote there over what, what the host has; mode and takeover; then what is done, why, and what the
+/// Node has afterwards, with `*` when the annotation has an entry.
+const TABLE: &str = r"
+    b  -    b    Follow       Always  Keep    InLine       b     in line: not claimed when it is not ours
+    b  b    b    Follow       Never   Keep    InLine       b*
+    b  a    b    Follow       Never   Keep    InLine       b     a stale claim goes
+    b  -    b    ReportDrift  Never   Keep    InLine       b
+    -  -    -    Follow       Never   Keep    InLine       -
+    -  a    -    Follow       Never   Keep    InLine       -
+    -  a    -    InitialOnly  Never   Keep    InLine       -*
+    a  a    -    Follow       Never   Remove  SourceGone   -     the infra node has none
+    a  a/f  -    Follow       Never   Restore SourceGone   f
+    a  a    -    FollowIfSafe Never   Remove  SourceGone   -
+    a  a    -    InitialOnly  Never   Keep    Initial      a*
+    a  a    -    ReportDrift  Never   Report  Drift        a*
+    f  -    -    Follow       Always  Keep    Foreign      f
+    f  a    -    Follow       Always  Keep    Foreign      f
+    -  -    b    Follow       Never   Set     Missing      b*    the Node has none
+    -  -    ''   Follow       Never   Set     Missing      ''*
+    -  -    b    FollowIfSafe Never   Set     Missing      b*
+    -  -    b    InitialOnly  Never   Set     Missing      b*
+    -  -    b    ReportDrift  Always  Report  Drift        -
+    -  a/f  b    Follow       Never   Set     Repaired     b*
+    -  a    b    FollowIfSafe Never   Set     Repaired     b*
+    -  a    b    InitialOnly  Never   Keep    Initial      -*
+    a  a    b    Follow       Never   Set     Moved        b*    it differs, and is ours
+    a  a    b    FollowIfSafe Never   Set     Moved        b*
+    a  a    b    InitialOnly  Never   Keep    Initial      a*
+    a  a    b    ReportDrift  Always  Report  Drift        a*
+    f  -    b    Follow       Never   Report  Foreign      f     it differs, and is not
+    f  a    b    Follow       Never   Report  Foreign      f
+    f  -    b    FollowIfSafe Never   Report  Foreign      f
+    f  -    b    InitialOnly  Always  Keep    Initial      f
+    f  -    b    ReportDrift  Always  Report  Drift        f
+    f  -    b    Follow       Always  Set     TakenOver    b*
+    f  a    b    FollowIfSafe Always  Set     TakenOver    b*
+    a  a    b!   Follow       Always  Report  InvalidValue a*    what cannot be a label
+";
+
 #[test]
 fn every_mode_and_state() {
-    use Action::{Keep, Remove, Report, Restore, Set};
-    use Mode::{Follow, FollowIfSafe, InitialOnly, ReportDrift};
-    use Takeover::{Always, Never};
-    type Expected = (Action, Reason, Option<&'static str>, bool);
-    const OURS: Option<(&str, Option<&str>)> = Some(("a", None));
-    const OVER: Option<(&str, Option<&str>)> = Some(("a", Some("f")));
-    let table: &[(Facts, Mode, Takeover, Expected)] = &[
-        // In line; not claimed when not ours, and a stale claim goes.
-        (
-            (Some("b"), None, Some("b")),
-            Follow,
-            Always,
-            (Keep, Reason::InLine, Some("b"), false),
-        ),
-        (
-            (Some("b"), Some(("b", None)), Some("b")),
-            Follow,
-            Never,
-            (Keep, Reason::InLine, Some("b"), true),
-        ),
-        (
-            (Some("b"), OURS, Some("b")),
-            Follow,
-            Never,
-            (Keep, Reason::InLine, Some("b"), false),
-        ),
-        (
-            (Some("b"), None, Some("b")),
-            ReportDrift,
-            Never,
-            (Keep, Reason::InLine, Some("b"), false),
-        ),
-        (
-            (None, None, None),
-            Follow,
-            Never,
-            (Keep, Reason::InLine, None, false),
-        ),
-        (
-            (None, OURS, None),
-            Follow,
-            Never,
-            (Keep, Reason::InLine, None, false),
-        ),
-        (
-            (None, OURS, None),
-            InitialOnly,
-            Never,
-            (Keep, Reason::InLine, None, true),
-        ),
-        // The infra node has none.
-        (
-            (Some("a"), OURS, None),
-            Follow,
-            Never,
-            (Remove, Reason::SourceGone, None, false),
-        ),
-        (
-            (Some("a"), OVER, None),
-            Follow,
-            Never,
-            (Restore, Reason::SourceGone, Some("f"), false),
-        ),
-        (
-            (Some("a"), OURS, None),
-            FollowIfSafe,
-            Never,
-            (Remove, Reason::SourceGone, None, false),
-        ),
-        (
-            (Some("a"), OURS, None),
-            InitialOnly,
-            Never,
-            (Keep, Reason::Initial, Some("a"), true),
-        ),
-        (
-            (Some("a"), OURS, None),
-            ReportDrift,
-            Never,
-            (Report, Reason::Drift, Some("a"), true),
-        ),
-        (
-            (Some("f"), None, None),
-            Follow,
-            Always,
-            (Keep, Reason::Foreign, Some("f"), false),
-        ),
-        (
-            (Some("f"), OURS, None),
-            Follow,
-            Always,
-            (Keep, Reason::Foreign, Some("f"), false),
-        ),
-        // The Node has none.
-        (
-            (None, None, Some("b")),
-            Follow,
-            Never,
-            (Set, Reason::Missing, Some("b"), true),
-        ),
-        (
-            (None, None, Some("")),
-            Follow,
-            Never,
-            (Set, Reason::Missing, Some(""), true),
-        ),
-        (
-            (None, None, Some("b")),
-            FollowIfSafe,
-            Never,
-            (Set, Reason::Missing, Some("b"), true),
-        ),
-        (
-            (None, None, Some("b")),
-            InitialOnly,
-            Never,
-            (Set, Reason::Missing, Some("b"), true),
-        ),
-        (
-            (None, None, Some("b")),
-            ReportDrift,
-            Always,
-            (Report, Reason::Drift, None, false),
-        ),
-        (
-            (None, OVER, Some("b")),
-            Follow,
-            Never,
-            (Set, Reason::Repaired, Some("b"), true),
-        ),
-        (
-            (None, OURS, Some("b")),
-            FollowIfSafe,
-            Never,
-            (Set, Reason::Repaired, Some("b"), true),
-        ),
-        (
-            (None, OURS, Some("b")),
-            InitialOnly,
-            Never,
-            (Keep, Reason::Initial, None, true),
-        ),
-        // It differs, and is ours.
-        (
-            (Some("a"), OURS, Some("b")),
-            Follow,
-            Never,
-            (Set, Reason::Moved, Some("b"), true),
-        ),
-        (
-            (Some("a"), OURS, Some("b")),
-            FollowIfSafe,
-            Never,
-            (Set, Reason::Moved, Some("b"), true),
-        ),
-        (
-            (Some("a"), OURS, Some("b")),
-            InitialOnly,
-            Never,
-            (Keep, Reason::Initial, Some("a"), true),
-        ),
-        (
-            (Some("a"), OURS, Some("b")),
-            ReportDrift,
-            Always,
-            (Report, Reason::Drift, Some("a"), true),
-        ),
-        // It differs, and is not.
-        (
-            (Some("f"), None, Some("b")),
-            Follow,
-            Never,
-            (Report, Reason::Foreign, Some("f"), false),
-        ),
-        (
-            (Some("f"), OURS, Some("b")),
-            Follow,
-            Never,
-            (Report, Reason::Foreign, Some("f"), false),
-        ),
-        (
-            (Some("f"), None, Some("b")),
-            FollowIfSafe,
-            Never,
-            (Report, Reason::Foreign, Some("f"), false),
-        ),
-        (
-            (Some("f"), None, Some("b")),
-            InitialOnly,
-            Always,
-            (Keep, Reason::Initial, Some("f"), false),
-        ),
-        (
-            (Some("f"), None, Some("b")),
-            ReportDrift,
-            Always,
-            (Report, Reason::Drift, Some("f"), false),
-        ),
-        (
-            (Some("f"), None, Some("b")),
-            Follow,
-            Always,
-            (Set, Reason::TakenOver, Some("b"), true),
-        ),
-        (
-            (Some("f"), OURS, Some("b")),
-            FollowIfSafe,
-            Always,
-            (Set, Reason::TakenOver, Some("b"), true),
-        ),
-        // What cannot be a label.
-        (
-            (Some("a"), OURS, Some("b b")),
-            Follow,
-            Always,
-            (Report, Reason::InvalidValue, Some("a"), true),
-        ),
-    ];
-    for (facts, mode, takeover, (action, reason, value, claimed)) in table {
-        let (done, why, label, entry) = outcome(*facts, *mode, *takeover, |_| {});
+    fn value(word: &'static str) -> Option<&'static str> {
+        (word != "-").then(|| word.trim_matches('\''))
+    }
+    let rows = TABLE.lines().filter(|row| !row.trim().is_empty());
+    for row in rows {
+        let words: Vec<_> = row.split_whitespace().collect();
+        let owned = value(words[1]).map(|owned| match owned.split_once('/') {
+            Some((ours, before)) => (ours, Some(before)),
+            None => (owned, None),
+        });
+        let mode = serde_json::from_value(json!(words[3])).unwrap();
+        let takeover = serde_json::from_value(json!(words[4])).unwrap();
+        let facts = (value(words[0]), owned, value(words[2]));
+        let (action, reason, label, entry) = outcome(facts, mode, takeover, |_| {});
+        let claimed = words[7].strip_suffix('*');
+        let expected = value(claimed.unwrap_or(words[7]));
         assert_eq!(
-            (done, why, label.as_deref(), entry.is_some()),
-            (*action, *reason, *value, *claimed),
-            "{facts:?} {mode:?} {takeover:?}"
+            format!("{action:?} {}", reason.as_str()),
+            format!("{} {}", words[5], words[6]),
+            "{row}"
+        );
+        assert_eq!(
+            (label.as_deref(), entry.is_some()),
+            (expected, claimed.is_some()),
+            "{row}"
         );
     }
 }
@@ -369,14 +205,14 @@ fn what_is_withdrawn_is_taken_back_while_it_is_ours() {
 
 #[test]
 fn the_annotation_authorises_nothing_that_a_kubelet_must_not_touch() {
+    use Mode::{Follow, InitialOnly};
+    use Takeover::{Always, Never};
     let at = |facts, mode, takeover, change: fn(&mut LabelInput)| {
         let (_, reason, label, entry) = outcome_of(RESTRICTED, facts, mode, takeover, change);
         (reason, label, entry.is_some())
     };
     let keep = |_: &mut LabelInput| {};
     let some = |value: &str| Some(value.to_owned());
-    use Mode::{Follow, InitialOnly};
-    use Takeover::{Always, Never};
     let claimed = Some(("a", Some("f")));
     assert_eq!(
         at((None, None, Some("b")), Follow, Never, keep),
@@ -466,236 +302,4 @@ fn a_conflict_changes_nothing() {
             assert!(decision.message.contains("p (") && decision.message.contains("q ("));
         }
     }
-}
-
-/// GA, beta: what the Node has of each; the outcome of each.
-#[test]
-fn topology_labels_and_their_beta_names_go_together() {
-    let host = [(ZONE, "b")];
-    let pair = |node: &[(&str, &str)], owned: &Owned, takeover, mode| {
-        let (plan, after) = settle(
-            &input(&host, node, owned, &[rule(ZONE, mode, takeover)]),
-            Some(&Evidence::default()),
-        );
-        let label = |key: &str| after.labels.get(key).cloned().unwrap_or_default();
-        let reason = |key: &str| {
-            plan.decisions
-                .iter()
-                .find(|one| one.key == key)
-                .map(|one| one.reason)
-        };
-        (label(ZONE), label(BETA), reason(ZONE).unwrap(), reason(BETA))
-    };
-    let both = |value: &str| (value.to_owned(), value.to_owned());
-    let nothing = Owned::new();
-    use Mode::{Follow, FollowIfSafe, InitialOnly, ReportDrift};
-    use Takeover::{Always, Never};
-    // Written together, also when the Node had no beta label.
-    for mode in [Follow, FollowIfSafe, InitialOnly] {
-        let (ga, beta, why, and) = pair(&[], &nothing, Never, mode);
-        assert_eq!(
-            ((ga, beta), why, and),
-            (both("b"), Reason::Missing, Some(Reason::Missing))
-        );
-    }
-    let (ga, beta, ..) = pair(&[(ZONE, "a"), (BETA, "a")], &nothing, Always, Follow);
-    assert_eq!((ga, beta), both("b"));
-    // Not wanted where the Node has none and the other one is not ours.
-    let (ga, beta, why, and) = pair(&[(ZONE, "b")], &nothing, Always, Follow);
-    assert_eq!(
-        (ga.as_str(), beta.as_str(), why, and),
-        ("b", "", Reason::InLine, None)
-    );
-    // One that may not be written holds the other.
-    let (ga, beta, why, and) = pair(&[(BETA, "a")], &nothing, Never, Follow);
-    assert_eq!(
-        (ga.as_str(), beta.as_str(), why, and),
-        ("", "a", Reason::Foreign, Some(Reason::Foreign))
-    );
-    let (ga, beta, why, and) = pair(&[(ZONE, "a")], &nothing, Never, Follow);
-    assert_eq!(
-        (ga.as_str(), beta.as_str(), why, and),
-        ("a", "", Reason::Foreign, None)
-    );
-    let (ga, beta, why, _) = pair(&[(BETA, "a")], &nothing, Never, InitialOnly);
-    assert_eq!((ga.as_str(), beta.as_str(), why), ("", "a", Reason::Initial));
-    let (ga, beta, why, _) = pair(&[(BETA, "a")], &nothing, Never, ReportDrift);
-    assert_eq!((ga.as_str(), beta.as_str(), why), ("", "a", Reason::Drift));
-    // Ours: repaired, followed, and a lost claim of the beta name alone goes.
-    let ours = owning(&[(ZONE, "b", None), (BETA, "b", None)]);
-    let (ga, beta, why, and) = pair(&[(ZONE, "b")], &ours, Never, Follow);
-    assert_eq!(
-        ((ga, beta), why, and),
-        (both("b"), Reason::InLine, Some(Reason::Repaired))
-    );
-    let lost = owning(&[(BETA, "x", None)]);
-    let (.., and) = pair(&[(ZONE, "b")], &lost, Never, Follow);
-    assert_eq!(and, Some(Reason::Withdrawn));
-}
-
-#[test]
-fn a_pair_is_taken_back_and_its_kubelet_is_not_fought() {
-    let ours = owning(&[(ZONE, "a", Some("f")), (BETA, "a", None)]);
-    let node = [(ZONE, "a"), (BETA, "a")];
-    for rules in [&[][..], &[rule(ZONE, Mode::Follow, Takeover::Never)]] {
-        let (_, after) = settle(&input(&[], &node, &ours, rules), None);
-        assert_eq!(after.labels, labels(&[(ZONE, "f")]));
-        assert_eq!(after.owned, None);
-    }
-    let rules = [rule(ZONE, Mode::Follow, Takeover::Always)];
-    let mut imposed = input(&[(ZONE, "b")], &[(ZONE, "k"), (BETA, "a")], &ours, &rules);
-    imposed.kubelet_labels.insert(ZONE.into());
-    let (plan, after) = settle(&imposed, None);
-    assert_eq!(after.labels, imposed.labels);
-    for key in [ZONE, BETA] {
-        assert_eq!(decision(&plan, key).reason, Reason::KubeletImposes);
-    }
-    let beta_only = Takeover::Never;
-    let rules = [rule(BETA, Mode::Follow, beta_only)];
-    let (_, after) = settle(&input(&[(ZONE, "b")], &[], &Owned::new(), &rules), None);
-    assert_eq!(
-        after.labels,
-        labels(&[(ZONE, "b"), (BETA, "b")]),
-        "asked for by its beta name"
-    );
-}
-
-#[test]
-fn a_place_follows_when_that_is_safe_and_says_what_is_in_the_way() {
-    let region = "topology.kubernetes.io/region";
-    let rules = [
-        rule(ZONE, Mode::FollowIfSafe, Takeover::Never),
-        rule(region, Mode::FollowIfSafe, Takeover::Never),
-        rule("k", Mode::Follow, Takeover::Never),
-    ];
-    let owned = owning(&[
-        (ZONE, "a", None),
-        (BETA, "a", None),
-        (region, "r", None),
-        ("k", "1", None),
-    ]);
-    let node = [(ZONE, "a"), (BETA, "a"), (region, "r"), ("k", "1")];
-    let now = input(&[(ZONE, "b"), (region, "s"), ("k", "2")], &node, &owned, &rules);
-
-    let blind = plan(&now, None);
-    assert!(blind.needs_evidence);
-    assert_eq!(
-        blind.patch.as_ref().unwrap().labels.keys().collect::<Vec<_>>(),
-        ["k"]
-    );
-    assert_eq!(decision(&blind, ZONE).reason, Reason::SafetyUnknown);
-
-    let after = |evidence: &Evidence| settle(&now, Some(evidence)).1.labels;
-    let free = after(&Evidence::default());
-    assert_eq!(
-        (free[ZONE].as_str(), free[BETA].as_str(), free[region].as_str()),
-        ("b", "b", "s")
-    );
-    let zone_stays = after(&pod(&[(BETA, "a")]));
-    let none = after(&pod(&[(ZONE, "a"), (region, "r")]));
-    assert_eq!(
-        (zone_stays[ZONE].as_str(), zone_stays[BETA].as_str()),
-        ("a", "a"),
-        "the pair is one"
-    );
-    assert_eq!(zone_stays[region], "s");
-    assert_eq!(
-        (none[ZONE].as_str(), none[region].as_str(), none["k"].as_str()),
-        ("a", "r", "2")
-    );
-    let gone = after(&pod(&[("k", "1")]));
-    assert_eq!(
-        gone[ZONE], "b",
-        "what another key breaks is not held against the zone"
-    );
-
-    let message = settle(&now, Some(&pod(&[(ZONE, "a")]))).0;
-    assert!(decision(&message, ZONE).message.contains("pod shop/db-0"));
-    let csi = Evidence {
-        csi: vec![("csi.example.com".into(), vec![ZONE.into()])],
-        ..Evidence::default()
-    };
-    let held = after(&csi);
-    assert_eq!(
-        (held[ZONE].as_str(), held[BETA].as_str(), held[region].as_str()),
-        ("a", "a", "s")
-    );
-
-    // It holds by either of two keys: each may go alone, both may not.
-    let either = |key: &str, value: &str| Term {
-        expressions: vec![NodeRequirement {
-            key: key.into(),
-            operator: NodeOperator::In,
-            values: vec![value.into()],
-        }],
-    };
-    let evidence = Evidence {
-        volumes: vec![Dependent {
-            what: "PersistentVolume pv".into(),
-            selector: Labels::new(),
-            terms: vec![either(ZONE, "a"), either(region, "r")],
-        }],
-        ..Evidence::default()
-    };
-    let one = after(&evidence);
-    assert_eq!(
-        (one[region].as_str(), one[ZONE].as_str()),
-        ("s", "a"),
-        "the first by key goes"
-    );
-    let swap = Evidence {
-        volumes: vec![Dependent {
-            what: "PersistentVolume pv".into(),
-            selector: Labels::new(),
-            terms: vec![
-                Term {
-                    expressions: [either(ZONE, "a"), either(region, "r")]
-                        .map(|term| term.expressions)
-                        .concat(),
-                },
-                Term {
-                    expressions: [either(ZONE, "b"), either(region, "s")]
-                        .map(|term| term.expressions)
-                        .concat(),
-                },
-            ],
-        }],
-        ..Evidence::default()
-    };
-    let together = after(&swap);
-    assert_eq!(
-        (together[region].as_str(), together[ZONE].as_str()),
-        ("s", "b"),
-        "safe only together"
-    );
-}
-
-#[test]
-fn a_cloud_node_controller_that_rewrites_the_label_from_its_beta_name_is_at_peace_with_us() {
-    let rules = [rule(ZONE, Mode::FollowIfSafe, Takeover::IfPlacementMatches)];
-    let copied = [(ZONE, "a"), (BETA, "a")];
-    let mut now = input(&[(ZONE, "b")], &copied, &Owned::new(), &rules);
-    now.stood_on = vec![labels(&[(ZONE, "a")])];
-    let evidence = Evidence::default();
-    let (first, mut now) = settle(&now, Some(&evidence));
-    assert_eq!(decision(&first, ZONE).reason, Reason::TakenOver);
-    let beta = now.labels[BETA].clone();
-    now.labels.insert(ZONE.into(), beta);
-    assert_eq!(plan(&now, Some(&evidence)).patch, None);
-    let entries = owned::read(now.owned.as_deref()).unwrap();
-    assert_eq!(
-        entries[BETA],
-        Entry {
-            infra_node_uid: entries[BETA].infra_node_uid.clone(),
-            vmi_uid: entries[BETA].vmi_uid.clone(),
-            ..entry("b", Some("a"))
-        }
-    );
-    now.policies.clear();
-    let (_, after) = settle(&now, None);
-    assert_eq!(
-        after.labels,
-        labels(&copied),
-        "what it had copied is written back"
-    );
 }

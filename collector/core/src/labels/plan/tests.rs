@@ -45,6 +45,7 @@ pub(super) fn input(
     infra.labels = labels(host);
     infra.uid = Some("host-uid".parse().unwrap());
     LabelInput {
+        cluster_labels: Labels::new(),
         vm: key("ns", "w0"),
         vmi_uid: Some("vmi-uid".parse().unwrap()),
         cluster: "c".parse().unwrap(),

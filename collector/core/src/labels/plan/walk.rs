@@ -208,7 +208,7 @@ impl World {
         let seen = self.seen();
         let evidence = self.evidence(looked);
         let plan = plan(&seen, evidence.as_ref());
-        self.frozen(&seen);
+        Self::frozen(&seen);
         let Some(patch) = &plan.patch else { return };
         for (key, value) in &patch.labels {
             self.allowed(&seen, &plan, key, value.as_deref());
@@ -270,7 +270,7 @@ impl World {
     }
 
     /// Without placement, with a broken annotation, with a conflict about every key, in a suspended cluster: nothing goes.
-    fn frozen(&self, seen: &LabelInput) {
+    fn frozen(seen: &LabelInput) {
         let free = Evidence::default();
         let none = |input: LabelInput| assert_eq!(plan(&input, Some(&free)).patch, None, "{input:?}");
         none(LabelInput {
