@@ -16,8 +16,7 @@ pub struct Condition {
     /// Why, one word in CamelCase.
     #[schemars(length(min = 1, max = 1024))]
     pub reason: String,
-    /// Why, for people.
-    #[serde(default)]
+    /// Why, for people. May be empty.
     #[schemars(length(max = 32_768))]
     pub message: String,
     /// When the status last changed, RFC 3339.
