@@ -38,6 +38,7 @@ pub enum ConditionStatus {
 
 impl Condition {
     /// A condition whose last transition is that of the same type in `before`, unless its status differs; then it is `now`.
+    #[must_use]
     pub fn at(mut self, before: &[Self], now: &str) -> Self {
         let known = before.iter().find(|known| known.kind == self.kind);
         known

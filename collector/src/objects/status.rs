@@ -265,7 +265,7 @@ mod tests {
             .iter()
             .map(|one| (one.status, one.last_transition_time.as_str()));
         assert_eq!(
-            Vec::from_iter(say),
+            say.collect::<Vec<_>>(),
             [(ConditionStatus::False, "t3"), (ConditionStatus::True, "t3")]
         );
     }
