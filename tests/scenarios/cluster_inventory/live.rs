@@ -20,7 +20,7 @@ use virtfleet_tests::{
 };
 
 /// How long anything may take before a test says that it does not happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running collector.
 pub(crate) struct Collector {
