@@ -12,5 +12,6 @@ pub mod config;
 pub mod ctl;
 pub mod fleet;
 pub mod inventory;
+pub mod leader;
 pub mod scrape;
 pub mod serve;
