@@ -13,5 +13,7 @@ pub mod ctl;
 pub mod fleet;
 pub mod inventory;
 pub mod leader;
+pub mod objects;
 pub mod scrape;
 pub mod serve;
+pub mod tenants;

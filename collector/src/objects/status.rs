@@ -1,0 +1,1 @@
+//! See below; made with the cluster inventory.
