@@ -47,7 +47,7 @@ impl Leadership {
     pub fn holds(self, now: Instant, margin: Duration) -> bool {
         match self {
             Self::Standby => false,
-            Self::Leader { until } => until.is_none_or(|until| now + margin <= until),
+            Self::Leader { until } => until.is_none_or(|until| now < until && now + margin <= until),
         }
     }
 }
