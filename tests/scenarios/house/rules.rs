@@ -8,7 +8,7 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
     ),
     (
         "virtfleet-collector-core",
-        &["ipnet", "schemars", "serde", "virtfleet-wire"],
+        &["ipnet", "schemars", "serde", "serde_json", "virtfleet-wire"],
     ),
     (
         "virtfleet-delivery",

@@ -6,11 +6,17 @@
 //! infra node's labels ─────────────────────────────┼─ plan ─▶ decisions, patch ─▶ sender (collector/src/labels)
 //! user Node's labels, ownership annotation ────────┤
 //! what depends on the Node (only when asked for) ──┘
+//!
+//! plan: decide (one key) ─▶ pairs (beta and GA together) ─▶ safety (all at once) ─▶ decisions, labels, annotation
 //! ```
 
+mod decide;
 pub mod evidence;
 pub mod guard;
 pub mod merge;
 pub mod owned;
+mod pairs;
 pub mod plan;
 pub mod policy;
+mod safety;
+mod steps;

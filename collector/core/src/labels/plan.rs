@@ -4,11 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 use virtfleet_wire::ids::{ClusterName, NodeName, Uid, VmKey};
 
 use super::{
     evidence::Evidence,
+    merge::{Merged, merge},
+    owned::{self, ANNOTATION, Owned},
     policy::{LabelPolicy, Mode},
+    safety,
+    steps::{self, Desk, Unit},
 };
 use crate::facts::{InfraNode, Labels};
 
@@ -64,7 +69,7 @@ pub struct Decision {
     pub key: String,
     /// The key on the infra node.
     pub source: Option<String>,
-    /// The `LabelPropagation` that asks for it; none when it is withdrawn.
+    /// The `LabelPropagation` that asks for it, several joined by `, `; none when it is withdrawn.
     pub policy: Option<String>,
     /// How it follows.
     pub mode: Option<Mode>,
@@ -178,8 +183,118 @@ pub struct NodePatch {
     pub owned: Option<String>,
 }
 
-/// See the module. With `evidence` left out, a key that follows only if it is safe is reported as
-/// [`Reason::SafetyUnknown`] and [`NodePlan::needs_evidence`] is set.
-pub fn plan(_input: &LabelInput, _evidence: Option<&Evidence>) -> NodePlan {
-    NodePlan::default()
+impl NodePatch {
+    /// The JSON merge patch (RFC 7396). With `resource_version` and `uid` the API server refuses it (409) when the Node has
+    /// changed since it was read, or is another Node of that name by now.
+    ///
+    /// It names metadata only. Server-side apply would send the whole Node through the merge by keys, which fails on dual-stack
+    /// Nodes, whose addresses have one key twice (CAPI #8417, kubernetes #121896).
+    pub fn to_merge_patch(&self, resource_version: Option<&str>, uid: Option<&str>) -> Value {
+        let mut metadata = Map::new();
+        let preconditions = [("resourceVersion", resource_version), ("uid", uid)];
+        for (field, value) in preconditions {
+            metadata.extend(value.map(|value| (field.to_owned(), Value::from(value))));
+        }
+        if !self.labels.is_empty() {
+            metadata.insert("labels".into(), json!(self.labels));
+        }
+        metadata.insert("annotations".into(), json!({ ANNOTATION: self.owned }));
+        json!({ "metadata": metadata })
+    }
 }
+
+/// See the module. With `evidence` left out, a key that follows only if it is safe is reported as
+/// [`Reason::SafetyUnknown`] and [`NodePlan::needs_evidence`] is set, unless nothing would be sent anyway (a dry run, a
+/// suspended cluster); the patch has the other keys.
+///
+/// The rules of each key stand in `decide`. Over all of them:
+/// - While the placement is not known (decision 6) or the annotation cannot be read, nothing changes.
+/// - A label is ours while it has the value that the annotation says. What is ours and not asked for is taken back; what is not
+///   ours changes only under the takeover rule (decisions 7 and 8).
+/// - A topology label and its beta name change together or not at all (cloud-node-controller rewrites the former from the
+///   latter).
+/// - All that changes goes in one patch, with the annotation that says so; a patch that would change nothing is none, also when
+///   the VM or its host has another UID by now. So the fleet is silent while nothing changes.
+pub fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan {
+    let (owned, broken) = match owned::read(input.owned.as_deref()) {
+        Ok(owned) => (owned, None),
+        Err(message) => (Owned::new(), Some(message)),
+    };
+    let nowhere = Labels::new();
+    let labels = input.host.as_ref().map_or(&nowhere, |host| &host.labels);
+    let merged = merge(&input.policies, labels, owned.keys());
+    let host = match (broken, &input.host) {
+        (Some(message), _) => {
+            let why = (Action::Report, Reason::AnnotationBroken, message.as_str());
+            return frozen(input, &owned, &merged, why);
+        }
+        (None, None) => {
+            let message = "where the VM stands is not known (the VMI has no node, or the inventory does not have that node), so \
+                           nothing changes";
+            return frozen(
+                input,
+                &owned,
+                &merged,
+                (Action::Keep, Reason::PlacementUnknown, message),
+            );
+        }
+        (None, Some(host)) => host,
+    };
+    let desk = Desk {
+        input,
+        host,
+        owned: &owned,
+    };
+    let (mut real, mut dry) = (desk.real(&merged), desk.dry(&merged));
+    let asked = safety::settle(&mut real, &mut dry, &input.labels, evidence);
+    NodePlan {
+        patch: patch(input, &owned, &real).filter(|_| !input.suspended),
+        needs_evidence: asked && !input.suspended,
+        decisions: decisions(real, dry, input.suspended),
+    }
+}
+
+fn frozen(input: &LabelInput, owned: &Owned, merged: &Merged, why: (Action, Reason, &str)) -> NodePlan {
+    NodePlan {
+        decisions: steps::frozen(input, owned, merged, why),
+        ..NodePlan::default()
+    }
+}
+
+fn patch(input: &LabelInput, before: &Owned, real: &[Unit]) -> Option<NodePatch> {
+    let mut after = before.clone();
+    let mut labels = BTreeMap::new();
+    for step in real.iter().flatten() {
+        let Some(verdict) = &step.verdict else {
+            continue;
+        };
+        match verdict.entry.clone() {
+            Some(entry) => after.insert(step.decision.key.clone(), entry),
+            None => after.remove(&step.decision.key),
+        };
+        if verdict.changes() {
+            labels.insert(step.decision.key.clone(), verdict.value.clone());
+        }
+    }
+    let owned = if after == *before {
+        input.owned.clone()
+    } else {
+        owned::text(&after)
+    };
+    (after != *before || !labels.is_empty()).then_some(NodePatch { labels, owned })
+}
+
+/// By key; where a dry run speaks of a key that is withdrawn, what is done comes first.
+fn decisions(real: Vec<Unit>, dry: Vec<Unit>, suspended: bool) -> Vec<Decision> {
+    let steps = real.into_iter().chain(dry).flatten();
+    let mut decisions: Vec<_> = steps.map(|step| step.decided(suspended)).collect();
+    decisions.sort_by(|a, b| (&a.key, a.dry_run).cmp(&(&b.key, b.dry_run)));
+    decisions
+}
+
+#[cfg(test)]
+mod table;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod walk;

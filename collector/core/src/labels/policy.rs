@@ -55,6 +55,17 @@ pub enum Mode {
     ReportDrift,
 }
 
+impl Mode {
+    /// The mode of a rule that names none: topology keys report drift, others follow. Moving a zone under bound volumes, CSI
+    /// topology keys or required node affinity breaks running pods (kubernetes #123859, #108555), so that is asked for by name.
+    pub fn default_of(target: &str) -> Self {
+        match target.split_once('/') {
+            Some(("topology.kubernetes.io" | "failure-domain.beta.kubernetes.io", _)) => Self::ReportDrift,
+            _ => Self::Follow,
+        }
+    }
+}
+
 /// Whether a value that others wrote may be replaced.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
