@@ -38,8 +38,12 @@ use crate::{
     cli,
     config::CollectorConfig,
     fleet::Fleet,
-    inventory::folder,
+    inventory::{
+        cluster::{Inventory, WatchMetrics},
+        folder,
+    },
     scrape::{self, PullLimits, PullMetrics, Puller, ScrapeSettings},
+    tenants::Tenants,
 };
 
 /// Inventory events that may wait: a folder's first pass comes in one burst, and a full queue only slows the reader.
@@ -89,7 +93,17 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let server_metrics = ServerMetrics::register(&mut registry);
 
     let puller = puller(config)?;
-    look_at_folder(config, &shutdown).await?;
+    let tenants = Arc::new(Tenants::default());
+    let cluster = match &config.inventory.cluster {
+        Some(settings) => {
+            let metrics = WatchMetrics::register(&mut registry);
+            Some((Inventory::new(settings, &tenants).await?, metrics))
+        }
+        None => {
+            look_at_folder(config, &shutdown).await?;
+            None
+        }
+    };
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -99,12 +113,14 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let (events, incoming) = mpsc::channel(EVENTS);
     let (problems, findings) = watch::channel(Vec::new());
     let (to_scraper, changes) = mpsc::channel(CHANGES);
-    parts.spawn(watch_folder(
-        PathBuf::from(&config.inventory.folder),
-        events,
-        problems,
-        stop.clone(),
-    ));
+    let inventory = if let Some((cluster, metrics)) = cluster {
+        parts.spawn(cluster.watch(events, problems, Arc::clone(&tenants), metrics, stop.clone()));
+        "live clusters"
+    } else {
+        let folder = PathBuf::from(&config.inventory.folder);
+        parts.spawn(watch_folder(folder, events, problems, stop.clone()));
+        config.inventory.folder.as_str()
+    };
     parts.spawn(apply(Arc::clone(&fleet), incoming, to_scraper));
     parts.spawn(note(Arc::clone(&fleet), findings));
     let settings = ScrapeSettings {
@@ -131,7 +147,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let service = TowerToHyperService::new(api::router(state));
     let server = Server::new(service, limits(), server_metrics);
     let http = tokio::spawn(server.serve(listener, transport, shutdown.clone()));
-    tracing::info!(%address, folder = config.inventory.folder, "serving");
+    tracing::info!(%address, inventory, "serving");
     notify(&[sd_notify::NotifyState::Ready]);
 
     let ended = watch_over(&mut parts, &shutdown).await;

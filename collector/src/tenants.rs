@@ -151,6 +151,9 @@ impl Tenants {
     /// Sets the client, or takes it away, and the state that follows.
     pub fn set_client(&self, name: &ClusterName, client: Option<Client>, state: TenantState) {
         self.update(name, |tenant| {
+            if client.is_none() && tenant.client.is_none() && tenant.state == state {
+                return false;
+            }
             tenant.client = client;
             tenant.client_generation += 1;
             tenant.state = state;

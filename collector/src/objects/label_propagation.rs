@@ -3,7 +3,7 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use virtfleet_collector_core::labels::policy::{LabelPolicy, Mode, Rule, Source, Takeover};
+use virtfleet_collector_core::labels::policy::{Mode, Takeover};
 
 use super::{Condition, LabelSelector, condition::by_type};
 
@@ -86,35 +86,4 @@ pub struct LabelPropagationStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]
     pub conditions: Vec<Condition>,
-}
-
-impl LabelPropagation {
-    /// The policy in the words of the domain, or which rule cannot be used.
-    pub fn policy(&self) -> Result<LabelPolicy, String> {
-        let rules = self.spec.labels.iter().enumerate();
-        let rules = rules.map(|(at, rule)| rule.rule().map_err(|what| format!("spec.labels[{at}]: {what}")));
-        Ok(LabelPolicy {
-            name: self.metadata.name.clone().unwrap_or_default(),
-            generation: self.metadata.generation.unwrap_or_default(),
-            clusters: self.spec.cluster_selector.clone().unwrap_or_default().into(),
-            dry_run: self.spec.dry_run,
-            rules: rules.collect::<Result<_, _>>()?,
-        })
-    }
-}
-
-impl LabelRule {
-    fn rule(&self) -> Result<Rule, String> {
-        let source = match (&self.key, &self.prefix) {
-            (Some(key), None) => Source::Key(key.clone()),
-            (None, Some(prefix)) => Source::Prefix(prefix.clone()),
-            _ => return Err("exactly one of key and prefix must be set".to_owned()),
-        };
-        Ok(Rule {
-            source,
-            target: self.target.clone(),
-            mode: self.mode,
-            takeover: self.takeover,
-        })
-    }
 }

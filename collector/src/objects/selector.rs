@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use virtfleet_collector_core::facts::{Operator, Requirement, Selector};
 
 /// All of matchLabels and matchExpressions must hold. It must have one of them: a key with a slip of the pen is dropped by the
 /// API server, and what is left would select everything.
@@ -44,24 +43,4 @@ pub enum SelectorOperator {
     NotIn,
     Exists,
     DoesNotExist,
-}
-
-impl From<LabelSelector> for Selector {
-    fn from(selector: LabelSelector) -> Self {
-        let requirement = |one: SelectorRequirement| Requirement {
-            key: one.key,
-            operator: match one.operator {
-                SelectorOperator::In => Operator::In,
-                SelectorOperator::NotIn => Operator::NotIn,
-                SelectorOperator::Exists => Operator::Exists,
-                SelectorOperator::DoesNotExist => Operator::DoesNotExist,
-            },
-            values: one.values,
-        };
-        let expressions = selector.match_expressions.into_iter();
-        Self {
-            match_labels: selector.match_labels,
-            match_expressions: expressions.map(requirement).collect(),
-        }
-    }
 }

@@ -7,9 +7,9 @@ use virtfleet_wire::layered::{Node, parse_yaml};
 
 use super::{
     convert::{Converted, convert},
-    field::{Field, Problem},
     place::Place,
 };
+use crate::inventory::read::{Field, Problem};
 
 /// The most bytes that a manifest may have.
 pub(super) const MAX_MANIFEST_BYTES: usize = 16 * 1024 * 1024;

@@ -1,8 +1,9 @@
 //! The manifest folder: ordinary Kubernetes manifests as the inventory, the embedded default.
 //!
 //! ```text
-//! <folder>/infra/…            VirtualMachineInstance, VirtualMachine, Node of the infra cluster
+//! <folder>/infra/…            VirtualMachineInstance, VirtualMachine, Node, migrations of the infra cluster
 //! <folder>/clusters/<name>/…  UserCluster of that name, and its Nodes
+//! <folder>/policies/…         LabelPropagation
 //!
 //! scan (names) ─▶ watch (effects) ─ path, text ─▶ reader (pure) ─ manifest ─ convert ─▶ facts ─▶ events
 //! ```
@@ -13,14 +14,11 @@
 //! - An object in two files is taken from the first by path; the other is a finding.
 
 mod convert;
-mod field;
 mod follow;
 mod manifest;
-mod objects;
 pub mod place;
 pub mod reader;
 mod scan;
-mod status;
 pub mod watch;
 
 pub use watch::{WatchError, watch};
