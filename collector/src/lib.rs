@@ -12,6 +12,7 @@ pub mod config;
 pub mod ctl;
 pub mod events;
 pub mod fleet;
+pub mod health;
 pub mod inventory;
 pub mod labels;
 pub mod leader;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{PoisonError, RwLock},
 };
 
@@ -70,6 +71,20 @@ impl LabelBook {
     /// Everything, by VM.
     pub fn all(&self) -> BTreeMap<VmKey, LabelStatus> {
         self.read().clone()
+    }
+
+    /// A number for each VM that changes with what is said of its labels.
+    pub(crate) fn digests(&self) -> BTreeMap<VmKey, u64> {
+        let digest = |status: &LabelStatus| {
+            let mut hasher = DefaultHasher::new();
+            for one in &status.plan.decisions {
+                (&one.key, one.reason, one.action == Action::Keep, one.dry_run, &one.message).hash(&mut hasher);
+            }
+            status.error.hash(&mut hasher);
+            hasher.finish()
+        };
+        let all = self.read();
+        all.iter().map(|(key, status)| (key.clone(), digest(status))).collect()
     }
 
     /// Keys that are not as asked for, counted; dry runs are not.
