@@ -20,3 +20,4 @@ pub mod objects;
 pub mod scrape;
 pub mod serve;
 pub mod tenants;
+pub mod writers;

@@ -519,6 +519,7 @@ async fn what_is_unsafe_is_looked_at_again_and_follows_when_it_is_safe() {
     let mut stage = Stage::new(Writing::fixed(true), settings());
     stage.ready(&["c"]).await;
     ms(5_000).await;
+    stage.echo("c", "a").await;
     stage.host_in("h1", "r1", Some("z1")).await;
     ms(10).await;
     let status = stage.status("c/a");

@@ -20,7 +20,7 @@ use super::evidence::{Cache, read};
 pub const FIELD_MANAGER: &str = "virtfleet";
 
 /// How long one request may take.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A Node's metadata as the API server has just told it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
