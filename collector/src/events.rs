@@ -108,7 +108,11 @@ impl Events {
             for result in ["sent", "repeated", "dropped", "failed"] {
                 drop(count.get_or_create(&ResultLabel { result }));
             }
-            registry.register("events", "Kubernetes Events, by what became of them", count.clone());
+            registry.register(
+                "events",
+                "Kubernetes Events, by what became of them",
+                count.clone(),
+            );
         }
         (Self { to, count }, from)
     }
@@ -151,7 +155,11 @@ impl Filter {
         if self.known.len() >= 4 * WAITING {
             self.known.retain(|_, at| now.duration_since(*at) < REPEAT);
         }
-        if self.known.get(notice).is_some_and(|at| now.duration_since(*at) < REPEAT) {
+        if self
+            .known
+            .get(notice)
+            .is_some_and(|at| now.duration_since(*at) < REPEAT)
+        {
             return Verdict::Repeated;
         }
         let full_at = self.full_at.max(now) + Duration::from_secs(1) / PER_SECOND;
@@ -184,7 +192,9 @@ pub async fn run(
                 None => return,
             },
         };
-        let Some(client) = tenants.infra().filter(|_| writing.leads()) else { continue };
+        let Some(client) = tenants.infra().filter(|_| writing.leads()) else {
+            continue;
+        };
         let result = match filter.judge(&notice, tokio::time::Instant::now().into_std()) {
             Verdict::Repeated => "repeated",
             Verdict::TooMany => "dropped",
@@ -214,7 +224,10 @@ async fn publish(
     if regarding.uid.is_none() {
         regarding.uid = uid(client, &notice.about, uids).await;
     }
-    let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let namespace = regarding
+        .namespace
+        .clone()
+        .unwrap_or_else(|| "default".to_owned());
     let event = event(notice, regarding, instance, Timestamp::now());
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
     api.create(&PostParams::default(), &event).await.map(drop)
@@ -225,7 +238,12 @@ fn event(notice: &Notice, regarding: ObjectReference, instance: &str, now: Times
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{}.{:x}", cut(name, 220), now.as_nanosecond())),
-            namespace: Some(regarding.namespace.clone().unwrap_or_else(|| "default".to_owned())),
+            namespace: Some(
+                regarding
+                    .namespace
+                    .clone()
+                    .unwrap_or_else(|| "default".to_owned()),
+            ),
             ..ObjectMeta::default()
         },
         type_: Some(if notice.warning { "Warning" } else { "Normal" }.to_owned()),
@@ -242,7 +260,9 @@ fn event(notice: &Notice, regarding: ObjectReference, instance: &str, now: Times
 
 /// At most `bytes` of a text, never within a character.
 fn cut(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    let end = (0..=bytes.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }
 
@@ -260,7 +280,11 @@ fn reference(about: &About) -> ObjectReference {
             ..of("kubevirt.io/v1", "VirtualMachineInstance", key.name.to_string())
         },
         About::UserCluster(name) => of(&UserCluster::api_version(&()), "UserCluster", name.to_string()),
-        About::Policy(name) => of(&LabelPropagation::api_version(&()), "LabelPropagation", name.clone()),
+        About::Policy(name) => of(
+            &LabelPropagation::api_version(&()),
+            "LabelPropagation",
+            name.clone(),
+        ),
     }
 }
 
@@ -296,7 +320,10 @@ pub async fn follow_tenants(events: Events, tenants: Arc<Tenants>, stop: Cancell
     let mut changes = tenants.changes();
     let mut lost = BTreeMap::new();
     loop {
-        let states = tenants.all().into_iter().map(|(name, tenant)| (name, tenant.state));
+        let states = tenants
+            .all()
+            .into_iter()
+            .map(|(name, tenant)| (name, tenant.state));
         for notice in tenant_news(&mut lost, states) {
             events.tell(notice);
         }
@@ -361,18 +388,30 @@ mod tests {
         let verdicts = (0..5000).map(|n| filter.judge(&notice(&n.to_string()), later));
         let sent = verdicts.filter(|verdict| *verdict == Verdict::Send).count();
         assert_eq!(sent, 50);
-        assert_eq!(filter.judge(&notice("4999"), later + BURST), Verdict::Send, "dropped is not told");
+        assert_eq!(
+            filter.judge(&notice("4999"), later + BURST),
+            Verdict::Send,
+            "dropped is not told"
+        );
     }
 
     #[test]
     fn an_event_is_what_the_api_server_takes() {
         let long = "é".repeat(2000);
-        let one = event(&notice(&long), reference(&notice("").about), "pod-1", Timestamp::UNIX_EPOCH);
+        let one = event(
+            &notice(&long),
+            reference(&notice("").about),
+            "pod-1",
+            Timestamp::UNIX_EPOCH,
+        );
         assert_eq!(one.note.as_deref().map(str::len), Some(1024));
         assert_eq!(one.metadata.namespace.as_deref(), Some("ns"));
         assert_eq!(one.regarding.as_ref().unwrap().uid.as_deref(), Some("u"));
         let cluster = reference(&About::UserCluster("c1".parse().unwrap()));
-        assert_eq!((cluster.kind.as_deref(), cluster.namespace), (Some("UserCluster"), None));
+        assert_eq!(
+            (cluster.kind.as_deref(), cluster.namespace),
+            (Some("UserCluster"), None)
+        );
         assert_eq!(cluster.api_version.as_deref(), Some("virtfleet.io/v1alpha1"));
     }
 
@@ -382,7 +421,10 @@ mod tests {
         for n in 0..10_000 {
             events.tell(notice(&n.to_string()));
         }
-        let dropped = events.count.get_or_create(&ResultLabel { result: "dropped" }).get();
+        let dropped = events
+            .count
+            .get_or_create(&ResultLabel { result: "dropped" })
+            .get();
         assert_eq!(dropped, 10_000 - WAITING as u64);
     }
 

@@ -30,6 +30,8 @@ pub trait FleetRead: Send + Sync {
     fn snapshot(&self) -> Arc<FleetSnapshot>;
     /// One VM in full; none when there is no such VM.
     fn detail(&self, key: &VmKey) -> Option<VmDetail>;
+    /// What the labels of every VM's Node follow from, by VM.
+    fn label_inputs(&self) -> Vec<LabelInput>;
     /// Tells of every new revision.
     fn revisions(&self) -> watch::Receiver<u64>;
 }
@@ -155,6 +157,12 @@ impl FleetRead for Fleet {
 
     fn detail(&self, key: &VmKey) -> Option<VmDetail> {
         self.read().detail(key)
+    }
+
+    fn label_inputs(&self) -> Vec<LabelInput> {
+        let index = self.read();
+        let keys = index.labelled();
+        keys.iter().filter_map(|key| index.label_input(key)).collect()
     }
 
     fn revisions(&self) -> watch::Receiver<u64> {

@@ -97,17 +97,38 @@ impl Writers {
         );
         parts.spawn(forever(labels::run(shared, changes, stop.clone())));
         if let Some(client) = infra {
-            let namespaces = config.inventory.cluster.iter().flat_map(|cluster| &cluster.namespaces);
+            let namespaces = config
+                .inventory
+                .cluster
+                .iter()
+                .flat_map(|cluster| &cluster.namespaces);
             let namespaces = namespaces.map(|name| name.parse().context("inventory.cluster.namespaces"));
             let store = KubeHealth::new(client, namespaces.collect::<anyhow::Result<_>>()?);
             let (fleet, book) = (Arc::clone(fleet), Arc::clone(&book));
-            parts.spawn(forever(health::run(fleet, book, store, writing.clone(), stop.clone())));
+            parts.spawn(forever(health::run(
+                fleet,
+                book,
+                store,
+                writing.clone(),
+                stop.clone(),
+            )));
             let follow = events::follow_tenants(events.clone(), Arc::clone(tenants), stop.clone());
             parts.spawn(forever(follow));
         }
-        let tell = events::run(events, told, Arc::clone(tenants), writing.clone(), identity, stop.clone());
+        let tell = events::run(
+            events,
+            told,
+            Arc::clone(tenants),
+            writing.clone(),
+            identity,
+            stop.clone(),
+        );
         parts.spawn(forever(tell));
-        Ok(Self { book, writing, leader })
+        Ok(Self {
+            book,
+            writing,
+            leader,
+        })
     }
 
     /// After `stop`: returns when the Lease was given up, so that the next one need not wait for it to expire.

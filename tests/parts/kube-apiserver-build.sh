@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The recipe of kube-apiserver.sh, whose hash is part of the cache's key: what changes here is built anew.
 #
-#   kube-apiserver-build.sh WORK VERSION OUT   WORK/download holds the source package and Go's packages
+#   kube-apiserver-build.sh WORK VERSION OUT   WORK/download holds the source package, Go's packages and reflect2's
 set -euo pipefail
 work=$1 version=$2 out=$3
 
@@ -11,7 +11,7 @@ trap '[ $? = 0 ] || { say "the build failed; its output ends with:"; tail -n 30 
 exec 3>&2 >"$log" 2>&1
 say() { printf 'kube-apiserver: %s\n' "$*" >&3; }
 
-for deb in "$work"/download/golang-*.deb; do dpkg -x "$deb" "$work/go"; done
+for deb in "$work"/download/*.deb; do dpkg -x "$deb" "$work/go"; done
 export GOROOT="$work/go/usr/lib/go-1.19" GOPATH="$work/gopath" GOCACHE="$work/gocache" GOFLAGS= GO111MODULE=off CGO_ENABLED=0
 PATH="$GOROOT/bin:$PATH"
 
@@ -21,6 +21,12 @@ mkdir -p "${tree%/*}"
 # apt has checked the hashes against the archive's signature.
 dpkg-source --no-check -x "$work"/download/kubernetes_*.dsc "$tree"
 cd "$tree"
+
+# Go 1.18 changed how maps are walked, and the vendored reflect2 1.0.1 reads memory that is not there: a custom resource with
+# labels ends the server. 1.0.2 knows both ways.
+reflect2=github.com/modern-go/reflect2
+rm -r "vendor/$reflect2"
+cp -r "$work/go/usr/share/gocode/src/$reflect2" "vendor/$reflect2"
 
 # The one generated file that the server needs and the package lacks: the OpenAPI definitions of every tagged package.
 say "1 of 2: generating OpenAPI definitions"

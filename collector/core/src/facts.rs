@@ -169,7 +169,8 @@ pub struct Vm {
 }
 
 /// A Node of the infra cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct InfraNode {
     /// Its name.
     pub name: NodeName,
@@ -231,7 +232,8 @@ pub struct VmiMove {
 }
 
 /// A label selector as Kubernetes has it: all `match_labels` and all `match_expressions` must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Selector {
     /// Keys and the value that each must have.
     pub match_labels: Labels,
@@ -240,7 +242,8 @@ pub struct Selector {
 }
 
 /// One of a selector's `matchExpressions`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Requirement {
     /// The label's key.
     pub key: String,
@@ -251,7 +254,7 @@ pub struct Requirement {
 }
 
 /// The operator of a [`Requirement`]; `NotIn` and `DoesNotExist` hold when the key is absent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "Kubernetes' own words")]
 pub enum Operator {
     In,

@@ -67,16 +67,27 @@ fn say(kind: &'static str, truth: Truth, reason: &'static str, message: impl Int
 
 fn placed(vm: &VmDetail) -> Verdict {
     let say = |truth, reason, message: String| say("Placed", truth, reason, message);
-    let unknown = vm.findings_list.iter().any(|one| one.id == findings::INFRA_NODE_UNKNOWN);
+    let unknown = vm
+        .findings_list
+        .iter()
+        .any(|one| one.id == findings::INFRA_NODE_UNKNOWN);
     match (&vm.vm.infra_node, vm.vm.state) {
         (_, VmState::Stopped) => say(Truth::False, "Stopped", "the VM is not started".into()),
-        (_, VmState::Succeeded | VmState::Failed) => {
-            say(Truth::False, "Ended", format!("the VM has {}", vm.vm.state.as_str()))
-        }
-        (None, state) => say(Truth::False, "NotScheduled", format!("the VM is {} and stands nowhere yet", state.as_str())),
-        (Some(node), _) if unknown => {
-            say(Truth::False, "InfraNodeUnknown", format!("the VM stands on {node}, which the inventory does not have"))
-        }
+        (_, VmState::Succeeded | VmState::Failed) => say(
+            Truth::False,
+            "Ended",
+            format!("the VM has {}", vm.vm.state.as_str()),
+        ),
+        (None, state) => say(
+            Truth::False,
+            "NotScheduled",
+            format!("the VM is {} and stands nowhere yet", state.as_str()),
+        ),
+        (Some(node), _) if unknown => say(
+            Truth::False,
+            "InfraNodeUnknown",
+            format!("the VM stands on {node}, which the inventory does not have"),
+        ),
         (Some(node), _) => say(Truth::True, "Placed", format!("the VM stands on {node}")),
     }
 }
@@ -85,15 +96,34 @@ fn reporting(vm: &VmDetail, silent_ms: u64) -> Verdict {
     let say = |truth, reason, message: String| say("AgentReporting", truth, reason, message);
     match vm.vm.agent.status {
         AgentStatus::Up => say(Truth::True, "Up", "the agent answers".into()),
-        AgentStatus::Waiting => say(Truth::AsBefore, "Waiting", "the agent has not been asked yet".into()),
-        AgentStatus::Off => say(Truth::False, "NotRunning", format!("the VM is {}, so nobody can answer", vm.vm.state.as_str())),
-        AgentStatus::Silent if silent_ms < SILENCE_MS => {
-            say(Truth::AsBefore, "Waiting", "the agent has missed an answer".into())
-        }
+        AgentStatus::Waiting => say(
+            Truth::AsBefore,
+            "Waiting",
+            "the agent has not been asked yet".into(),
+        ),
+        AgentStatus::Off => say(
+            Truth::False,
+            "NotRunning",
+            format!("the VM is {}, so nobody can answer", vm.vm.state.as_str()),
+        ),
+        AgentStatus::Silent if silent_ms < SILENCE_MS => say(
+            Truth::AsBefore,
+            "Waiting",
+            "the agent has missed an answer".into(),
+        ),
         // The class and not the sentence: that names ports and times, which differ from try to try.
         AgentStatus::Silent => {
-            let class = vm.vm.agent.failure.as_ref().map_or("unknown", |failure| failure.class.as_str());
-            say(Truth::False, "Silent", format!("the agent does not answer ({class}); `virtfleetctl vm` says why"))
+            let class = vm
+                .vm
+                .agent
+                .failure
+                .as_ref()
+                .map_or("unknown", |failure| failure.class.as_str());
+            say(
+                Truth::False,
+                "Silent",
+                format!("the agent does not answer ({class}); `virtfleetctl vm` says why"),
+            )
         }
     }
 }
@@ -101,16 +131,31 @@ fn reporting(vm: &VmDetail, silent_ms: u64) -> Verdict {
 fn labelled(vm: &VmDetail, labels: Option<Labelled<'_>>) -> Verdict {
     let say = |truth, reason, message: String| say("LabelsTrue", truth, reason, message);
     if vm.vm.user_node.is_none() {
-        return say(Truth::Unknown, "NoNode", "the VM is no Node of a user cluster (yet)".into());
+        return say(
+            Truth::Unknown,
+            "NoNode",
+            "the VM is no Node of a user cluster (yet)".into(),
+        );
     }
     let Some(Labelled { plan, error }) = labels else {
-        return say(Truth::AsBefore, "NotPlanned", "the labels have not been planned yet".into());
+        return say(
+            Truth::AsBefore,
+            "NotPlanned",
+            "the labels have not been planned yet".into(),
+        );
     };
-    let off: Vec<&Decision> = plan.decisions.iter().filter(|one| one.action != Action::Keep && !one.dry_run).collect();
+    let off: Vec<&Decision> = plan
+        .decisions
+        .iter()
+        .filter(|one| one.action != Action::Keep && !one.dry_run)
+        .collect();
     let Some(first) = off.first() else {
         return say(Truth::True, "InLine", "every label is as asked for".into());
     };
-    let lines: Vec<_> = off.iter().map(|one| format!("{}: {}", one.key, one.message)).collect();
+    let lines: Vec<_> = off
+        .iter()
+        .map(|one| format!("{}: {}", one.key, one.message))
+        .collect();
     let mut message = lines.join("; ");
     if let Some(error) = error {
         message = format!("{error}; {message}");
@@ -124,7 +169,9 @@ pub fn worst(all: &[Finding]) -> Vec<(String, Severity, String)> {
     worst.sort_by(|a, b| (b.severity, &a.id, &a.message).cmp(&(a.severity, &b.id, &b.message)));
     worst.dedup_by(|a, b| a.id == b.id && a.severity == b.severity);
     let named = worst.into_iter().take(MOST_FINDINGS);
-    named.map(|one| (one.id.clone(), one.severity, cut(&one.message))).collect()
+    named
+        .map(|one| (one.id.clone(), one.severity, cut(&one.message)))
+        .collect()
 }
 
 fn cut(text: &str) -> String {
@@ -186,7 +233,10 @@ mod tests {
         let said = |vm: &VmDetail, silent| verdicts(vm, None, silent).map(|one| (one.truth, one.reason));
         let mut vm = detail(VmState::Running, AgentStatus::Up);
         let planned = (Truth::AsBefore, "NotPlanned");
-        assert_eq!(said(&vm, 0), [(Truth::True, "Placed"), (Truth::True, "Up"), planned]);
+        assert_eq!(
+            said(&vm, 0),
+            [(Truth::True, "Placed"), (Truth::True, "Up"), planned]
+        );
         vm.vm.agent.status = AgentStatus::Silent;
         assert_eq!(said(&vm, 89_999)[1], (Truth::AsBefore, "Waiting"));
         assert_eq!(said(&vm, 90_000)[1], (Truth::False, "Silent"));
@@ -197,7 +247,10 @@ mod tests {
         assert_eq!(said(&vm, 0)[0], (Truth::False, "NotScheduled"));
         assert_eq!(said(&vm, 0)[2], (Truth::Unknown, "NoNode"));
         let stopped = detail(VmState::Stopped, AgentStatus::Off);
-        assert_eq!(said(&stopped, 0)[..2], [(Truth::False, "Stopped"), (Truth::False, "NotRunning")]);
+        assert_eq!(
+            said(&stopped, 0)[..2],
+            [(Truth::False, "Stopped"), (Truth::False, "NotRunning")]
+        );
     }
 
     #[test]
@@ -225,17 +278,25 @@ mod tests {
         };
         assert_eq!(said(&plan).0, Truth::True);
         plan.decisions.push(one(Action::Report, false));
-        assert_eq!(said(&plan), (Truth::False, "Unsafe", "zone: a volume is bound".into()));
+        assert_eq!(
+            said(&plan),
+            (Truth::False, "Unsafe", "zone: a volume is bound".into())
+        );
     }
 
     #[test]
     fn findings_are_few_short_and_worst_first() {
-        let make = |n: usize, severity| Finding::new(&format!("f{n:03}"), severity, ("VM", "a"), "R", &"é".repeat(2000));
+        let make = |n: usize, severity| {
+            Finding::new(&format!("f{n:03}"), severity, ("VM", "a"), "R", &"é".repeat(2000))
+        };
         let mut all: Vec<_> = (0..100).map(|n| make(n, Severity::Info)).collect();
         all.push(make(500, Severity::Critical));
         all.push(make(500, Severity::Critical));
         let worst = worst(&all);
-        assert_eq!((worst.len(), worst[0].0.as_str(), worst[1].0.as_str()), (MOST_FINDINGS, "f500", "f000"));
+        assert_eq!(
+            (worst.len(), worst[0].0.as_str(), worst[1].0.as_str()),
+            (MOST_FINDINGS, "f500", "f000")
+        );
         assert_eq!(worst[0].2.chars().count(), MOST_MESSAGE);
     }
 }

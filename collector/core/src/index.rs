@@ -215,6 +215,8 @@ impl FleetIndex {
 }
 
 #[cfg(test)]
+mod label_tests;
+#[cfg(test)]
 mod older_tests;
 #[cfg(test)]
 mod order;

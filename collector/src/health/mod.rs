@@ -138,8 +138,12 @@ impl<S: HealthStore> Keeper<S> {
 
     /// Writes what differs for one VM. False when this process may not write any more.
     async fn settle(&mut self, key: &VmKey, silent_ms: u64) -> Result<bool, SendError> {
-        let Some(detail) = self.fleet.detail(key) else { return Ok(true) };
-        let Some(owner) = store::owner(key, &self.fleet.owners(key)) else { return Ok(true) };
+        let Some(detail) = self.fleet.detail(key) else {
+            return Ok(true);
+        };
+        let Some(owner) = store::owner(key, &self.fleet.owners(key)) else {
+            return Ok(true);
+        };
         let kept = self.kept.as_ref().and_then(|(_, kept)| kept.get(key)).cloned();
         let before = kept.clone().unwrap_or_default();
         let labels = self.book.get(key);
@@ -162,7 +166,9 @@ impl<S: HealthStore> Keeper<S> {
                 other => other,
             }
         };
-        let Some(written) = self.writing.within(MARGIN, write).await else { return Ok(false) };
+        let Some(written) = self.writing.within(MARGIN, write).await else {
+            return Ok(false);
+        };
         match written {
             Ok(()) => {}
             // Of this VM alone, e.g. its namespace is being deleted: the others go on.
@@ -188,8 +194,14 @@ impl<S: HealthStore> Keeper<S> {
     /// Removes what is kept for VMs that are gone, in two passes at least and with an inventory that is complete. The garbage
     /// collector does the same by owner, when it gets to it.
     async fn sweep(&mut self, vms: &BTreeMap<VmKey, VmView>) -> Result<(), SendError> {
-        let Some((_, kept)) = &mut self.kept else { return Ok(()) };
-        let gone: BTreeSet<VmKey> = kept.keys().filter(|key| !vms.contains_key(*key)).cloned().collect();
+        let Some((_, kept)) = &mut self.kept else {
+            return Ok(());
+        };
+        let gone: BTreeSet<VmKey> = kept
+            .keys()
+            .filter(|key| !vms.contains_key(*key))
+            .cloned()
+            .collect();
         for key in gone.intersection(&self.absent) {
             let uid = kept.get(key).and_then(|stored| stored.uid.clone());
             let delete = self.store.delete(key, uid.as_deref());

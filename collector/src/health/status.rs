@@ -26,7 +26,10 @@ pub(super) fn status(
     let text = |id: Option<&str>| id.map(str::to_owned);
     let view = &vm.vm;
     GuestHealthStatus {
-        conditions: verdicts.into_iter().map(|one| condition(one, &before.conditions, now)).collect(),
+        conditions: verdicts
+            .into_iter()
+            .map(|one| condition(one, &before.conditions, now))
+            .collect(),
         placement: Some(Placement {
             cluster: view.cluster.as_ref().map(ToString::to_string),
             user_node: view.user_node.as_ref().map(ToString::to_string),
@@ -61,9 +64,15 @@ fn condition(verdict: Verdict, before: &[Condition], now: &str) -> Condition {
 fn findings(vm: &VmDetail, before: &[GuestHealthFinding]) -> Vec<GuestHealthFinding> {
     let worst = health::worst(&vm.findings_list).into_iter();
     let keep = |(id, severity, message): (String, _, String)| {
-        let known = before.iter().find(|known| known.id == id && known.severity == severity);
+        let known = before
+            .iter()
+            .find(|known| known.id == id && known.severity == severity);
         let message = known.map_or(message, |known| known.message.clone());
-        GuestHealthFinding { id, severity, message }
+        GuestHealthFinding {
+            id,
+            severity,
+            message,
+        }
     };
     worst.map(keep).collect()
 }

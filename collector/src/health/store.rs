@@ -39,15 +39,24 @@ pub trait HealthStore: Send + Sync + 'static {
     /// Makes it be there with this owner.
     fn own(&self, key: &VmKey, owner: &OwnerReference) -> impl Future<Output = Result<(), SendError>> + Send;
     /// Says something else.
-    fn say(&self, key: &VmKey, status: &GuestHealthStatus) -> impl Future<Output = Result<(), SendError>> + Send;
+    fn say(
+        &self,
+        key: &VmKey,
+        status: &GuestHealthStatus,
+    ) -> impl Future<Output = Result<(), SendError>> + Send;
     /// Removes it, if it is still this one.
     fn delete(&self, key: &VmKey, uid: Option<&str>) -> impl Future<Output = Result<(), SendError>> + Send;
 }
 
 /// The VirtualMachine, else the VMI; none when neither has a UID.
 pub(super) fn owner(key: &VmKey, owners: &Owners) -> Option<OwnerReference> {
-    let kinds = [("VirtualMachine", &owners.vm), ("VirtualMachineInstance", &owners.vmi)];
-    let (kind, uid) = kinds.into_iter().find_map(|(kind, uid)| Some((kind, uid.as_ref()?)))?;
+    let kinds = [
+        ("VirtualMachine", &owners.vm),
+        ("VirtualMachineInstance", &owners.vmi),
+    ];
+    let (kind, uid) = kinds
+        .into_iter()
+        .find_map(|(kind, uid)| Some((kind, uid.as_ref()?)))?;
     Some(OwnerReference {
         api_version: "kubevirt.io/v1".to_owned(),
         kind: kind.to_owned(),
@@ -104,7 +113,12 @@ impl HealthStore for KubeHealth {
             "metadata": { "name": key.name, "namespace": key.namespace, "ownerReferences": [owner] },
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        in_time(self.api(key).patch(key.name.as_str(), &params, &Patch::Apply(&body))).await.map(drop)
+        in_time(
+            self.api(key)
+                .patch(key.name.as_str(), &params, &Patch::Apply(&body)),
+        )
+        .await
+        .map(drop)
     }
 
     async fn say(&self, key: &VmKey, status: &GuestHealthStatus) -> Result<(), SendError> {
@@ -114,7 +128,12 @@ impl HealthStore for KubeHealth {
             "status": status,
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        in_time(self.api(key).patch_status(key.name.as_str(), &params, &Patch::Apply(&body))).await.map(drop)
+        in_time(
+            self.api(key)
+                .patch_status(key.name.as_str(), &params, &Patch::Apply(&body)),
+        )
+        .await
+        .map(drop)
     }
 
     async fn delete(&self, key: &VmKey, uid: Option<&str>) -> Result<(), SendError> {
@@ -125,7 +144,9 @@ impl HealthStore for KubeHealth {
             }),
             ..DeleteParams::default()
         };
-        in_time(self.api(key).delete(key.name.as_str(), &params)).await.map(drop)
+        in_time(self.api(key).delete(key.name.as_str(), &params))
+            .await
+            .map(drop)
     }
 }
 

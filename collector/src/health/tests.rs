@@ -31,7 +31,12 @@ impl Fake {
     }
     fn condition(&self, key: &VmKey, kind: &str) -> (ConditionStatus, String) {
         let kept = self.kept.lock().unwrap();
-        let found = kept[key].status.conditions.iter().find(|one| one.kind == kind).unwrap();
+        let found = kept[key]
+            .status
+            .conditions
+            .iter()
+            .find(|one| one.kind == kind)
+            .unwrap();
         (found.status, found.reason.clone())
     }
 }
@@ -55,7 +60,12 @@ impl HealthStore for Fake {
         Ok(())
     }
     async fn delete(&self, key: &VmKey, _uid: Option<&str>) -> Result<(), SendError> {
-        self.kept.lock().unwrap().remove(key).map(drop).ok_or(SendError::Gone)
+        self.kept
+            .lock()
+            .unwrap()
+            .remove(key)
+            .map(drop)
+            .ok_or(SendError::Gone)
     }
 }
 
@@ -104,11 +114,24 @@ fn host(name: &str) -> InventoryEvent {
 
 fn stage(fake: &Fake, writing: Writing) -> (Arc<Fleet>, CancellationToken) {
     let fleet = Arc::new(Fleet::new(DialRules::default(), || jiff::Timestamp::UNIX_EPOCH));
-    for event in [InventoryEvent::Init, host("h1"), host("h2"), vm(), vmi("h1"), InventoryEvent::Synced] {
+    for event in [
+        InventoryEvent::Init,
+        host("h1"),
+        host("h2"),
+        vm(),
+        vmi("h1"),
+        InventoryEvent::Synced,
+    ] {
         fleet.apply(event);
     }
     let stop = CancellationToken::new();
-    let keeper = run(Arc::clone(&fleet), Arc::default(), fake.clone(), writing, stop.clone());
+    let keeper = run(
+        Arc::clone(&fleet),
+        Arc::default(),
+        fake.clone(),
+        writing,
+        stop.clone(),
+    );
     tokio::spawn(keeper);
     (fleet, stop)
 }
@@ -137,13 +160,20 @@ async fn it_is_written_on_change_only_and_again_by_nobody_who_comes_later() {
     assert_eq!(fake.writes(), 2, "made, and said");
     assert_eq!(fake.kept.lock().unwrap()[&key()].owner.as_deref(), Some("vm-1"));
     assert_eq!(fake.condition(&key(), "Placed").0, ConditionStatus::True);
-    assert_eq!(fake.condition(&key(), "AgentReporting").0, ConditionStatus::Unknown);
+    assert_eq!(
+        fake.condition(&key(), "AgentReporting").0,
+        ConditionStatus::Unknown
+    );
     seconds(3600).await;
     assert_eq!(fake.writes(), 2);
     fleet.apply(vmi("h2"));
     seconds(6).await;
     assert_eq!(fake.writes(), 3);
-    let placement = fake.kept.lock().unwrap()[&key()].status.placement.clone().unwrap();
+    let placement = fake.kept.lock().unwrap()[&key()]
+        .status
+        .placement
+        .clone()
+        .unwrap();
     assert_eq!(placement.infra_node.as_deref(), Some("h2"));
     stop.cancel();
     let (fleet, _stop) = stage(&fake, Writing::fixed(true));
@@ -167,7 +197,10 @@ async fn an_agent_counts_as_silent_only_after_a_while_and_numbers_are_no_news() 
         silence(&fleet, pull);
         seconds(30).await;
     }
-    assert_eq!(fake.condition(&key(), "AgentReporting"), (ConditionStatus::False, "Silent".into()));
+    assert_eq!(
+        fake.condition(&key(), "AgentReporting"),
+        (ConditionStatus::False, "Silent".into())
+    );
     assert_eq!(fake.writes() - before, 1);
 }
 

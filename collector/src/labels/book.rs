@@ -39,7 +39,11 @@ impl LabelStatus {
     /// Whether every key is as it should be, as far as somebody asks for it.
     pub fn in_line(&self) -> bool {
         let off = |action: Action| !matches!(action, Action::Keep);
-        !self.plan.decisions.iter().any(|one| off(one.action) && !one.dry_run)
+        !self
+            .plan
+            .decisions
+            .iter()
+            .any(|one| off(one.action) && !one.dry_run)
     }
 }
 
@@ -78,13 +82,22 @@ impl LabelBook {
         let digest = |status: &LabelStatus| {
             let mut hasher = DefaultHasher::new();
             for one in &status.plan.decisions {
-                (&one.key, one.reason, one.action == Action::Keep, one.dry_run, &one.message).hash(&mut hasher);
+                (
+                    &one.key,
+                    one.reason,
+                    one.action == Action::Keep,
+                    one.dry_run,
+                    &one.message,
+                )
+                    .hash(&mut hasher);
             }
             status.error.hash(&mut hasher);
             hasher.finish()
         };
         let all = self.read();
-        all.iter().map(|(key, status)| (key.clone(), digest(status))).collect()
+        all.iter()
+            .map(|(key, status)| (key.clone(), digest(status)))
+            .collect()
     }
 
     /// Keys that are not as asked for, counted; dry runs are not.
@@ -131,14 +144,23 @@ impl LabelBook {
     }
 
     fn change(&self, key: &VmKey, change: impl FnOnce(&mut LabelStatus)) {
-        if let Some(status) = self.all.write().unwrap_or_else(PoisonError::into_inner).get_mut(key) {
+        if let Some(status) = self
+            .all
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_mut(key)
+        {
             change(status);
         }
         self.tell.send_modify(|count| *count += 1);
     }
 
     pub(super) fn remove(&self, key: &VmKey) {
-        let gone = self.all.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let gone = self
+            .all
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
         if gone.is_some() {
             self.tell.send_modify(|count| *count += 1);
         }

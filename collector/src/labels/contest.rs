@@ -26,9 +26,18 @@ struct Written {
 
 /// Kubernetes' own controllers keep these pairs equal, so they are left alone together.
 const PAIRS: [(&str, &str); 3] = [
-    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
-    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
-    ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
+    (
+        "topology.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/zone",
+    ),
+    (
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/region",
+    ),
+    (
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/instance-type",
+    ),
 ];
 
 impl Contest {
@@ -37,7 +46,10 @@ impl Contest {
     pub(super) fn hold_back(&self, patch: &mut NodePatch, now: Instant) -> BTreeSet<String> {
         let contested = |key: &str, value: &Option<String>| {
             self.0.get(key).is_some_and(|written| {
-                let recent = written.again.iter().filter(|at| now.duration_since(**at) < WINDOW);
+                let recent = written
+                    .again
+                    .iter()
+                    .filter(|at| now.duration_since(**at) < WINDOW);
                 written.value == *value && recent.count() >= PATIENCE
             })
         };
@@ -56,7 +68,8 @@ impl Contest {
 
     /// `patch` was written at `now`.
     pub(super) fn written(&mut self, patch: &NodePatch, now: Instant) {
-        self.0.retain(|_, written| now.duration_since(written.last) < WINDOW);
+        self.0
+            .retain(|_, written| now.duration_since(written.last) < WINDOW);
         for (key, value) in &patch.labels {
             let known = self.0.entry(key.clone()).or_insert_with(|| Written {
                 value: None,
@@ -94,11 +107,18 @@ mod tests {
         let mut contest = Contest::default();
         for n in 0..=5 {
             let mut next = patch(&[("rack", Some("r1")), ("room", Some("x"))]);
-            assert_eq!(contest.hold_back(&mut next, minute(n)), BTreeSet::new(), "write {n}");
+            assert_eq!(
+                contest.hold_back(&mut next, minute(n)),
+                BTreeSet::new(),
+                "write {n}"
+            );
             contest.written(&patch(&[("rack", Some("r1"))]), minute(n));
         }
         let mut next = patch(&[("rack", Some("r1")), ("room", Some("x"))]);
-        assert_eq!(contest.hold_back(&mut next, minute(6)), BTreeSet::from(["rack".to_owned()]));
+        assert_eq!(
+            contest.hold_back(&mut next, minute(6)),
+            BTreeSet::from(["rack".to_owned()])
+        );
         assert_eq!(next, patch(&[("room", Some("x"))]), "the others go on");
         let mut moved = patch(&[("rack", Some("r2"))]);
         assert_eq!(contest.hold_back(&mut moved, minute(6)), BTreeSet::new());

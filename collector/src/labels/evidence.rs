@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Pod};
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, Pod,
+};
 use kube::{
     Api, Client,
     api::{ApiResource, ListParams},
@@ -186,12 +188,15 @@ async fn volumes(
     }
     let at = Instant::now();
     let api: Api<NarrowPv> = Api::all_with(client, &ApiResource::erase::<PersistentVolume>(&()));
-    let bound = list(&api, ListParams::default()).await?.into_iter().filter_map(|pv| {
-        let claim = pv.spec.claim_ref?;
-        let required = pv.spec.node_affinity.and_then(|affinity| affinity.required);
-        let name = pv.metadata.name.unwrap_or_default();
-        Some(((claim.namespace, claim.name), (name, required)))
-    });
+    let bound = list(&api, ListParams::default())
+        .await?
+        .into_iter()
+        .filter_map(|pv| {
+            let claim = pv.spec.claim_ref?;
+            let required = pv.spec.node_affinity.and_then(|affinity| affinity.required);
+            let name = pv.metadata.name.unwrap_or_default();
+            Some(((claim.namespace, claim.name), (name, required)))
+        });
     let volumes = Arc::new(bound.collect::<Volumes>());
     *kept = Some((at, Arc::clone(&volumes)));
     Ok(volumes)
@@ -303,7 +308,13 @@ fn requirements(term: &NodeSelectorTerm) -> Vec<NodeRequirement> {
             "Lt" => NodeOperator::Lt,
             // Of a later Kubernetes. What it asks for is not known, so it is taken to ask for each value of now: `In` with
             // none holds nowhere, and the key counts as depended on.
-            _ => return NodeRequirement { key: expression.key.clone(), operator: NodeOperator::In, values: Vec::new() },
+            _ => {
+                return NodeRequirement {
+                    key: expression.key.clone(),
+                    operator: NodeOperator::In,
+                    values: Vec::new(),
+                };
+            }
         };
         NodeRequirement {
             key: expression.key.clone(),
@@ -321,7 +332,8 @@ mod tests {
     use super::*;
 
     fn pod(spec: &serde_json::Value) -> NarrowPod {
-        serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "db-0"}, "spec": spec})).unwrap()
+        serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "db-0"}, "spec": spec}))
+            .unwrap()
     }
 
     fn node() -> NodeName {

@@ -104,7 +104,9 @@ impl<W: NodeWriter> Lane<W> {
             return Some(gate).filter(|_| queue.next().is_some());
         }
         while self.running.len() < lanes {
-            let Some(key) = queue.take(now()) else { return queue.next() };
+            let Some(key) = queue.take(now()) else {
+                return queue.next();
+            };
             let memory = self.memories.remove(&key).unwrap_or_default();
             let (shared, road, vm) = (Arc::clone(&self.shared), Arc::clone(&self.road), key.clone());
             let look = async move {
@@ -124,7 +126,9 @@ impl<W: NodeWriter> Lane<W> {
                 (key, looked)
             }
             Err(error) => {
-                let Some(key) = self.looked_at.remove(&error.id()) else { return };
+                let Some(key) = self.looked_at.remove(&error.id()) else {
+                    return;
+                };
                 tracing::error!(vm = %key, %error, "looking at a VM's labels has panicked; tried again");
                 let looked = Looked {
                     next: Next::After(AFTER_PANIC),

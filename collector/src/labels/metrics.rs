@@ -93,7 +93,8 @@ const SERIES: usize = 1000;
 /// `virtfleet_label_drift` for the fleet's page: cluster, key, reason, count; bounded.
 pub fn drift_series(drift: Drift) -> Vec<(String, String, &'static str, u64)> {
     let mut series = Vec::new();
-    let mut others: std::collections::BTreeMap<(ClusterName, Reason), u64> = std::collections::BTreeMap::new();
+    let mut others: std::collections::BTreeMap<(ClusterName, Reason), u64> =
+        std::collections::BTreeMap::new();
     for ((cluster, key, reason), count) in drift {
         if series.len() < SERIES {
             series.push((cluster.to_string(), key, reason.as_str(), count));

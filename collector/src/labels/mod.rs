@@ -19,10 +19,7 @@ mod shared;
 mod tests;
 mod writer;
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -139,7 +136,10 @@ impl<W: NodeWriter> Lanes<W> {
             if new != old {
                 self.count(new.as_ref(), old.as_ref());
             }
-            for cluster in new.iter().chain(old.iter().filter(|old| Some(*old) != new.as_ref())) {
+            for cluster in new
+                .iter()
+                .chain(old.iter().filter(|old| Some(*old) != new.as_ref()))
+            {
                 batches.entry(cluster.clone()).or_default().push(key.clone());
             }
         }

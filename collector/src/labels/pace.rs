@@ -87,7 +87,9 @@ impl Breaker {
         if self.failures < Self::PATIENCE || self.closed_until.is_some_and(|until| now < until) {
             return;
         }
-        let pauses = self.pauses.get_or_insert_with(|| backoff(Self::FIRST, Self::MOST));
+        let pauses = self
+            .pauses
+            .get_or_insert_with(|| backoff(Self::FIRST, Self::MOST));
         self.closed_until = Some(now + pauses.next().unwrap_or(Self::MOST));
     }
 }
@@ -115,7 +117,9 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_their_most() {
-        let pauses: Vec<_> = backoff(Duration::from_secs(1), Duration::from_secs(8)).take(50).collect();
+        let pauses: Vec<_> = backoff(Duration::from_secs(1), Duration::from_secs(8))
+            .take(50)
+            .collect();
         assert!(pauses[0] >= Duration::from_secs(1) && pauses[0] <= Duration::from_secs(2));
         assert_eq!(pauses.len(), 50, "they do not end");
         assert!(pauses[49] >= Duration::from_secs(8) && pauses[49] <= Duration::from_secs(16));
@@ -132,7 +136,11 @@ mod tests {
         let until = breaker.not_before().unwrap();
         assert!(until > now && breaker.lanes(8) == 1);
         breaker.failed(now);
-        assert_eq!(breaker.not_before(), Some(until), "those that were under way do not add up");
+        assert_eq!(
+            breaker.not_before(),
+            Some(until),
+            "those that were under way do not add up"
+        );
         breaker.failed(until);
         assert!(breaker.not_before().unwrap() > until);
         breaker.answered();

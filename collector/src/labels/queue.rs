@@ -56,7 +56,6 @@ impl Queue {
         busy.count()
     }
 
-
     /// A VM is to be looked at, as soon as it may.
     pub(super) fn push(&mut self, key: &VmKey, now: Instant) {
         self.pushed.insert(key.clone());
@@ -118,7 +117,9 @@ impl Queue {
 
     /// A VM that was handed out is back.
     pub(super) fn done(&mut self, key: &VmKey, next: Next, now: Instant) {
-        let Some(slot) = self.slots.get_mut(key) else { return };
+        let Some(slot) = self.slots.get_mut(key) else {
+            return;
+        };
         let State::Out { again } = slot.state else { return };
         slot.not_before = match next {
             Next::After(pause) | Next::RestFor(pause) => Some(now + pause),

@@ -121,7 +121,9 @@ impl Drop for Claim<'_> {
 impl Memory {
     /// The Node as it is known best: what a request told stands until the watch has caught up with it.
     fn overlay(&mut self, mut input: LabelInput, now: Instant) -> LabelInput {
-        let Some((node, fresh, since)) = &self.fresh else { return input };
+        let Some((node, fresh, since)) = &self.fresh else {
+            return input;
+        };
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
         let known = number(input.resource_version.as_deref());
         let caught_up = known.zip(number(fresh.resource_version.as_deref()));
@@ -186,7 +188,13 @@ impl<W: NodeWriter> Shared<W> {
         }
     }
 
-    async fn steps(&self, road: &Road, key: &VmKey, memory: &mut Memory, answered: &mut Option<bool>) -> Next {
+    async fn steps(
+        &self,
+        road: &Road,
+        key: &VmKey,
+        memory: &mut Memory,
+        answered: &mut Option<bool>,
+    ) -> Next {
         let mut has_token = false;
         let mut written = false;
         let mut conflicts = 0;
@@ -211,7 +219,11 @@ impl<W: NodeWriter> Shared<W> {
                 // A patch was just sent, and there is already more to do: with whatever else comes.
                 return Next::After(COALESCE);
             }
-            let identity = draft.input.node_uid.clone().zip(draft.input.resource_version.clone());
+            let identity = draft
+                .input
+                .node_uid
+                .clone()
+                .zip(draft.input.resource_version.clone());
             let Some((uid, resource_version)) = identity else {
                 return Next::Rest;
             };
@@ -222,7 +234,8 @@ impl<W: NodeWriter> Shared<W> {
             }
             if !std::mem::replace(&mut has_token, true)
                 && self.wait(road, 1).await
-                && self.input(road, key).map(|input| memory.overlay(input, now())) != Some(draft.input.clone())
+                && self.input(road, key).map(|input| memory.overlay(input, now()))
+                    != Some(draft.input.clone())
             {
                 // Something has changed while it waited: what was planned before is not sent.
                 continue;
@@ -236,13 +249,17 @@ impl<W: NodeWriter> Shared<W> {
                 resource_version,
                 patch,
             };
-            let sent = self.writing.within(MARGIN, self.writer.patch(&road.cluster, &aimed)).await;
+            let sent = self
+                .writing
+                .within(MARGIN, self.writer.patch(&road.cluster, &aimed))
+                .await;
             drop(claim);
             let Some(sent) = sent else {
                 self.metrics.patched("cut");
                 return Next::Recheck(MARGIN);
             };
-            self.metrics.patched(sent.as_ref().map_or_else(SendError::as_str, |_| "ok"));
+            self.metrics
+                .patched(sent.as_ref().map_or_else(SendError::as_str, |_| "ok"));
             *answered = Some(!sent.as_ref().is_err_and(SendError::is_clusters));
             match sent {
                 Ok(fresh) => {
@@ -256,7 +273,10 @@ impl<W: NodeWriter> Shared<W> {
                 Err(SendError::Conflict) if conflicts < CONFLICTS => {
                     conflicts += 1;
                     has_token = false;
-                    let fetched = self.writing.within(MARGIN, self.writer.get(&road.cluster, &aimed.node)).await;
+                    let fetched = self
+                        .writing
+                        .within(MARGIN, self.writer.get(&road.cluster, &aimed.node))
+                        .await;
                     match fetched {
                         Some(Ok(fresh)) if Some(&aimed.uid) == fresh.uid.as_ref() => {
                             memory.fresh = Some((aimed.node, fresh, now()));
@@ -337,7 +357,9 @@ impl<W: NodeWriter> Shared<W> {
             let mut bucket = road.bucket.lock().unwrap_or_else(PoisonError::into_inner);
             (0..tokens).map(|_| bucket.take(now())).last()
         };
-        let Some(at) = at.filter(|at| *at > now()) else { return false };
+        let Some(at) = at.filter(|at| *at > now()) else {
+            return false;
+        };
         tokio::time::sleep_until(at.into()).await;
         true
     }
@@ -389,52 +411,73 @@ impl<W: NodeWriter> Shared<W> {
 
     fn tell_moved(&self, key: &VmKey, draft: &Drafted) {
         let moved = draft.decisions.iter().filter(|one| one.reason == Reason::Moved);
-        let changes = moved.filter(|one| one.action == Action::Set && !one.dry_run).map(|one| {
-            let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-            format!("{}: {} → {}", one.key, value(&one.current), value(&one.desired))
-        });
+        let changes = moved
+            .filter(|one| one.action == Action::Set && !one.dry_run)
+            .map(|one| {
+                let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+                format!("{}: {} → {}", one.key, value(&one.current), value(&one.desired))
+            });
         let changes: Vec<_> = changes.collect();
         if !changes.is_empty() {
             let host = draft.input.host.as_ref().map_or("-", |host| host.name.as_str());
-            let note = format!("Node {} follows to {host}: {}", draft.input.node, changes.join(", "));
-            self.events.tell(Notice::normal(about(key, &draft.input), "LabelsMoved", note));
+            let note = format!(
+                "Node {} follows to {host}: {}",
+                draft.input.node,
+                changes.join(", ")
+            );
+            self.events
+                .tell(Notice::normal(about(key, &draft.input), "LabelsMoved", note));
         }
     }
 
     /// What is new since the last plan, and what a person should do something about.
-    fn tell_troubles(&self, key: &VmKey, input: &LabelInput, before: Option<&LabelStatus>, after: &LabelStatus) {
+    fn tell_troubles(
+        &self,
+        key: &VmKey,
+        input: &LabelInput,
+        before: Option<&LabelStatus>,
+        after: &LabelStatus,
+    ) {
         let known = |one: &Decision| {
             let known = before.iter().flat_map(|before| &before.plan.decisions);
-            known.into_iter().any(|old| (&old.key, old.reason) == (&one.key, one.reason))
+            known
+                .into_iter()
+                .any(|old| (&old.key, old.reason) == (&one.key, one.reason))
         };
-        for one in after.plan.decisions.iter().filter(|one| !one.dry_run && !known(one)) {
-            let Some(reason) = trouble(one.reason) else { continue };
+        for one in after
+            .plan
+            .decisions
+            .iter()
+            .filter(|one| !one.dry_run && !known(one))
+        {
+            let Some(reason) = trouble(one.reason) else {
+                continue;
+            };
             let note = format!("Node {}, {}: {}", input.node, one.key, one.message);
-            self.events.tell(Notice::warning(about(key, input), reason, note.clone()));
+            self.events
+                .tell(Notice::warning(about(key, input), reason, note.clone()));
             if one.reason == Reason::Conflict {
-                for policy in one.policy.iter().chain(conflicting(input, one)).collect::<BTreeSet<_>>() {
+                // Their names, all in one text.
+                for policy in one.policy.iter().flat_map(|names| names.split(", ")) {
                     let note = format!("{}: {}", one.key, one.message);
-                    self.events.tell(Notice::warning(About::Policy(policy.clone()), reason, note));
+                    self.events
+                        .tell(Notice::warning(About::Policy(policy.to_owned()), reason, note));
                 }
             }
         }
-        for one in after.contested.iter().filter(|one| before.is_none_or(|old| !old.contested.contains(*one))) {
+        for one in after
+            .contested
+            .iter()
+            .filter(|one| before.is_none_or(|old| !old.contested.contains(*one)))
+        {
             let note = format!(
                 "Node {}, {one}: somebody else keeps changing it; left alone for ten minutes. Find out who writes it, or take it out of the LabelPropagation",
                 input.node
             );
-            self.events.tell(Notice::warning(about(key, input), "LabelContested", note));
+            self.events
+                .tell(Notice::warning(about(key, input), "LabelContested", note));
         }
     }
-}
-
-/// The policies whose name the planner's message gives: the others in a conflict.
-fn conflicting<'a>(input: &'a LabelInput, one: &'a Decision) -> impl Iterator<Item = &'a String> {
-    let names = input.policies.iter().map(|policy| &policy.name);
-    names.filter(|name| {
-        let mut words = one.message.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '.'));
-        words.any(|word| word.trim_end_matches('.') == name.as_str())
-    })
 }
 
 fn about(key: &VmKey, input: &LabelInput) -> About {

@@ -121,7 +121,11 @@ impl NodeWriter for Fake {
         self.fault(cluster).await?;
         let safe = self.world().safe;
         Ok(Evidence {
-            csi: if safe { Vec::new() } else { vec![("driver".into(), Vec::new())] },
+            csi: if safe {
+                Vec::new()
+            } else {
+                vec![("driver".into(), Vec::new())]
+            },
             ..Evidence::default()
         })
     }
@@ -138,7 +142,14 @@ fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan {
             _ if current == desired => (Action::Keep, Reason::InLine),
             (true, None) => (Action::Report, Reason::SafetyUnknown),
             (true, Some(evidence)) if !evidence.csi.is_empty() => (Action::Report, Reason::Unsafe),
-            _ => (Action::Set, if current.is_some() { Reason::Moved } else { Reason::Missing }),
+            _ => (
+                Action::Set,
+                if current.is_some() {
+                    Reason::Moved
+                } else {
+                    Reason::Missing
+                },
+            ),
         };
         plan.needs_evidence |= reason == Reason::SafetyUnknown;
         if action == Action::Set {
@@ -277,7 +288,11 @@ impl Stage {
             let mut world = self.fake.world();
             world.version += 1;
             let fresh = Fresh {
-                uid: Some(format!("node-{cluster}-{name}-{}", world.version).parse().unwrap()),
+                uid: Some(
+                    format!("node-{cluster}-{name}-{}", world.version)
+                        .parse()
+                        .unwrap(),
+                ),
                 resource_version: Some(world.version.to_string()),
                 ..Fresh::default()
             };
@@ -386,7 +401,11 @@ async fn the_first_move_goes_at_once_repeats_come_together_and_no_echo_is_needed
     ms(10_000).await;
     stage.vm("c", "a", "h2").await;
     ms(10).await;
-    assert_eq!(stage.racks(), ["r1", "r2"], "at once, from what the patch's answer said");
+    assert_eq!(
+        stage.racks(),
+        ["r1", "r2"],
+        "at once, from what the patch's answer said"
+    );
     for turn in 0..10 {
         stage.vm("c", "a", if turn % 2 == 0 { "h1" } else { "h2" }).await;
         ms(50).await;
@@ -474,15 +493,29 @@ async fn a_dead_cluster_delays_nobody_and_catches_up() {
         stage.vm("dead", "v1", "h2").await;
         ms(10).await;
         assert_eq!(stage.racks().len(), 31);
-        assert!(stage.asked() < 140, "{fault:?}: {} asked in a minute", stage.asked());
+        assert!(
+            stage.asked() < 140,
+            "{fault:?}: {} asked in a minute",
+            stage.asked()
+        );
         ms(1000).await;
         let shown = stage.status("dead/v1");
-        assert_eq!(shown.infra_node.as_ref().unwrap().as_str(), "h2", "{fault:?}: shown meanwhile");
+        assert_eq!(
+            shown.infra_node.as_ref().unwrap().as_str(),
+            "h2",
+            "{fault:?}: shown meanwhile"
+        );
         assert!(!shown.in_line());
         stage.fake.world().faults.clear();
         ms(61_000).await;
         assert_eq!(stage.racks().len(), 61, "{fault:?}");
-        assert!(stage.book.all().values().all(|status| status.in_line() && status.error.is_none()));
+        assert!(
+            stage
+                .book
+                .all()
+                .values()
+                .all(|status| status.in_line() && status.error.is_none())
+        );
     }
 }
 
@@ -508,7 +541,10 @@ async fn the_rate_and_the_parallelism_are_kept() {
     stage.event(InventoryEvent::Synced).await;
     ms(3_050).await;
     let sent = stage.asked();
-    assert!((35..=41).contains(&sent), "{sent} in three seconds, ten of them the burst");
+    assert!(
+        (35..=41).contains(&sent),
+        "{sent} in three seconds, ten of them the burst"
+    );
     ms(10_000).await;
     assert_eq!(stage.racks().len(), 60);
     assert!(stage.fake.most_at_once.load(Ordering::Relaxed) <= 4);
@@ -523,7 +559,12 @@ async fn what_is_unsafe_is_looked_at_again_and_follows_when_it_is_safe() {
     stage.host_in("h1", "r1", Some("z1")).await;
     ms(10).await;
     let status = stage.status("c/a");
-    let zone = status.plan.decisions.iter().find(|one| one.key == "zone").unwrap();
+    let zone = status
+        .plan
+        .decisions
+        .iter()
+        .find(|one| one.key == "zone")
+        .unwrap();
     assert_eq!(zone.reason, Reason::Unsafe);
     assert_eq!(stage.told.recv().await.unwrap().reason, "LabelUnsafe");
     let looks = stage.fake.world().evidence;
@@ -543,11 +584,21 @@ async fn a_look_that_fails_is_repeated_and_the_other_keys_go_on() {
     let stage = Stage::new(Writing::fixed(true), settings());
     stage.ready(&["c"]).await;
     ms(5_000).await;
-    stage.fake.world().faults.insert("c".parse().unwrap(), Fault::Status(500));
+    stage
+        .fake
+        .world()
+        .faults
+        .insert("c".parse().unwrap(), Fault::Status(500));
     stage.host_in("h1", "r1", Some("z1")).await;
     ms(10).await;
     let status = stage.status("c/a");
-    assert!(status.plan.decisions.iter().any(|one| one.reason == Reason::SafetyUnknown));
+    assert!(
+        status
+            .plan
+            .decisions
+            .iter()
+            .any(|one| one.reason == Reason::SafetyUnknown)
+    );
     assert!(status.error.is_some());
     stage.fake.world().safe = true;
     stage.fake.world().faults.clear();
@@ -571,7 +622,10 @@ async fn who_keeps_changing_it_wins_for_a_while() {
     while let Ok(notice) = stage.told.try_recv() {
         told.push(notice.reason);
     }
-    assert_eq!(told.iter().filter(|reason| **reason == "LabelContested").count(), 1);
+    assert_eq!(
+        told.iter().filter(|reason| **reason == "LabelContested").count(),
+        1
+    );
     // A move is another value, and goes at once.
     stage.vm("c", "a", "h2").await;
     ms(10).await;
@@ -643,7 +697,9 @@ async fn what_is_gone_is_forgotten_and_what_comes_back_is_written_at_once() {
     stage.node("c", "a").await;
     ms(10).await;
     assert_eq!(stage.racks(), ["r1", "r1"]);
-    stage.event(InventoryEvent::Delete(FactKey::UserCluster("c".parse().unwrap()))).await;
+    stage
+        .event(InventoryEvent::Delete(FactKey::UserCluster("c".parse().unwrap())))
+        .await;
     ms(10).await;
     assert!(stage.book.all().is_empty());
     stage.cluster("c").await;

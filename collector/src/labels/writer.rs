@@ -239,7 +239,11 @@ mod tests {
             uid: "u1".parse().unwrap(),
             resource_version: "7".into(),
             patch: NodePatch {
-                labels: [("rack".to_owned(), Some("r1".to_owned())), ("old".to_owned(), None)].into(),
+                labels: [
+                    ("rack".to_owned(), Some("r1".to_owned())),
+                    ("old".to_owned(), None),
+                ]
+                .into(),
                 owned: None,
             },
         };
@@ -265,7 +269,14 @@ mod tests {
         assert_eq!(
             classes,
             [
-                "refused", "denied", "denied", "gone", "conflict", "refused", "unreachable", "unreachable",
+                "refused",
+                "denied",
+                "denied",
+                "gone",
+                "conflict",
+                "refused",
+                "unreachable",
+                "unreachable",
                 "unreachable"
             ]
         );

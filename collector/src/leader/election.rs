@@ -189,11 +189,19 @@ mod tests {
             panic!("not taken");
         };
         assert_eq!((record.holder.as_deref(), record.transitions), (Some("us"), 4));
-        assert_eq!(us.leadership(at(30)), Leadership::Standby, "not before the answer");
+        assert_eq!(
+            us.leadership(at(30)),
+            Leadership::Standby,
+            "not before the answer"
+        );
         us.written(record, at(30), at(31));
         assert!(us.leadership(at(39)).holds(at(39), Duration::from_secs(1)));
         assert!(!us.leadership(at(39)).holds(at(39), Duration::from_secs(2)));
-        assert_eq!(us.leadership(at(40)), Leadership::Standby, "counted from the request");
+        assert_eq!(
+            us.leadership(at(40)),
+            Leadership::Standby,
+            "counted from the request"
+        );
     }
 
     #[test]
@@ -205,9 +213,13 @@ mod tests {
         }
         let mut us = Election::new("us".into(), TIMING);
         assert_eq!(us.release("s".into()), None);
-        let Step::Write(first) = us.read(None, now, "a".into()) else { panic!() };
+        let Step::Write(first) = us.read(None, now, "a".into()) else {
+            panic!()
+        };
         us.written(first.clone(), now, now);
-        let Step::Write(second) = us.read(Some(first), now, "b".into()) else { panic!() };
+        let Step::Write(second) = us.read(Some(first), now, "b".into()) else {
+            panic!()
+        };
         assert_eq!(second.transitions, 0, "a renewal is no transition");
         us.written(second, now, now);
         let given_up = us.release("c".into()).unwrap();
@@ -219,7 +231,9 @@ mod tests {
     fn who_reads_anothers_name_stops_at_once() {
         let now = Instant::now();
         let mut us = Election::new("us".into(), TIMING);
-        let Step::Write(record) = us.read(None, now, "a".into()) else { panic!() };
+        let Step::Write(record) = us.read(None, now, "a".into()) else {
+            panic!()
+        };
         us.written(record, now, now);
         assert_eq!(us.read(held_by("them", "t"), now, "b".into()), Step::Wait);
         assert_eq!(us.leadership(now), Leadership::Standby);

@@ -63,7 +63,11 @@ pub struct Permit {
 impl Writing {
     /// A writer without election: `allowed` for ever, or never (the manifest folder).
     pub fn fixed(allowed: bool) -> Self {
-        let fixed = if allowed { Leadership::Leader { until: None } } else { Leadership::Standby };
+        let fixed = if allowed {
+            Leadership::Leader { until: None }
+        } else {
+            Leadership::Standby
+        };
         Self {
             leadership: watch::channel(fixed).1,
             gate: Arc::new(Semaphore::new(GATE as usize)),
@@ -204,21 +208,33 @@ impl<S: LeaseStore> Candidate<S> {
         let Some(record) = record else { return };
         let drained = tokio::time::timeout(DRAIN, self.gate.acquire_many(GATE)).await;
         if drained.is_err() {
-            tracing::warn!(lease = self.name, "requests are still on their way; the Lease is left to expire");
+            tracing::warn!(
+                lease = self.name,
+                "requests are still on their way; the Lease is left to expire"
+            );
             return;
         }
         let give_up = async {
             let found = self.store.read().await?;
             let ours = |found: &Record| found.holder.as_deref() == Some(self.election.identity());
             match found {
-                Some((found, version)) if ours(&found) => self.store.write(&record, Some(&version)).await.map(drop),
+                Some((found, version)) if ours(&found) => {
+                    self.store.write(&record, Some(&version)).await.map(drop)
+                }
                 _ => Ok(()),
             }
         };
         match tokio::time::timeout(DRAIN, give_up).await {
             Ok(Ok(())) => tracing::info!(lease = self.name, "the Lease was given up"),
-            Ok(Err(error)) => tracing::warn!(lease = self.name, error, "the Lease could not be given up; it expires"),
-            Err(_) => tracing::warn!(lease = self.name, "the Lease could not be given up in time; it expires"),
+            Ok(Err(error)) => tracing::warn!(
+                lease = self.name,
+                error,
+                "the Lease could not be given up; it expires"
+            ),
+            Err(_) => tracing::warn!(
+                lease = self.name,
+                "the Lease could not be given up in time; it expires"
+            ),
         }
     }
 }
@@ -240,7 +256,11 @@ async fn attempt<S: LeaseStore>(store: &S, election: &mut Election) -> Result<()
 /// The gauge `leader`: whether this process may write.
 pub fn register(registry: &mut Registry) -> Gauge {
     let gauge = Gauge::default();
-    registry.register("leader", "Whether this collector is the one that writes", gauge.clone());
+    registry.register(
+        "leader",
+        "Whether this collector is the one that writes",
+        gauge.clone(),
+    );
     gauge
 }
 
@@ -287,9 +307,16 @@ impl LeaseStore for KubeLease {
     async fn write(&self, record: &Record, over: Option<&Lease>) -> Result<Lease, String> {
         let mut lease = over.cloned().unwrap_or_default();
         let before = lease.spec.take().unwrap_or_default();
-        let renewed = record.renewed.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
+        let renewed = record
+            .renewed
+            .as_deref()
+            .and_then(|text| text.parse::<Timestamp>().ok());
         let same = before.holder_identity == record.holder;
-        let acquired = if same { before.acquire_time.clone() } else { renewed.map(MicroTime) };
+        let acquired = if same {
+            before.acquire_time.clone()
+        } else {
+            renewed.map(MicroTime)
+        };
         lease.spec = Some(LeaseSpec {
             holder_identity: record.holder.clone(),
             lease_duration_seconds: record.seconds,

@@ -122,7 +122,10 @@ async fn the_lease_is_not_given_up_over_a_request_that_is_on_its_way() {
     stop.cancel();
     seconds(1).await;
     assert_eq!(lease.holder().as_deref(), Some("a"));
-    assert!(writing.permit(Duration::ZERO).is_none(), "and nothing new is begun");
+    assert!(
+        writing.permit(Duration::ZERO).is_none(),
+        "and nothing new is begun"
+    );
     drop(permit);
     task.await.unwrap();
     assert_eq!(lease.holder(), None);

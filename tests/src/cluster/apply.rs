@@ -83,16 +83,16 @@ impl ApiServer {
     }
 
     /// A JSON merge patch (as the admin) of the object of the same kind, namespace and name. Gives the object as it is now.
-    pub fn merge(&self, object: &Value, patch: &Value) -> Result<Value> {
+    pub fn merge(&self, object: &Value, change: &Value) -> Result<Value> {
         let path = self.path_of(object)?;
-        let answer = self.admin().patch(&path, super::MERGE_PATCH, patch)?;
+        let answer = self.admin().patch(&path, super::MERGE_PATCH, change)?;
         answer.ok().with_context(|| format!("patch {path}"))
     }
 
     /// The same for the status subresource, for kinds that have one: Nodes, VMs and migrations, not VMIs.
-    pub fn merge_status(&self, object: &Value, patch: &Value) -> Result<Value> {
+    pub fn merge_status(&self, object: &Value, change: &Value) -> Result<Value> {
         let path = format!("{}/status", self.path_of(object)?);
-        let answer = self.admin().patch(&path, super::MERGE_PATCH, patch)?;
+        let answer = self.admin().patch(&path, super::MERGE_PATCH, change)?;
         answer.ok().with_context(|| format!("patch {path}"))
     }
 

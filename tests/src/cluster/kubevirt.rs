@@ -63,6 +63,7 @@ fn definition(kind: &str, short: [&str; 2], status: bool, columns: &[Value]) -> 
             "name": name,
             "served": true,
             "storage": storage,
+            "deprecated": !storage,
             "additionalPrinterColumns": columns,
             "schema": { "openAPIV3Schema": {
                 "type": "object",

@@ -155,11 +155,7 @@ pub fn vmi_of(guest: &Guest, host: &str) -> Object {
         .with("/spec/domain/firmware/uuid", guest.firmware.to_string())
         .on(host)
         .phase("Running")
-        .interface(
-            "default",
-            &guest.mac.to_string(),
-            &[&guest.address.ip().to_string()],
-        )
+        .interface("default", &guest.mac, &[&guest.address.ip().to_string()])
         .condition("Ready", "True", "")
 }
 

@@ -122,10 +122,14 @@ impl FleetIndex {
         if nodes.get(name) == new.as_ref() {
             return false;
         }
-        match new {
+        let now = new.as_ref().map(|node| node.labels.clone());
+        let old = match new {
             Some(node) => nodes.insert(name.clone(), node),
             None => nodes.remove(name),
         };
+        if old.map(|node| node.labels) != now {
+            self.touch_moved_from(name, touched);
+        }
         touched
             .views
             .extend(self.store.vms_by_host.get(name).into_iter().flatten().cloned());

@@ -73,6 +73,23 @@ impl FleetIndex {
         true
     }
 
+    /// The VMs that have stood on an infra node, whose labels have changed: it may be due to these that a value on their Nodes
+    /// is known to be stale. Hosts are relabelled seldom, so this looks through all that there is and keeps no list.
+    pub(super) fn touch_moved_from(&self, node: &NodeName, touched: &mut Touched) {
+        let store = &self.store;
+        let moves = store.moves.values();
+        let moves = moves
+            .filter(|one| one.source.as_ref() == Some(node))
+            .map(|one| &one.vm);
+        let last = store.vms.iter().filter(|(_, entry)| {
+            let migration = entry.vmi.as_ref().and_then(|vmi| vmi.migration.as_ref());
+            migration.is_some_and(|migration| migration.source.as_ref() == Some(node))
+        });
+        touched
+            .labels
+            .extend(moves.chain(last.map(|(key, _)| key)).cloned());
+    }
+
     /// Everything that the labels of a VM's Node follow from. None before the inventory was read completely, and for a VM
     /// that is nobody's or whose Node is not known.
     pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
@@ -94,6 +111,7 @@ impl FleetIndex {
             vm: key.clone(),
             vmi_uid: vmi.and_then(|vmi| vmi.uid.clone()),
             cluster: name.clone(),
+            cluster_labels: cluster.labels.clone(),
             suspended: cluster.suspend,
             node: node.name.clone(),
             node_uid: node.uid.clone(),

@@ -18,7 +18,8 @@ use super::{
 use crate::facts::{InfraNode, Labels};
 
 /// Everything that a plan for one VM's Node follows from; see [`crate::index::FleetIndex::label_input`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct LabelInput {
     /// The VM.
     pub vm: VmKey,
@@ -26,6 +27,8 @@ pub struct LabelInput {
     pub vmi_uid: Option<Uid>,
     /// Whose it is.
     pub cluster: ClusterName,
+    /// The labels of its `UserCluster`, by which policies select it.
+    pub cluster_labels: Labels,
     /// Whether the `UserCluster` is suspended: planned and shown, never written.
     pub suspended: bool,
     /// The user cluster's Node.

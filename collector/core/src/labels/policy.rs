@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::facts::Selector;
 
 /// A `LabelPropagation` object. Cluster-scoped, so its name is its key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct LabelPolicy {
     /// `metadata.name`.
     pub name: String,
@@ -21,7 +22,8 @@ pub struct LabelPolicy {
 }
 
 /// One of a policy's `labels`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Rule {
     /// Which labels of the infra node.
     pub source: Source,
@@ -34,7 +36,8 @@ pub struct Rule {
 }
 
 /// Which labels of the infra node a rule is about.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub enum Source {
     /// One key.
     Key(String),

@@ -13,6 +13,8 @@
 //!   file's objects, delete the file.
 //! - An object in two files is taken from the first by path; the other is a finding.
 
+use virtfleet_collector_core::{facts::Fact, labels::policy::LabelPolicy};
+
 mod convert;
 mod follow;
 mod manifest;
@@ -22,6 +24,24 @@ mod scan;
 pub mod watch;
 
 pub use watch::{WatchError, watch};
+
+/// The `LabelPropagation`s of a manifest's text; the error is `line: what is wrong`. Anything else in it is wrong.
+pub(crate) fn policies(text: &str) -> Result<Vec<LabelPolicy>, String> {
+    let manifest = manifest::read(text, &place::Place::Policies)
+        .map_err(|problem| format!("{}: {}", problem.line, problem.message))?;
+    if let Some((line, kind)) = manifest.ignored.first() {
+        return Err(format!(
+            "{line}: {kind} is no virtfleet.io/v1alpha1 LabelPropagation"
+        ));
+    }
+    let facts = manifest.facts.into_values();
+    Ok(facts
+        .filter_map(|(_, fact)| match fact {
+            Fact::Policy(policy) => Some(*policy),
+            _ => None,
+        })
+        .collect())
+}
 
 #[cfg(test)]
 mod tests;
