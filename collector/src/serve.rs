@@ -96,15 +96,12 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
 
     let puller = puller(config)?;
     let tenants = Arc::new(Tenants::default());
-    let cluster = match &config.inventory.cluster {
-        Some(settings) => {
-            let metrics = WatchMetrics::register(&mut registry);
-            Some((Inventory::new(settings, &tenants).await?, metrics))
-        }
-        None => {
-            look_at_folder(config, &shutdown).await?;
-            None
-        }
+    let cluster = if let Some(settings) = &config.inventory.cluster {
+        let metrics = WatchMetrics::register(&mut registry);
+        Some((Inventory::new(settings, &tenants).await?, metrics))
+    } else {
+        look_at_folder(config, &shutdown).await?;
+        None
     };
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;

@@ -37,6 +37,8 @@ pub struct Tenant {
     pub client_generation: u64,
     /// `metadata.generation` of the `UserCluster`.
     pub generation: i64,
+    /// `spec.suspend`: nothing may be written there.
+    pub suspend: bool,
 }
 
 /// See the module. Share it as `Arc<Tenants>`.

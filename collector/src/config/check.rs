@@ -21,31 +21,7 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
             "empty; name the folder of manifests".to_owned(),
         );
     }
-    if let Some(cluster) = &config.inventory.cluster {
-        let mut leaves = origins.leaves.iter();
-        if leaves.any(|leaf| leaf.path == "inventory.folder" && leaf.origin != Origin::Default) {
-            say(
-                "inventory.folder",
-                "set, and inventory.cluster is set; take one away".to_owned(),
-            );
-        }
-        if cluster.context.is_some() && cluster.kubeconfig.is_none() {
-            say(
-                "inventory.cluster.context",
-                "names a context of no kubeconfig; set inventory.cluster.kubeconfig".to_owned(),
-            );
-        }
-        for (at, name) in cluster.namespaces.iter().enumerate() {
-            if let Err(error) = name.parse::<Namespace>() {
-                say(&format!("inventory.cluster.namespaces[{at}]"), error.to_string());
-            } else if cluster.namespaces[..at].contains(name) {
-                say(
-                    &format!("inventory.cluster.namespaces[{at}]"),
-                    format!("{name} stands there twice"),
-                );
-            }
-        }
-    }
+    live(config, origins, &mut say);
     writes(config, &mut say);
 
     let server = &config.server;
@@ -127,6 +103,34 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
         );
     }
     found
+}
+
+fn live(config: &CollectorConfig, origins: &Origins, say: &mut impl FnMut(&str, String)) {
+    if let Some(cluster) = &config.inventory.cluster {
+        let mut leaves = origins.leaves.iter();
+        if leaves.any(|leaf| leaf.path == "inventory.folder" && leaf.origin != Origin::Default) {
+            say(
+                "inventory.folder",
+                "set, and inventory.cluster is set; take one away".to_owned(),
+            );
+        }
+        if cluster.context.is_some() && cluster.kubeconfig.is_none() {
+            say(
+                "inventory.cluster.context",
+                "names a context of no kubeconfig; set inventory.cluster.kubeconfig".to_owned(),
+            );
+        }
+        for (at, name) in cluster.namespaces.iter().enumerate() {
+            if let Err(error) = name.parse::<Namespace>() {
+                say(&format!("inventory.cluster.namespaces[{at}]"), error.to_string());
+            } else if cluster.namespaces[..at].contains(name) {
+                say(
+                    &format!("inventory.cluster.namespaces[{at}]"),
+                    format!("{name} stands there twice"),
+                );
+            }
+        }
+    }
 }
 
 fn writes(config: &CollectorConfig, say: &mut impl FnMut(&str, String)) {

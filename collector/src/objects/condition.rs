@@ -16,8 +16,7 @@ pub struct Condition {
     /// Why, one word in CamelCase.
     #[schemars(length(min = 1, max = 1024))]
     pub reason: String,
-    /// Why, for people.
-    #[serde(default)]
+    /// Why, for people. May be empty.
     #[schemars(length(max = 32_768))]
     pub message: String,
     /// When the status last changed, RFC 3339.
@@ -39,6 +38,7 @@ pub enum ConditionStatus {
 
 impl Condition {
     /// A condition whose last transition is that of the same type in `before`, unless its status differs; then it is `now`.
+    #[must_use]
     pub fn at(mut self, before: &[Self], now: &str) -> Self {
         let known = before.iter().find(|known| known.kind == self.kind);
         known

@@ -3,6 +3,11 @@
 //!
 //! The docstrings are the descriptions in the definitions (`kubectl explain`), so they are written for whoever writes the YAML.
 
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "each printer column has its type, and several have the same"
+)]
+
 mod condition;
 mod crds;
 mod guest_health;

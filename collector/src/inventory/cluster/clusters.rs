@@ -45,10 +45,10 @@ impl Clusters {
             for event in self.watch.keeper.take(&said) {
                 match &event {
                     InventoryEvent::Apply(Fact::UserCluster(cluster)) => {
-                        let name = cluster.name.clone();
+                        let (name, suspend) = (cluster.name.clone(), cluster.suspend);
                         self.send(event).await?;
                         if let Said::Listed(object) | Said::Applied(object) = &said {
-                            self.start(&name, object).await;
+                            self.start(&name, suspend, object).await;
                         }
                     }
                     InventoryEvent::Delete(FactKey::UserCluster(name)) => {
@@ -72,10 +72,12 @@ impl Clusters {
         self.watch.events.send(event).await.ok()
     }
 
-    async fn start(&mut self, name: &ClusterName, object: &Object) {
+    async fn start(&mut self, name: &ClusterName, suspend: bool, object: &Object) {
         let generation = object.generation();
         self.tenants.update(name, |tenant| {
-            std::mem::replace(&mut tenant.generation, generation) != generation
+            let changed = (tenant.generation, tenant.suspend) != (generation, suspend);
+            (tenant.generation, tenant.suspend) = (generation, suspend);
+            changed
         });
         // A fault in it would have made the object unreadable.
         let secret = kubeconfig_secret(&object.field()).unwrap_or(None);
