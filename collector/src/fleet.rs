@@ -15,13 +15,13 @@ use virtfleet_collector_core::{
     dial::{DialRules, DialTarget},
     facts::InventoryEvent,
     heard::{Failure, Heard},
-    index::FleetIndex,
+    index::{FleetIndex, Owners},
     labels::plan::LabelInput,
     view::{FleetSnapshot, VmDetail},
 };
 use virtfleet_wire::{
     finding::Finding,
-    ids::{Uid, VmKey},
+    ids::{ClusterName, Uid, VmKey},
 };
 
 /// What the API reads. Nothing here blocks for long and nothing here changes the fleet.
@@ -94,6 +94,31 @@ impl Fleet {
     /// Every VM whose agent could answer, sorted.
     pub fn targets(&self) -> Vec<VmKey> {
         self.read().targets()
+    }
+
+    /// Whether the inventory has been read completely at least once.
+    pub fn synced(&self) -> bool {
+        self.read().synced()
+    }
+
+    /// Everything that the labels of a VM's Node follow from; see [`FleetIndex::label_input`].
+    pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
+        self.read().label_input(key)
+    }
+
+    /// In whose cluster a VM has a Node; see [`FleetIndex::label_cluster`].
+    pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
+        self.read().label_cluster(key)
+    }
+
+    /// Every VM whose Node is known.
+    pub fn labelled(&self) -> Vec<VmKey> {
+        self.read().labelled()
+    }
+
+    /// The UIDs of a VM and of its VMI; see [`FleetIndex::owners`].
+    pub fn owners(&self, key: &VmKey) -> Owners {
+        self.read().owners(key)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, FleetIndex> {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! inventory ─ events ─▶ apply ─ changed VMs ─▶ scrape ─ heard ─┐
+//!     │                      │       └───────▶ writers ─▶ API servers
 //!     └ findings ─────────▶ fleet ◀──────────────────────────────┘
 //!                            └─▶ api (snapshots) ─▶ HTTP
 //! ```
@@ -44,6 +45,7 @@ use crate::{
     },
     scrape::{self, PullLimits, PullMetrics, Puller, ScrapeSettings},
     tenants::Tenants,
+    writers::Writers,
 };
 
 /// Inventory events that may wait: a folder's first pass comes in one burst, and a full queue only slows the reader.
@@ -118,7 +120,17 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         parts.spawn(watch_folder(folder, events, problems, stop.clone()));
         config.inventory.folder.as_str()
     };
-    parts.spawn(apply(Arc::clone(&fleet), incoming, to_scraper));
+    let (to_labels, label_changes) = mpsc::channel(CHANGES);
+    let writers = Writers::start(
+        config,
+        &fleet,
+        &tenants,
+        label_changes,
+        &mut registry,
+        &mut parts,
+        &stop,
+    )?;
+    parts.spawn(apply(Arc::clone(&fleet), incoming, [to_scraper, to_labels]));
     parts.spawn(note(Arc::clone(&fleet), findings));
     let settings = ScrapeSettings {
         interval: config.scrape.interval.0,
@@ -152,6 +164,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     shutdown.graceful.cancel();
     let cut = http.await.context("the server has panicked")?;
     stop.cancel();
+    writers.end().await;
     parts.shutdown().await;
     if cut > 0 {
         tracing::warn!(connections = cut, "cut, because they did not end in time");
@@ -197,17 +210,23 @@ async fn watch_folder(
         .context("the inventory cannot be read")
 }
 
-/// Applies what the inventory says, in batches, and tells the scraper which VMs to look at.
+/// Applies what the inventory says, in batches, and tells the scraper and the label sender which VMs to look at.
 async fn apply(
     fleet: Arc<Fleet>,
     mut events: mpsc::Receiver<InventoryEvent>,
-    changed: mpsc::Sender<Vec<VmKey>>,
+    changed: [mpsc::Sender<Vec<VmKey>>; 2],
 ) -> anyhow::Result<()> {
     let mut batch = Vec::new();
     while events.recv_many(&mut batch, EVENTS).await > 0 {
         let keys: BTreeSet<_> = batch.drain(..).flat_map(|event| fleet.apply(event)).collect();
-        if !keys.is_empty() && changed.send(keys.into_iter().collect()).await.is_err() {
-            break;
+        if keys.is_empty() {
+            continue;
+        }
+        let keys: Vec<_> = keys.into_iter().collect();
+        for listener in &changed {
+            if listener.send(keys.clone()).await.is_err() {
+                return Ok(());
+            }
         }
     }
     Ok(())

@@ -9,6 +9,8 @@
 mod change;
 mod labels;
 
+pub use self::labels::Owners;
+
 use std::collections::HashSet;
 
 use virtfleet_wire::{

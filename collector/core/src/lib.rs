@@ -16,6 +16,7 @@ mod detail;
 pub mod dial;
 pub mod facts;
 pub mod findings;
+pub mod health;
 pub mod heard;
 pub mod identity;
 pub mod index;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use virtfleet_wire::ids::{Namespace, NodeName, VmKey};
+use virtfleet_wire::ids::{ClusterName, Namespace, NodeName, Uid, VmKey};
 
 use super::{FleetIndex, change::Touched};
 use crate::{
@@ -155,4 +155,34 @@ impl FleetIndex {
         let vms = self.store.vms.iter().filter(|(_, entry)| joined(entry));
         vms.map(|(key, _)| key.clone()).collect()
     }
+
+    /// In whose cluster a VM has a Node; none where there is no [`FleetIndex::label_input`].
+    pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
+        let view = self.store.vms.get(key)?.view.as_ref().filter(|_| self.synced)?;
+        view.user_node.as_ref()?;
+        view.cluster.clone()
+    }
+
+    /// The UIDs of a VM's `VirtualMachine` and of its VMI, as far as there are any.
+    pub fn owners(&self, key: &VmKey) -> Owners {
+        let entry = self.store.vms.get(key);
+        Owners {
+            vm: entry.and_then(|entry| entry.vm.as_ref()?.uid.clone()),
+            vmi: entry.and_then(|entry| entry.vmi.as_ref()?.uid.clone()),
+        }
+    }
+
+    /// Whether the inventory has been read completely at least once.
+    pub fn synced(&self) -> bool {
+        self.synced
+    }
+}
+
+/// Who owns what is written about a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Owners {
+    /// UID of the `VirtualMachine`.
+    pub vm: Option<Uid>,
+    /// UID of the `VirtualMachineInstance`.
+    pub vmi: Option<Uid>,
 }

@@ -1,0 +1,503 @@
+//! What the lanes of all user clusters share, and how one VM is looked at: plan, look at what depends on it, send.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use backon::ExponentialBackoff;
+use virtfleet_collector_core::labels::{
+    evidence::Evidence,
+    plan::{Action, Decision, LabelInput, NodePatch, NodePlan, Reason},
+};
+use virtfleet_wire::ids::{ClusterName, NodeName, VmKey};
+
+use super::{
+    book::{self, LabelBook, LabelStatus},
+    contest::Contest,
+    metrics::{LabelMetrics, Once},
+    pace::{Bucket, backoff},
+    queue::Next,
+    writer::{Aimed, Fresh, NodeWriter, SendError},
+};
+use crate::{
+    events::{About, Events, Notice},
+    fleet::Fleet,
+    leader::Writing,
+};
+
+/// After a patch the same Node is left alone for this long, so that repeats come together.
+const COALESCE: Duration = Duration::from_secs(2);
+/// How long what a request has just told of a Node is preferred to what the watch says, when nobody can tell which is newer.
+const ECHO: Duration = Duration::from_secs(30);
+/// A request is begun only while the leadership lasts this much longer.
+const MARGIN: Duration = Duration::from_secs(1);
+/// Conflicts in a row after which a Node is left to settle.
+const CONFLICTS: u32 = 3;
+/// A look at what depends on a Node costs as much as this many patches: it is so many requests.
+const EVIDENCE_TOKENS: u32 = 3;
+
+/// How the sender works.
+#[derive(Debug, Clone, Copy)]
+pub struct SenderSettings {
+    /// Whether anything is written at all.
+    pub write: bool,
+    /// Requests to one user cluster in a second.
+    pub per_second: u32,
+    /// Requests to one user cluster at once.
+    pub parallel: usize,
+    /// How soon a key that waits for safety is looked at again.
+    pub recheck: Duration,
+}
+
+/// The planner: [`virtfleet_collector_core::labels::plan::plan`], or another in tests.
+pub type Planner = fn(&LabelInput, Option<&Evidence>) -> NodePlan;
+
+/// See the module.
+pub struct Shared<W> {
+    /// Where facts come from.
+    pub fleet: Arc<Fleet>,
+    /// How clusters are written to.
+    pub writer: W,
+    /// Whether this process may.
+    pub writing: Writing,
+    /// Where it is written down.
+    pub book: Arc<LabelBook>,
+    /// Where people are told.
+    pub events: Events,
+    /// What is counted.
+    pub metrics: LabelMetrics,
+    /// How it works.
+    pub settings: SenderSettings,
+    /// What decides.
+    pub plan: Planner,
+    pub(super) once: Once,
+}
+
+/// What one user cluster's lane remembers of a VM between two looks.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// The Node as a request has told it, newer than the watch has.
+    fresh: Option<(NodeName, Fresh, Instant)>,
+    contest: Contest,
+    failures: Option<ExponentialBackoff>,
+}
+
+/// What all looks at one user cluster share.
+#[derive(Debug)]
+pub(super) struct Road {
+    pub(super) cluster: ClusterName,
+    pub(super) bucket: Mutex<Bucket>,
+    /// Nodes to which a patch is on its way: two VMs may be joined to one.
+    pub(super) busy: Mutex<BTreeSet<NodeName>>,
+}
+
+/// How one look ended.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub(super) next: Next,
+    pub(super) memory: Memory,
+    /// Whether the cluster answered; none when it was not asked.
+    pub(super) answered: Option<bool>,
+}
+
+struct Claim<'a>(&'a Road, &'a NodeName);
+
+impl<'a> Claim<'a> {
+    fn new(road: &'a Road, node: &'a NodeName) -> Option<Self> {
+        let mut busy = road.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.insert(node.clone()).then_some(Self(road, node))
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        busy.remove(self.1);
+    }
+}
+
+impl Memory {
+    /// The Node as it is known best: what a request told stands until the watch has caught up with it.
+    fn overlay(&mut self, mut input: LabelInput, now: Instant) -> LabelInput {
+        let Some((node, fresh, since)) = &self.fresh else {
+            return input;
+        };
+        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
+        let known = number(input.resource_version.as_deref());
+        let caught_up = known.zip(number(fresh.resource_version.as_deref()));
+        let caught_up = caught_up.map_or(input.resource_version == fresh.resource_version, |(a, b)| a >= b);
+        let same = *node == input.node && fresh.uid == input.node_uid;
+        if caught_up || !same || now.duration_since(*since) > ECHO {
+            self.fresh = None;
+            return input;
+        }
+        input.labels.clone_from(&fresh.labels);
+        input.owned.clone_from(&fresh.owned);
+        input.resource_version.clone_from(&fresh.resource_version);
+        input
+    }
+
+    fn pause(&mut self, first: Duration, most: Duration) -> Duration {
+        let pauses = self.failures.get_or_insert_with(|| backoff(first, most));
+        pauses.next().unwrap_or(most)
+    }
+}
+
+/// What a plan came to, before anything is sent.
+struct Drafted {
+    input: LabelInput,
+    patch: Option<NodePatch>,
+    decisions: Vec<Decision>,
+    /// Something waits for others: safety, or the end of a contest.
+    waits: bool,
+    failed: Option<SendError>,
+    asked: bool,
+}
+
+impl<W: NodeWriter> Shared<W> {
+    /// Plans for a VM without asking anybody, and writes it down: for a cluster that does not answer.
+    pub(super) fn show(&self, road: &Road, key: &VmKey) {
+        if let Some(input) = self.input(road, key) {
+            let plan = (self.plan)(&input, None);
+            let known = self.book.get(key).and_then(|status| status.error);
+            self.write_down(key, &input, plan, known, BTreeSet::new());
+        }
+    }
+
+    fn input(&self, road: &Road, key: &VmKey) -> Option<LabelInput> {
+        let input = self.fleet.label_input(key);
+        if input.is_none() {
+            self.book.remove(key);
+        }
+        input.filter(|input| input.cluster == road.cluster)
+    }
+
+    /// Looks at one VM and sends what is to be sent.
+    pub(super) async fn look(&self, road: &Road, key: &VmKey, mut memory: Memory) -> Looked {
+        let mut answered = None;
+        let next = self.steps(road, key, &mut memory, &mut answered).await;
+        if !matches!(next, Next::After(_)) {
+            memory.failures = None;
+        }
+        Looked {
+            next,
+            memory,
+            answered,
+        }
+    }
+
+    async fn steps(
+        &self,
+        road: &Road,
+        key: &VmKey,
+        memory: &mut Memory,
+        answered: &mut Option<bool>,
+    ) -> Next {
+        let mut has_token = false;
+        let mut written = false;
+        let mut conflicts = 0;
+        loop {
+            let Some(mut draft) = self.draft(road, key, memory).await else {
+                return Next::Forget;
+            };
+            if draft.asked {
+                *answered = Some(!draft.failed.as_ref().is_some_and(SendError::is_clusters));
+            }
+            let rest = |memory: &mut Memory| match &draft.failed {
+                Some(error) => self.after(error, memory),
+                None if draft.waits => Next::Recheck(self.settings.recheck),
+                None if written => Next::RestFor(COALESCE),
+                None => Next::Rest,
+            };
+            let may = self.settings.write && !draft.input.suspended && self.writing.leads();
+            let Some(patch) = draft.patch.take().filter(|_| may) else {
+                return rest(memory);
+            };
+            if written {
+                // A patch was just sent, and there is already more to do: with whatever else comes.
+                return Next::After(COALESCE);
+            }
+            let identity = draft
+                .input
+                .node_uid
+                .clone()
+                .zip(draft.input.resource_version.clone());
+            let Some((uid, resource_version)) = identity else {
+                return Next::Rest;
+            };
+            if !self.writer.can_reach(&road.cluster) {
+                self.book.set_error(key, Some(SendError::NoClient.to_string()));
+                let pause = memory.pause(Duration::from_secs(2), Duration::from_secs(30));
+                return Next::After(pause);
+            }
+            if !std::mem::replace(&mut has_token, true)
+                && self.wait(road, 1).await
+                && self.input(road, key).map(|input| memory.overlay(input, now()))
+                    != Some(draft.input.clone())
+            {
+                // Something has changed while it waited: what was planned before is not sent.
+                continue;
+            }
+            let Some(claim) = Claim::new(road, &draft.input.node) else {
+                return Next::After(COALESCE);
+            };
+            let aimed = Aimed {
+                node: draft.input.node.clone(),
+                uid,
+                resource_version,
+                patch,
+            };
+            let sent = self
+                .writing
+                .within(MARGIN, self.writer.patch(&road.cluster, &aimed))
+                .await;
+            drop(claim);
+            let Some(sent) = sent else {
+                self.metrics.patched("cut");
+                return Next::Recheck(MARGIN);
+            };
+            self.metrics
+                .patched(sent.as_ref().map_or_else(SendError::as_str, |_| "ok"));
+            *answered = Some(!sent.as_ref().is_err_and(SendError::is_clusters));
+            match sent {
+                Ok(fresh) => {
+                    memory.contest.written(&aimed.patch, now());
+                    memory.failures = None;
+                    self.tell_moved(key, &draft);
+                    memory.fresh = Some((aimed.node, fresh, now()));
+                    self.book.set_written(key);
+                    written = true;
+                }
+                Err(SendError::Conflict) if conflicts < CONFLICTS => {
+                    conflicts += 1;
+                    has_token = false;
+                    let fetched = self
+                        .writing
+                        .within(MARGIN, self.writer.get(&road.cluster, &aimed.node))
+                        .await;
+                    match fetched {
+                        Some(Ok(fresh)) if Some(&aimed.uid) == fresh.uid.as_ref() => {
+                            memory.fresh = Some((aimed.node, fresh, now()));
+                        }
+                        // Another Node of the same name: the watch tells of it.
+                        Some(Ok(_) | Err(SendError::Gone)) => return Next::Rest,
+                        Some(Err(error)) => {
+                            self.failed(road, key, &error);
+                            return self.after(&error, memory);
+                        }
+                        None => return Next::Recheck(MARGIN),
+                    }
+                }
+                Err(SendError::Gone) => return Next::Rest,
+                Err(error) => {
+                    self.failed(road, key, &error);
+                    return self.after(&error, memory);
+                }
+            }
+        }
+    }
+
+    /// Plans for a VM, with what depends on its Node where that matters, and writes it down.
+    async fn draft(&self, road: &Road, key: &VmKey, memory: &mut Memory) -> Option<Drafted> {
+        let input = memory.overlay(self.input(road, key)?, now());
+        let mut plan = (self.plan)(&input, None);
+        let mut failed = None;
+        let mut asked = false;
+        let mut input = input;
+        if plan.needs_evidence && self.writing.leads() && self.writer.can_reach(&road.cluster) {
+            let _ = self.wait(road, EVIDENCE_TOKENS).await;
+            let look = self.writer.evidence(&road.cluster, &input.node);
+            let looked = self.writing.within(MARGIN, look).await;
+            asked = looked.is_some();
+            // What was wanted when the look began may not be what is wanted now.
+            input = memory.overlay(self.input(road, key)?, now());
+            match looked {
+                Some(Ok(evidence)) => {
+                    self.metrics.looked("ok");
+                    plan = (self.plan)(&input, Some(&evidence));
+                }
+                Some(Err(error)) => {
+                    self.metrics.looked(error.as_str());
+                    plan = (self.plan)(&input, None);
+                    self.log_failed(road, &error);
+                    failed = Some(error);
+                }
+                None => {
+                    self.metrics.looked("cut");
+                    plan = (self.plan)(&input, None);
+                }
+            }
+        }
+        let mut patch = plan.patch.clone();
+        let contested = patch.as_mut().map(|patch| memory.contest.hold_back(patch, now()));
+        let contested = contested.unwrap_or_default();
+        if !contested.is_empty() {
+            patch = patch.filter(|patch| !patch.labels.is_empty());
+        }
+        let decisions = plan.decisions.clone();
+        let unsettled = |one: &Decision| matches!(one.reason, Reason::Unsafe | Reason::SafetyUnknown);
+        let waits = self.writing.leads() && (decisions.iter().any(unsettled) || !contested.is_empty());
+        let error = failed.as_ref().map(ToString::to_string);
+        self.write_down(key, &input, plan, error, contested);
+        Some(Drafted {
+            input,
+            patch,
+            decisions,
+            waits,
+            failed,
+            asked,
+        })
+    }
+
+    /// Waits until `tokens` are there; returns whether that took time.
+    async fn wait(&self, road: &Road, tokens: u32) -> bool {
+        let at = {
+            let mut bucket = road.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            (0..tokens).map(|_| bucket.take(now())).last()
+        };
+        let Some(at) = at.filter(|at| *at > now()) else {
+            return false;
+        };
+        tokio::time::sleep_until(at.into()).await;
+        true
+    }
+
+    fn write_down(
+        &self,
+        key: &VmKey,
+        input: &LabelInput,
+        plan: NodePlan,
+        error: Option<String>,
+        contested: BTreeSet<String>,
+    ) {
+        let status = LabelStatus {
+            cluster: input.cluster.clone(),
+            node: input.node.clone(),
+            infra_node: input.host.as_ref().map(|host| host.name.clone()),
+            plan,
+            planned_at: book::now(),
+            written_at: None,
+            error,
+            contested,
+        };
+        let before = self.book.put(key, status.clone());
+        if self.writing.leads() {
+            self.tell_troubles(key, input, before.as_ref(), &status);
+        }
+    }
+
+    fn failed(&self, road: &Road, key: &VmKey, error: &SendError) {
+        self.book.set_error(key, Some(error.to_string()));
+        self.log_failed(road, error);
+    }
+
+    fn log_failed(&self, road: &Road, error: &SendError) {
+        if self.once.first(&road.cluster, error.as_str()) {
+            tracing::warn!(cluster = %road.cluster, %error, "a request to the user cluster failed; tried again");
+        }
+    }
+
+    fn after(&self, error: &SendError, memory: &mut Memory) -> Next {
+        let seconds = Duration::from_secs;
+        let (first, most) = match error {
+            SendError::Refused(_) => (seconds(30), seconds(600)),
+            SendError::Denied(_) => (seconds(5), seconds(60)),
+            _ => (Duration::from_millis(500), seconds(30)),
+        };
+        Next::After(memory.pause(first, most))
+    }
+
+    fn tell_moved(&self, key: &VmKey, draft: &Drafted) {
+        let moved = draft.decisions.iter().filter(|one| one.reason == Reason::Moved);
+        let changes = moved
+            .filter(|one| one.action == Action::Set && !one.dry_run)
+            .map(|one| {
+                let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+                format!("{}: {} → {}", one.key, value(&one.current), value(&one.desired))
+            });
+        let changes: Vec<_> = changes.collect();
+        if !changes.is_empty() {
+            let host = draft.input.host.as_ref().map_or("-", |host| host.name.as_str());
+            let note = format!(
+                "Node {} follows to {host}: {}",
+                draft.input.node,
+                changes.join(", ")
+            );
+            self.events
+                .tell(Notice::normal(about(key, &draft.input), "LabelsMoved", note));
+        }
+    }
+
+    /// What is new since the last plan, and what a person should do something about.
+    fn tell_troubles(
+        &self,
+        key: &VmKey,
+        input: &LabelInput,
+        before: Option<&LabelStatus>,
+        after: &LabelStatus,
+    ) {
+        let known = |one: &Decision| {
+            let known = before.iter().flat_map(|before| &before.plan.decisions);
+            known
+                .into_iter()
+                .any(|old| (&old.key, old.reason) == (&one.key, one.reason))
+        };
+        for one in after
+            .plan
+            .decisions
+            .iter()
+            .filter(|one| !one.dry_run && !known(one))
+        {
+            let Some(reason) = trouble(one.reason) else {
+                continue;
+            };
+            let note = format!("Node {}, {}: {}", input.node, one.key, one.message);
+            self.events
+                .tell(Notice::warning(about(key, input), reason, note.clone()));
+            if one.reason == Reason::Conflict {
+                // Their names, all in one text.
+                for policy in one.policy.iter().flat_map(|names| names.split(", ")) {
+                    let note = format!("{}: {}", one.key, one.message);
+                    self.events
+                        .tell(Notice::warning(About::Policy(policy.to_owned()), reason, note));
+                }
+            }
+        }
+        for one in after
+            .contested
+            .iter()
+            .filter(|one| before.is_none_or(|old| !old.contested.contains(*one)))
+        {
+            let note = format!(
+                "Node {}, {one}: somebody else keeps changing it; left alone for ten minutes. Find out who writes it, or take it out of the LabelPropagation",
+                input.node
+            );
+            self.events
+                .tell(Notice::warning(about(key, input), "LabelContested", note));
+        }
+    }
+}
+
+fn about(key: &VmKey, input: &LabelInput) -> About {
+    About::Vm(key.clone(), input.vmi_uid.clone())
+}
+
+fn trouble(reason: Reason) -> Option<&'static str> {
+    match reason {
+        Reason::Drift => Some("LabelDrift"),
+        Reason::Unsafe => Some("LabelUnsafe"),
+        Reason::Foreign => Some("LabelForeign"),
+        Reason::KubeletImposes => Some("LabelKubeletImposes"),
+        Reason::Conflict => Some("LabelConflict"),
+        Reason::InvalidValue => Some("LabelInvalid"),
+        Reason::AnnotationBroken => Some("LabelAnnotationBroken"),
+        _ => None,
+    }
+}
+
+/// tokio's clock, which tests can hold.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
