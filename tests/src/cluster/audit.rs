@@ -50,6 +50,8 @@ pub struct Entry {
     pub user_agent: String,
     /// Path and query.
     pub uri: String,
+    /// When it came, as RFC 3339 with microseconds in UTC: in the order of the text.
+    pub received: String,
     /// What was sent, for patches and updates of Nodes; else null.
     pub request: Value,
 }
@@ -62,6 +64,7 @@ struct Line {
     #[serde(rename = "requestURI")]
     request_uri: String,
     user_agent: String,
+    request_received_timestamp: String,
     user: UserInfo,
     object_ref: Reference,
     response_status: Status,
@@ -141,6 +144,7 @@ fn entry(line: Line) -> Entry {
         code: line.response_status.code,
         user_agent: line.user_agent,
         uri: line.request_uri,
+        received: line.request_received_timestamp,
         request: line.request_object,
     }
 }
