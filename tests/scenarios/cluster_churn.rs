@@ -91,8 +91,17 @@ fn converged(scene: &Scene, world: &World) -> Result<()> {
     })
 }
 
-/// What the collectors wrote, in order, of one label of one Node.
-type Writes = BTreeMap<Label, Vec<(Timestamp, String)>>;
+/// A value that a collector asked for, and that was not refused.
+#[derive(Debug)]
+struct Write {
+    at: Timestamp,
+    value: String,
+    /// It was answered. Else its sender was killed meanwhile, and nobody knows whether it was done.
+    done: bool,
+}
+
+/// What the collectors wrote, in order, of each label of each Node.
+type Writes = BTreeMap<Label, Vec<Write>>;
 
 /// Reads the audit log of every user cluster. Fails when a collector asked for anything but patches of wanted labels.
 fn writes(scene: &Scene, marks: &[u64]) -> Result<(Writes, BTreeMap<u16, usize>)> {
@@ -106,10 +115,14 @@ fn writes(scene: &Scene, marks: &[u64]) -> Result<(Writes, BTreeMap<u16, usize>)
                 ensure!(WANTED.contains(&key.as_str()), "{key} was never wanted: {entry:?}");
                 let value = value.as_str();
                 ensure!(value.is_some(), "nothing is ever to be removed: {entry:?}");
-                if entry.code == 200 {
+                if !(400..500).contains(&entry.code) {
+                    let write = Write {
+                        at: entry.received.parse()?,
+                        value: value.unwrap().to_owned(),
+                        done: entry.code == 200,
+                    };
                     let label = (index, entry.name.clone(), key.clone());
-                    let at = entry.received.parse()?;
-                    writes.entry(label).or_default().push((at, value.unwrap().to_owned()));
+                    writes.entry(label).or_default().push(write);
                 }
             }
         }
@@ -129,19 +142,19 @@ fn was_true(spans: &[Span], value: &str, since: Option<Timestamp>, until: Timest
 fn no_flapping(world: &World, writes: &Writes) -> Result<()> {
     for (label, all) in writes {
         let spans = &world.truth[label];
-        let mut before: Option<&(Timestamp, String)> = None;
-        for write in all {
-            let (at, value) = write;
+        for (index, write) in all.iter().enumerate() {
+            // The last one that was done for sure, and those after it that may have been.
+            let known = all[..index].iter().rposition(|one| one.done);
+            let before = &all[known.unwrap_or(0)..index];
+            let since = known.map(|known| all[known].at);
+            let same = !before.is_empty() && before.iter().all(|one| one.value == write.value);
+            let what = || format!("{label:?}: {write:?} after {before:#?}, while true was {spans:#?}");
+            ensure!(!same || known.is_none(), "the same value twice in a row: {}", what());
             ensure!(
-                before.is_none_or(|(_, old)| old != value),
-                "{label:?} was given {value} twice in a row"
+                was_true(spans, &write.value, since, write.at),
+                "it was not true since the write before: {}",
+                what()
             );
-            ensure!(
-                was_true(spans, value, before.map(|(at, _)| *at), *at),
-                "{label:?} was given {value} at {at}, which was not true since {:?}",
-                before.map(|(at, _)| at)
-            );
-            before = Some(write);
         }
     }
     Ok(())

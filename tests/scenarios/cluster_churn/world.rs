@@ -30,6 +30,7 @@ const VMS: usize = 40;
 pub(crate) type Label = (usize, String, String);
 
 /// A value that was true from before the change until after the next one, by the clock of this machine.
+#[derive(Debug)]
 pub(crate) struct Span {
     pub(crate) value: String,
     pub(crate) from: Timestamp,

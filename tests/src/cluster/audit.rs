@@ -44,7 +44,7 @@ pub struct Entry {
     pub name: String,
     /// The user's name.
     pub user: String,
-    /// The answer's status code.
+    /// The answer's status code; from 500 on, and 0, nothing is said of whether it was done.
     pub code: u16,
     /// What the client calls itself.
     pub user_agent: String,
@@ -119,12 +119,13 @@ impl ApiServer {
             let line: Line =
                 serde_json::from_str(&text).with_context(|| format!("{}: {text}", path.display()))?;
             // A watch has two lines: at its start and at its end.
-            let counts = if line.verb == "watch" {
-                "ResponseStarted"
-            } else {
-                "ResponseComplete"
+            let counts = match line.stage.as_str() {
+                "ResponseStarted" => line.verb == "watch",
+                // After a panic its client went away before it was answered; it may have been done all the same.
+                "ResponseComplete" | "Panic" => line.verb != "watch",
+                _ => false,
             };
-            if line.stage == counts {
+            if counts {
                 entries.push(entry(line));
             }
             text.clear();
