@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::{JoinHandle, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
@@ -16,10 +16,11 @@ use virtfleet_wire::ids::{ClusterName, VmKey};
 use crate::{
     config::CollectorConfig,
     events::{self, Events},
-    fleet::Fleet,
+    fleet::{Fleet, FleetRead},
     health::{self, KubeHealth},
     labels::{self, Clients, KubeNodes, LabelBook, LabelMetrics, SenderSettings, Shared},
     leader::{self, Candidate, KubeLease, Timing, Writing},
+    objects::status,
     tenants::Tenants,
 };
 
@@ -104,14 +105,19 @@ impl Writers {
                 .flat_map(|cluster| &cluster.namespaces);
             let namespaces = namespaces.map(|name| name.parse().context("inventory.cluster.namespaces"));
             let store = KubeHealth::new(client, namespaces.collect::<anyhow::Result<_>>()?);
-            let (fleet, book) = (Arc::clone(fleet), Arc::clone(&book));
             parts.spawn(forever(health::run(
-                fleet,
-                book,
+                Arc::clone(fleet),
+                Arc::clone(&book),
                 store,
                 writing.clone(),
                 stop.clone(),
             )));
+            let (tell, is_leader) = watch::channel(writing.leads());
+            let told = writing.clone();
+            parts.spawn(forever(async move { told.tell(tell).await }));
+            let fleet: Arc<dyn FleetRead> = Arc::clone(fleet) as _;
+            let statuses = status::write(Arc::clone(tenants), fleet, is_leader, stop.clone());
+            parts.spawn(forever(statuses));
             let follow = events::follow_tenants(events.clone(), Arc::clone(tenants), stop.clone());
             parts.spawn(forever(follow));
         }

@@ -95,6 +95,23 @@ impl Writing {
         self.leadership.clone()
     }
 
+    /// Keeps `tell` at whether this process leads, for those who need no more than that; until nobody listens.
+    pub async fn tell(&self, tell: watch::Sender<bool>) {
+        let mut leadership = self.changes();
+        loop {
+            let leads = *leadership.borrow_and_update() != Leadership::Standby;
+            tell.send_if_modified(|known| std::mem::replace(known, leads) != leads);
+            tokio::select! {
+                () = tell.closed() => return,
+                told = leadership.changed() => if told.is_err() {
+                    // Without election nothing changes any more; the last word stays.
+                    tell.closed().await;
+                    return;
+                },
+            }
+        }
+    }
+
     /// Runs `request` while the leadership lasts and may take `margin` at least. None when it was not begun, or cut.
     pub async fn within<T>(&self, margin: Duration, request: impl Future<Output = T>) -> Option<T> {
         let permit = self.permit(margin)?;
