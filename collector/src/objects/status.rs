@@ -38,7 +38,12 @@ pub fn user_cluster(
             } else {
                 Phase::Ready
             };
-            (phase, ConditionStatus::True, "Watching", String::new())
+            (
+                phase,
+                ConditionStatus::True,
+                "Watching",
+                "its Nodes are watched".to_owned(),
+            )
         }
     };
     let message: String = message.chars().take(1024).collect();
@@ -67,11 +72,15 @@ pub fn label_propagation(
     now: &str,
 ) -> LabelPropagationStatus {
     let accepted = match fault {
-        None => Condition::new("Accepted", ConditionStatus::True, "Accepted", String::new()),
+        None => {
+            let message = "every rule can be used".to_owned();
+            Condition::new("Accepted", ConditionStatus::True, "Accepted", message)
+        }
         Some(fault) => Condition::new("Accepted", ConditionStatus::False, "Invalid", fault.to_owned()),
     };
     let conflicted = if conflicts.is_empty() {
-        Condition::new("Conflicted", ConditionStatus::False, "NoConflict", String::new())
+        let message = "no other object asks for something else".to_owned();
+        Condition::new("Conflicted", ConditionStatus::False, "NoConflict", message)
     } else {
         Condition::new(
             "Conflicted",
