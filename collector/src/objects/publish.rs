@@ -11,10 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use virtfleet_collector_core::{
-    findings,
-    labels::{plan::Reason, policy::LabelPolicy},
-};
+use virtfleet_collector_core::{findings, labels::policy::LabelPolicy};
 
 use super::{LabelPropagation, LabelPropagationStatus, UserCluster, UserClusterStatus, status};
 use crate::{
@@ -96,17 +93,20 @@ impl Board {
                     self.clusters(&mut clusters).await,
                     self.policies(&mut policies).await,
                 ];
-                let all = written == [true, true];
+                // What was refused is not asked for again at every change: a server in trouble has enough to do.
+                let pause = if written == [true, true] { GATHER } else { RETRY };
+                sleep(pause).await;
+                if written != [true, true] {
+                    continue;
+                }
                 tokio::select! {
                     Ok(()) = reached.changed() => {}
                     Ok(()) = revisions.changed() => {}
                     Ok(()) = labels.changed() => {}
-                    // A renewal is one, too: then there is nothing to write, which costs a look at what is known.
-                    Ok(()) = leadership.changed() => {}
-                    () = sleep(RETRY), if !all => {}
+                    // Renewals are no news, the loss is.
+                    Ok(_) = leadership.wait_for(|_| !self.writing.leads()) => {}
                     else => return,
                 }
-                sleep(GATHER).await;
             }
         }
     }
@@ -169,20 +169,13 @@ impl Board {
     /// What each policy conflicts about, in a fixed order and no longer than a condition should be.
     fn conflicts(&self) -> BTreeMap<String, Vec<String>> {
         let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for status in self.sources.book.all().into_values() {
-            let conflicts = status.plan.decisions.into_iter();
-            for decision in conflicts.filter(|decision| decision.reason == Reason::Conflict) {
-                for policy in decision.policy.iter().flat_map(|names| names.split(", ")) {
-                    let messages = found.entry(policy.to_owned()).or_default();
-                    let room = messages.iter().map(String::len).sum::<usize>() < LONGEST;
-                    if room && !messages.contains(&decision.message) {
-                        messages.push(decision.message.clone());
-                    }
+        for (policies, message) in self.sources.book.conflicts() {
+            for policy in policies.split(", ") {
+                let messages = found.entry(policy.to_owned()).or_default();
+                if messages.iter().map(String::len).sum::<usize>() < LONGEST {
+                    messages.push(message.clone());
                 }
             }
-        }
-        for messages in found.values_mut() {
-            messages.sort_unstable();
         }
         found
     }
