@@ -34,7 +34,7 @@ use crate::{
 /// News that may wait.
 const WAITING: usize = 512;
 /// The same news again within this time is no news.
-const REPEAT: Duration = Duration::from_secs(600);
+const REPEAT: Duration = Duration::from_mins(10);
 /// Events in a second; a burst may have as many as ten seconds have.
 const PER_SECOND: u32 = 5;
 const BURST: Duration = Duration::from_secs(10);
@@ -300,15 +300,12 @@ async fn uid(client: &Client, about: &About, known: &mut BTreeMap<String, String
     if let Some(uid) = known.get(&key) {
         return Some(uid.clone());
     }
-    let metadata = match about {
-        About::UserCluster(_) => {
-            let api: Api<UserCluster> = Api::all(client.clone());
-            api.get_metadata_opt(&name).await.ok()??.metadata
-        }
-        _ => {
-            let api: Api<LabelPropagation> = Api::all(client.clone());
-            api.get_metadata_opt(&name).await.ok()??.metadata
-        }
+    let metadata = if let About::UserCluster(_) = about {
+        let api: Api<UserCluster> = Api::all(client.clone());
+        api.get_metadata_opt(&name).await.ok()??.metadata
+    } else {
+        let api: Api<LabelPropagation> = Api::all(client.clone());
+        api.get_metadata_opt(&name).await.ok()??.metadata
     };
     let uid = metadata.uid?;
     known.insert(key, uid.clone());

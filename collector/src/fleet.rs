@@ -16,7 +16,7 @@ use virtfleet_collector_core::{
     facts::InventoryEvent,
     heard::{Failure, Heard},
     index::{FleetIndex, Owners},
-    labels::plan::LabelInput,
+    labels::{plan::LabelInput, policy::LabelPolicy},
     view::{FleetSnapshot, VmDetail},
 };
 use virtfleet_wire::{
@@ -119,6 +119,11 @@ impl Fleet {
     /// The UIDs of a VM and of its VMI; see [`FleetIndex::owners`].
     pub fn owners(&self, key: &VmKey) -> Owners {
         self.read().owners(key)
+    }
+
+    /// The policies that are known, by name.
+    pub fn policies(&self) -> Vec<LabelPolicy> {
+        self.read().policies().cloned().collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, FleetIndex> {

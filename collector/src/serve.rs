@@ -147,6 +147,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
 
     let state = ApiState {
         fleet,
+        labels: Arc::clone(&writers.book),
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),

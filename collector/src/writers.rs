@@ -20,6 +20,7 @@ use crate::{
     health::{self, KubeHealth},
     labels::{self, Clients, KubeNodes, LabelBook, LabelMetrics, SenderSettings, Shared},
     leader::{self, Candidate, KubeLease, Timing, Writing},
+    objects::publish::{Sources, publish},
     tenants::Tenants,
 };
 
@@ -104,14 +105,19 @@ impl Writers {
                 .flat_map(|cluster| &cluster.namespaces);
             let namespaces = namespaces.map(|name| name.parse().context("inventory.cluster.namespaces"));
             let store = KubeHealth::new(client, namespaces.collect::<anyhow::Result<_>>()?);
-            let (fleet, book) = (Arc::clone(fleet), Arc::clone(&book));
             parts.spawn(forever(health::run(
-                fleet,
-                book,
+                Arc::clone(fleet),
+                Arc::clone(&book),
                 store,
                 writing.clone(),
                 stop.clone(),
             )));
+            let sources = Sources {
+                tenants: Arc::clone(tenants),
+                fleet: Arc::clone(fleet),
+                book: Arc::clone(&book),
+            };
+            parts.spawn(forever(publish(sources, writing.clone(), stop.clone())));
             let follow = events::follow_tenants(events.clone(), Arc::clone(tenants), stop.clone());
             parts.spawn(forever(follow));
         }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The recipe of kube-apiserver.sh, whose hash is part of the cache's key: what changes here is built anew.
 #
-#   kube-apiserver-build.sh WORK VERSION OUT   WORK/download holds the source package, Go's packages and reflect2's
+#   kube-apiserver-build.sh WORK VERSION OUT   WORK/download holds the source package, and the packages of Go and of two libraries
 set -euo pipefail
 work=$1 version=$2 out=$3
 
@@ -23,10 +23,12 @@ dpkg-source --no-check -x "$work"/download/kubernetes_*.dsc "$tree"
 cd "$tree"
 
 # Go 1.18 changed how maps are walked, and the vendored reflect2 1.0.1 reads memory that is not there: a custom resource with
-# labels ends the server. 1.0.2 knows both ways.
-reflect2=github.com/modern-go/reflect2
-rm -r "vendor/$reflect2"
-cp -r "$work/go/usr/share/gocode/src/$reflect2" "vendor/$reflect2"
+# labels ends the server. 1.0.2 knows both ways. The vendored json-iterator was written for the former: with the latter it reads
+# an empty string as null, and managedFields are lost. Debian's pair fits together.
+for package in github.com/modern-go/reflect2 github.com/json-iterator/go; do
+    rm -r "vendor/$package"
+    cp -r "$work/go/usr/share/gocode/src/$package" "vendor/$package"
+done
 
 # The one generated file that the server needs and the package lacks: the OpenAPI definitions of every tagged package.
 say "1 of 2: generating OpenAPI definitions"

@@ -60,7 +60,7 @@ build() {
         (
             cd "$work/download" && own_apt "$suite" apt-get -q source --download-only kubernetes &&
                 own_apt "$suite" apt-get -q download golang-1.19-go golang-1.19-src \
-                    golang-github-modern-go-reflect2-dev
+                    golang-github-modern-go-reflect2-dev golang-github-json-iterator-go-dev
         ) >"$work/download.log" 2>&1 || die "cannot be had: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
         say "building it; this takes 5 to 15 minutes on two cores"
         new="$work/new"

@@ -34,11 +34,6 @@ fn the_life_of_a_vm_tier3() {
     let node = stage.live_node("vm-1").unwrap();
     let owned = node["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
     assert!(owned.contains("rack-1"), "{owned}");
-    let managers = node["metadata"]["managedFields"].as_array().unwrap();
-    assert!(
-        managers.iter().any(|one| one["manager"] == "virtfleet"),
-        "{managers:?}"
-    );
     let addresses = node["status"]["addresses"].as_array().unwrap().len();
 
     // A migration that fails writes nothing; one that succeeds is followed.

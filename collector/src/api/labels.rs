@@ -24,6 +24,10 @@ pub struct LabelView {
     /// What is to be done about the key.
     #[serde(flatten)]
     pub decision: Decision,
+    /// Why the last attempt to write to the Node failed; none when it did not.
+    pub error: Option<String>,
+    /// Others keep changing it, so it is left alone for a while.
+    pub contested: bool,
 }
 
 impl LabelView {
@@ -36,6 +40,8 @@ impl LabelView {
             name: input.vm.name.clone(),
             infra_node: input.host.as_ref().map(|host| host.name.clone()),
             decision,
+            error: None,
+            contested: false,
         })
     }
 
@@ -66,7 +72,7 @@ pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
     let mut views = Vec::new();
     for input in ask.api.fleet.label_inputs() {
         if selects(query, &input) {
-            views.extend(LabelView::of(&input, plan(&input, None).decisions));
+            views.extend(decided(ask, &input));
         }
     }
     views.retain(|view| {
@@ -76,6 +82,20 @@ pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
     });
     views.sort_by(|a, b| a.key().cmp(&b.key()));
     Reply::json(&paging::page(views, LabelView::key, query, &ask.snapshot)?)
+}
+
+/// What the sender has decided, who may have looked at what depends on the Node; before it has, what follows from the facts.
+fn decided(ask: &Ask, input: &LabelInput) -> Vec<LabelView> {
+    let status = ask.api.labels.get(&input.vm);
+    let Some(status) = status.filter(|status| status.node == input.node) else {
+        return LabelView::of(input, plan(input, None).decisions).collect();
+    };
+    let mut views: Vec<_> = LabelView::of(input, status.plan.decisions).collect();
+    for view in &mut views {
+        view.contested = status.contested.contains(&view.decision.key);
+        view.error.clone_from(&status.error);
+    }
+    views
 }
 
 pub(super) fn inputs(ask: &Ask) -> Result<Reply, ApiError> {

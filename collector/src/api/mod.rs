@@ -46,7 +46,7 @@ pub(crate) use param::LONGEST_WAIT;
 pub use router::router;
 pub use sd::TargetGroup;
 
-use crate::fleet::FleetRead;
+use crate::{fleet::FleetRead, labels::LabelBook};
 
 /// The header that carries the revision of which an answer was made; pass it as `wait` to hear of the next one.
 pub const REVISION_HEADER: &str = "virtfleet-revision";
@@ -56,6 +56,8 @@ pub const REVISION_HEADER: &str = "virtfleet-revision";
 pub struct ApiState {
     /// The fleet.
     pub fleet: Arc<dyn FleetRead>,
+    /// What became of each VM's labels.
+    pub labels: Arc<LabelBook>,
     /// The collector's own metrics.
     pub registry: Arc<Registry>,
     /// Where proc is mounted, for the collector's own process metrics; usually `/proc`.

@@ -144,6 +144,7 @@ pub(crate) fn state(fleet: Arc<Fleet>) -> ApiState {
     registry.register("virtfleet_collector_pulls", "Pulls that have ended", pulls);
     ApiState {
         fleet,
+        labels: Arc::default(),
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),
         instance: 7,

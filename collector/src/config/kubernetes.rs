@@ -37,7 +37,8 @@ impl Default for LabelSettings {
     fn default() -> Self {
         Self {
             write: true,
-            requests_per_second: 50,
+            // A fleet of 2,000 Nodes in one user cluster follows an edited policy within ten seconds; idle, nothing is asked.
+            requests_per_second: 250,
             parallel: 8,
             recheck: Span::seconds(60),
         }

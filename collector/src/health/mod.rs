@@ -35,7 +35,7 @@ use crate::{
 /// Between two passes: long enough for a label to follow a move, so that the two are one change.
 const PASS: Duration = Duration::from_secs(5);
 /// Between two lists of what is kept.
-const RELIST: Duration = Duration::from_secs(600);
+const RELIST: Duration = Duration::from_mins(10);
 /// The least time between two writes: not more than twenty a second.
 const EACH: Duration = Duration::from_millis(50);
 /// A write is begun only while the leadership lasts this much longer.
@@ -148,13 +148,13 @@ impl<S: HealthStore> Keeper<S> {
         let before = kept.clone().unwrap_or_default();
         let labels = self.book.get(key);
         let status = status::status(&detail, labels.as_ref(), silent_ms, &before.status, &stamp());
-        let owned = before.owner.as_ref() == Some(&owner.uid);
-        if owned && before.status == status {
+        let is_ours = before.owner.as_ref() == Some(&owner.uid);
+        if is_ours && before.status == status {
             return Ok(true);
         }
         let store = &self.store;
         let write = async {
-            if !owned {
+            if !is_ours {
                 store.own(key, &owner).await?;
             }
             match store.say(key, &status).await {
@@ -183,7 +183,7 @@ impl<S: HealthStore> Keeper<S> {
                 owner: Some(owner.uid),
                 status,
                 // Made anew, it has another one, which nobody told us.
-                uid: before.uid.filter(|_| owned),
+                uid: before.uid.filter(|_| is_ours),
             };
             kept.insert(key.clone(), stored);
         }

@@ -113,6 +113,16 @@ impl LabelBook {
         drift
     }
 
+    /// What policies conflict about: who (joined by `, `) and what, each once, in a fixed order.
+    pub fn conflicts(&self) -> BTreeSet<(String, String)> {
+        let all = self.read();
+        let decisions = all.values().flat_map(|status| &status.plan.decisions);
+        decisions
+            .filter(|one| one.reason == Reason::Conflict)
+            .filter_map(|one| Some((one.policy.clone()?, one.message.clone())))
+            .collect()
+    }
+
     /// Grows with every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.tell.subscribe()

@@ -10,7 +10,7 @@ use virtfleet_collector_core::labels::plan::NodePatch;
 /// Rewrites of one value within [`WINDOW`] that are still taken for coincidence.
 pub(super) const PATIENCE: usize = 5;
 /// How long a rewrite counts, and how long a contested key is left alone after the last one.
-pub(super) const WINDOW: Duration = Duration::from_secs(600);
+pub(super) const WINDOW: Duration = Duration::from_mins(10);
 
 /// What was written to one Node of late.
 #[derive(Debug, Default)]

@@ -16,12 +16,13 @@ use virtfleet_wire::ids::{ClusterName, VmKey};
 use super::{
     pace::{Breaker, Bucket},
     queue::{Next, Queue},
-    shared::{Looked, Memory, Road, Shared, now},
+    road::{Looked, Memory, Road},
+    shared::{Shared, now},
     writer::NodeWriter,
 };
 
 /// A look that ended in a bug is repeated after this.
-const AFTER_PANIC: Duration = Duration::from_secs(60);
+const AFTER_PANIC: Duration = Duration::from_mins(1);
 
 /// What the dispatcher hands to a lane: never blocks, and holds each VM once.
 #[derive(Debug, Default)]

@@ -14,7 +14,9 @@ mod lane;
 mod metrics;
 mod pace;
 mod queue;
+mod road;
 mod shared;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod writer;

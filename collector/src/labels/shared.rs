@@ -2,35 +2,27 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
-use backon::ExponentialBackoff;
 use virtfleet_collector_core::labels::{
     evidence::Evidence,
-    plan::{Action, Decision, LabelInput, NodePatch, NodePlan, Reason},
+    plan::{Decision, LabelInput, NodePatch, NodePlan, Reason},
 };
-use virtfleet_wire::ids::{ClusterName, NodeName, VmKey};
+use virtfleet_wire::ids::VmKey;
 
 use super::{
     book::{self, LabelBook, LabelStatus},
-    contest::Contest,
     metrics::{LabelMetrics, Once},
-    pace::{Bucket, backoff},
     queue::Next,
-    writer::{Aimed, Fresh, NodeWriter, SendError},
+    road::{Claim, Looked, Memory, Road},
+    writer::{Aimed, NodeWriter, SendError},
 };
-use crate::{
-    events::{About, Events, Notice},
-    fleet::Fleet,
-    leader::Writing,
-};
+use crate::{events::Events, fleet::Fleet, leader::Writing};
 
 /// After a patch the same Node is left alone for this long, so that repeats come together.
 const COALESCE: Duration = Duration::from_secs(2);
-/// How long what a request has just told of a Node is preferred to what the watch says, when nobody can tell which is newer.
-const ECHO: Duration = Duration::from_secs(30);
 /// A request is begun only while the leadership lasts this much longer.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Conflicts in a row after which a Node is left to settle.
@@ -75,81 +67,11 @@ pub struct Shared<W> {
     pub(super) once: Once,
 }
 
-/// What one user cluster's lane remembers of a VM between two looks.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    /// The Node as a request has told it, newer than the watch has.
-    fresh: Option<(NodeName, Fresh, Instant)>,
-    contest: Contest,
-    failures: Option<ExponentialBackoff>,
-}
-
-/// What all looks at one user cluster share.
-#[derive(Debug)]
-pub(super) struct Road {
-    pub(super) cluster: ClusterName,
-    pub(super) bucket: Mutex<Bucket>,
-    /// Nodes to which a patch is on its way: two VMs may be joined to one.
-    pub(super) busy: Mutex<BTreeSet<NodeName>>,
-}
-
-/// How one look ended.
-#[derive(Debug)]
-pub(super) struct Looked {
-    pub(super) next: Next,
-    pub(super) memory: Memory,
-    /// Whether the cluster answered; none when it was not asked.
-    pub(super) answered: Option<bool>,
-}
-
-struct Claim<'a>(&'a Road, &'a NodeName);
-
-impl<'a> Claim<'a> {
-    fn new(road: &'a Road, node: &'a NodeName) -> Option<Self> {
-        let mut busy = road.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.insert(node.clone()).then_some(Self(road, node))
-    }
-}
-
-impl Drop for Claim<'_> {
-    fn drop(&mut self) {
-        let mut busy = self.0.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.remove(self.1);
-    }
-}
-
-impl Memory {
-    /// The Node as it is known best: what a request told stands until the watch has caught up with it.
-    fn overlay(&mut self, mut input: LabelInput, now: Instant) -> LabelInput {
-        let Some((node, fresh, since)) = &self.fresh else {
-            return input;
-        };
-        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
-        let known = number(input.resource_version.as_deref());
-        let caught_up = known.zip(number(fresh.resource_version.as_deref()));
-        let caught_up = caught_up.map_or(input.resource_version == fresh.resource_version, |(a, b)| a >= b);
-        let same = *node == input.node && fresh.uid == input.node_uid;
-        if caught_up || !same || now.duration_since(*since) > ECHO {
-            self.fresh = None;
-            return input;
-        }
-        input.labels.clone_from(&fresh.labels);
-        input.owned.clone_from(&fresh.owned);
-        input.resource_version.clone_from(&fresh.resource_version);
-        input
-    }
-
-    fn pause(&mut self, first: Duration, most: Duration) -> Duration {
-        let pauses = self.failures.get_or_insert_with(|| backoff(first, most));
-        pauses.next().unwrap_or(most)
-    }
-}
-
 /// What a plan came to, before anything is sent.
-struct Drafted {
-    input: LabelInput,
+pub(super) struct Drafted {
+    pub(super) input: LabelInput,
     patch: Option<NodePatch>,
-    decisions: Vec<Decision>,
+    pub(super) decisions: Vec<Decision>,
     /// Something waits for others: safety, or the end of a contest.
     waits: bool,
     failed: Option<SendError>,
@@ -206,7 +128,7 @@ impl<W: NodeWriter> Shared<W> {
                 *answered = Some(!draft.failed.as_ref().is_some_and(SendError::is_clusters));
             }
             let rest = |memory: &mut Memory| match &draft.failed {
-                Some(error) => self.after(error, memory),
+                Some(error) => Self::after(error, memory),
                 None if draft.waits => Next::Recheck(self.settings.recheck),
                 None if written => Next::RestFor(COALESCE),
                 None => Next::Rest,
@@ -273,29 +195,28 @@ impl<W: NodeWriter> Shared<W> {
                 Err(SendError::Conflict) if conflicts < CONFLICTS => {
                     conflicts += 1;
                     has_token = false;
-                    let fetched = self
-                        .writing
-                        .within(MARGIN, self.writer.get(&road.cluster, &aimed.node))
-                        .await;
-                    match fetched {
-                        Some(Ok(fresh)) if Some(&aimed.uid) == fresh.uid.as_ref() => {
-                            memory.fresh = Some((aimed.node, fresh, now()));
-                        }
-                        // Another Node of the same name: the watch tells of it.
-                        Some(Ok(_) | Err(SendError::Gone)) => return Next::Rest,
-                        Some(Err(error)) => {
-                            self.failed(road, key, &error);
-                            return self.after(&error, memory);
-                        }
-                        None => return Next::Recheck(MARGIN),
+                    if let Some(next) = self.fetch(road, key, &aimed, memory).await {
+                        return next;
                     }
                 }
                 Err(SendError::Gone) => return Next::Rest,
-                Err(error) => {
-                    self.failed(road, key, &error);
-                    return self.after(&error, memory);
-                }
+                Err(error) => return self.failed(road, key, &error, memory),
             }
+        }
+    }
+
+    /// After a conflict: the Node as it is now. What is to become of the VM when that is not to be had.
+    async fn fetch(&self, road: &Road, key: &VmKey, aimed: &Aimed, memory: &mut Memory) -> Option<Next> {
+        let get = self.writer.get(&road.cluster, &aimed.node);
+        match self.writing.within(MARGIN, get).await {
+            Some(Ok(fresh)) if Some(&aimed.uid) == fresh.uid.as_ref() => {
+                memory.fresh = Some((aimed.node.clone(), fresh, now()));
+                None
+            }
+            // Another Node of the same name: the watch tells of it.
+            Some(Ok(_) | Err(SendError::Gone)) => Some(Next::Rest),
+            Some(Err(error)) => Some(self.failed(road, key, &error, memory)),
+            None => Some(Next::Recheck(MARGIN)),
         }
     }
 
@@ -388,9 +309,10 @@ impl<W: NodeWriter> Shared<W> {
         }
     }
 
-    fn failed(&self, road: &Road, key: &VmKey, error: &SendError) {
+    fn failed(&self, road: &Road, key: &VmKey, error: &SendError, memory: &mut Memory) -> Next {
         self.book.set_error(key, Some(error.to_string()));
         self.log_failed(road, error);
+        Self::after(error, memory)
     }
 
     fn log_failed(&self, road: &Road, error: &SendError) {
@@ -399,7 +321,7 @@ impl<W: NodeWriter> Shared<W> {
         }
     }
 
-    fn after(&self, error: &SendError, memory: &mut Memory) -> Next {
+    fn after(error: &SendError, memory: &mut Memory) -> Next {
         let seconds = Duration::from_secs;
         let (first, most) = match error {
             SendError::Refused(_) => (seconds(30), seconds(600)),
@@ -407,93 +329,6 @@ impl<W: NodeWriter> Shared<W> {
             _ => (Duration::from_millis(500), seconds(30)),
         };
         Next::After(memory.pause(first, most))
-    }
-
-    fn tell_moved(&self, key: &VmKey, draft: &Drafted) {
-        let moved = draft.decisions.iter().filter(|one| one.reason == Reason::Moved);
-        let changes = moved
-            .filter(|one| one.action == Action::Set && !one.dry_run)
-            .map(|one| {
-                let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-                format!("{}: {} → {}", one.key, value(&one.current), value(&one.desired))
-            });
-        let changes: Vec<_> = changes.collect();
-        if !changes.is_empty() {
-            let host = draft.input.host.as_ref().map_or("-", |host| host.name.as_str());
-            let note = format!(
-                "Node {} follows to {host}: {}",
-                draft.input.node,
-                changes.join(", ")
-            );
-            self.events
-                .tell(Notice::normal(about(key, &draft.input), "LabelsMoved", note));
-        }
-    }
-
-    /// What is new since the last plan, and what a person should do something about.
-    fn tell_troubles(
-        &self,
-        key: &VmKey,
-        input: &LabelInput,
-        before: Option<&LabelStatus>,
-        after: &LabelStatus,
-    ) {
-        let known = |one: &Decision| {
-            let known = before.iter().flat_map(|before| &before.plan.decisions);
-            known
-                .into_iter()
-                .any(|old| (&old.key, old.reason) == (&one.key, one.reason))
-        };
-        for one in after
-            .plan
-            .decisions
-            .iter()
-            .filter(|one| !one.dry_run && !known(one))
-        {
-            let Some(reason) = trouble(one.reason) else {
-                continue;
-            };
-            let note = format!("Node {}, {}: {}", input.node, one.key, one.message);
-            self.events
-                .tell(Notice::warning(about(key, input), reason, note.clone()));
-            if one.reason == Reason::Conflict {
-                // Their names, all in one text.
-                for policy in one.policy.iter().flat_map(|names| names.split(", ")) {
-                    let note = format!("{}: {}", one.key, one.message);
-                    self.events
-                        .tell(Notice::warning(About::Policy(policy.to_owned()), reason, note));
-                }
-            }
-        }
-        for one in after
-            .contested
-            .iter()
-            .filter(|one| before.is_none_or(|old| !old.contested.contains(*one)))
-        {
-            let note = format!(
-                "Node {}, {one}: somebody else keeps changing it; left alone for ten minutes. Find out who writes it, or take it out of the LabelPropagation",
-                input.node
-            );
-            self.events
-                .tell(Notice::warning(about(key, input), "LabelContested", note));
-        }
-    }
-}
-
-fn about(key: &VmKey, input: &LabelInput) -> About {
-    About::Vm(key.clone(), input.vmi_uid.clone())
-}
-
-fn trouble(reason: Reason) -> Option<&'static str> {
-    match reason {
-        Reason::Drift => Some("LabelDrift"),
-        Reason::Unsafe => Some("LabelUnsafe"),
-        Reason::Foreign => Some("LabelForeign"),
-        Reason::KubeletImposes => Some("LabelKubeletImposes"),
-        Reason::Conflict => Some("LabelConflict"),
-        Reason::InvalidValue => Some("LabelInvalid"),
-        Reason::AnnotationBroken => Some("LabelAnnotationBroken"),
-        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use virtfleet_collector_core::{
     facts::Labels,
     labels::{evidence::Evidence, owned, plan::NodePatch},
@@ -120,12 +120,8 @@ pub struct Aimed {
 impl Aimed {
     /// The JSON merge patch: of metadata only.
     pub fn body(&self) -> Value {
-        json!({ "metadata": {
-            "uid": self.uid,
-            "resourceVersion": self.resource_version,
-            "labels": self.patch.labels,
-            "annotations": { owned::ANNOTATION: self.patch.owned },
-        }})
+        let version = Some(self.resource_version.as_str());
+        self.patch.to_merge_patch(version, Some(self.uid.as_str()))
     }
 }
 
@@ -230,6 +226,8 @@ fn fresh(metadata: ObjectMeta) -> Fresh {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -136,7 +136,7 @@ impl Election {
     pub fn release(&mut self, stamp: String) -> Option<Record> {
         self.until = None;
         let (record, _) = self.seen.take()?;
-        (record.holder.as_ref() == Some(&self.identity)).then(|| Record {
+        (record.holder.as_ref() == Some(&self.identity)).then_some(Record {
             holder: None,
             seconds: Some(1),
             renewed: Some(stamp),
@@ -166,13 +166,13 @@ mod tests {
         retry: Duration::from_secs(2),
     };
 
-    fn held_by(who: &str, stamp: &str) -> Option<Record> {
-        Some(Record {
+    fn held_by(who: &str, stamp: &str) -> Record {
+        Record {
             holder: Some(who.into()),
             seconds: Some(15),
             renewed: Some(stamp.into()),
             transitions: 3,
-        })
+        }
     }
 
     #[test]
@@ -181,11 +181,23 @@ mod tests {
         let mut us = Election::new("us".into(), TIMING);
         let at = |seconds| start + Duration::from_secs(seconds);
         // The stamp lies far in the past and means nothing.
-        assert_eq!(us.read(held_by("them", "1999"), at(0), "s".into()), Step::Wait);
-        assert_eq!(us.read(held_by("them", "1999"), at(14), "s".into()), Step::Wait);
-        assert_eq!(us.read(held_by("them", "2000"), at(15), "s".into()), Step::Wait);
-        assert_eq!(us.read(held_by("them", "2000"), at(29), "s".into()), Step::Wait);
-        let Step::Write(record) = us.read(held_by("them", "2000"), at(30), "s".into()) else {
+        assert_eq!(
+            us.read(Some(held_by("them", "1999")), at(0), "s".into()),
+            Step::Wait
+        );
+        assert_eq!(
+            us.read(Some(held_by("them", "1999")), at(14), "s".into()),
+            Step::Wait
+        );
+        assert_eq!(
+            us.read(Some(held_by("them", "2000")), at(15), "s".into()),
+            Step::Wait
+        );
+        assert_eq!(
+            us.read(Some(held_by("them", "2000")), at(29), "s".into()),
+            Step::Wait
+        );
+        let Step::Write(record) = us.read(Some(held_by("them", "2000")), at(30), "s".into()) else {
             panic!("not taken");
         };
         assert_eq!((record.holder.as_deref(), record.transitions), (Some("us"), 4));
@@ -207,7 +219,7 @@ mod tests {
     #[test]
     fn a_free_lease_is_taken_at_once_and_ours_is_renewed_and_released() {
         let now = Instant::now();
-        for found in [None, Some(Record::default()), held_by("", "x")] {
+        for found in [None, Some(Record::default()), Some(held_by("", "x"))] {
             let mut us = Election::new("us".into(), TIMING);
             assert!(matches!(us.read(found, now, "s".into()), Step::Write(_)));
         }
@@ -235,7 +247,7 @@ mod tests {
             panic!()
         };
         us.written(record, now, now);
-        assert_eq!(us.read(held_by("them", "t"), now, "b".into()), Step::Wait);
+        assert_eq!(us.read(Some(held_by("them", "t")), now, "b".into()), Step::Wait);
         assert_eq!(us.leadership(now), Leadership::Standby);
     }
 

@@ -12,6 +12,7 @@ mod condition;
 mod crds;
 mod guest_health;
 mod label_propagation;
+pub mod publish;
 mod selector;
 pub mod status;
 mod user_cluster;

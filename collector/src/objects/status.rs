@@ -1,32 +1,9 @@
-//! What the statuses of our objects say, and how that of `UserCluster`s is written: on change only, and only by the leader.
+//! What the statuses of our objects say. `publish` writes them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-use kube::{
-    Api, Client,
-    api::{ListParams, Patch, PatchParams},
-};
-use serde_json::json;
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
-use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::view::ClusterView;
-use virtfleet_wire::ids::ClusterName;
 
-use super::{Condition, ConditionStatus, LabelPropagationStatus, Phase, UserCluster, UserClusterStatus};
-use crate::{
-    fleet::FleetRead,
-    tenants::{Tenant, TenantState, Tenants},
-};
-
-/// Changes that come together are written together.
-const GATHER: Duration = Duration::from_secs(1);
-/// After how long a write that failed is tried again.
-const RETRY: Duration = Duration::from_secs(10);
-/// How long one request may take.
-const ANSWER: Duration = Duration::from_secs(15);
+use super::{Condition, ConditionStatus, LabelPropagationStatus, Phase, UserClusterStatus};
+use crate::tenants::{Tenant, TenantState};
 
 /// The status of a `UserCluster` that stood at `before`. `now` is RFC 3339.
 pub fn user_cluster(
@@ -61,7 +38,12 @@ pub fn user_cluster(
             } else {
                 Phase::Ready
             };
-            (phase, ConditionStatus::True, "Watching", String::new())
+            (
+                phase,
+                ConditionStatus::True,
+                "Watching",
+                "its Nodes are watched".to_owned(),
+            )
         }
     };
     let message: String = message.chars().take(1024).collect();
@@ -90,11 +72,15 @@ pub fn label_propagation(
     now: &str,
 ) -> LabelPropagationStatus {
     let accepted = match fault {
-        None => Condition::new("Accepted", ConditionStatus::True, "Accepted", String::new()),
+        None => {
+            let message = "every rule can be used".to_owned();
+            Condition::new("Accepted", ConditionStatus::True, "Accepted", message)
+        }
         Some(fault) => Condition::new("Accepted", ConditionStatus::False, "Invalid", fault.to_owned()),
     };
     let conflicted = if conflicts.is_empty() {
-        Condition::new("Conflicted", ConditionStatus::False, "NoConflict", String::new())
+        let message = "no other object asks for something else".to_owned();
+        Condition::new("Conflicted", ConditionStatus::False, "NoConflict", message)
     } else {
         Condition::new(
             "Conflicted",
@@ -108,118 +94,6 @@ pub fn label_propagation(
         conditions: [accepted, conflicted]
             .map(|condition| condition.at(&before.conditions, now))
             .into(),
-    }
-}
-
-/// Writes the status of every `UserCluster` while `is_leader` says so, until `stop`. Whoever becomes the leader reads once what
-/// stands there, so that a restart with nothing changed writes nothing. Returns at once without an infra cluster.
-pub async fn write(
-    tenants: Arc<Tenants>,
-    fleet: Arc<dyn FleetRead>,
-    is_leader: watch::Receiver<bool>,
-    stop: CancellationToken,
-) {
-    stop.run_until_cancelled(follow(&tenants, &*fleet, is_leader))
-        .await;
-}
-
-async fn follow(tenants: &Tenants, fleet: &dyn FleetRead, mut is_leader: watch::Receiver<bool>) {
-    let Some(client) = tenants.infra() else { return };
-    let (mut changes, mut revisions) = (tenants.changes(), fleet.revisions());
-    loop {
-        if is_leader.wait_for(|leads| *leads).await.is_err() {
-            return;
-        }
-        let mut written = match standing(&client).await {
-            Ok(standing) => standing,
-            Err(why) => {
-                tracing::warn!(
-                    why,
-                    "the status of user clusters is not written: they cannot be listed"
-                );
-                sleep(RETRY).await;
-                continue;
-            }
-        };
-        while *is_leader.borrow() {
-            changes.mark_unchanged();
-            revisions.mark_unchanged();
-            let all_written = pass(&client, tenants, fleet, &is_leader, &mut written).await;
-            tokio::select! {
-                Ok(()) = changes.changed() => {}
-                Ok(()) = revisions.changed() => {}
-                Ok(()) = is_leader.changed() => {}
-                () = sleep(RETRY), if !all_written => {}
-                else => return,
-            }
-            sleep(GATHER).await;
-        }
-    }
-}
-
-type Standing = BTreeMap<String, UserClusterStatus>;
-
-async fn standing(client: &Client) -> Result<Standing, String> {
-    let api: Api<UserCluster> = Api::all(client.clone());
-    let list = timeout(ANSWER, api.list(&ListParams::default())).await;
-    let list = list.map_err(|_| "no answer".to_owned())?;
-    let list = list.map_err(|error| error.to_string())?;
-    let named = list
-        .items
-        .into_iter()
-        .filter_map(|one| Some((one.metadata.name?, one.status.unwrap_or_default())));
-    Ok(named.collect())
-}
-
-/// Writes what differs. Returns whether all of it could be written.
-async fn pass(
-    client: &Client,
-    tenants: &Tenants,
-    fleet: &dyn FleetRead,
-    is_leader: &watch::Receiver<bool>,
-    written: &mut Standing,
-) -> bool {
-    let snapshot = fleet.snapshot();
-    // Counts of half an inventory are no news.
-    if !snapshot.synced {
-        return true;
-    }
-    let all = tenants.all();
-    written.retain(|name, _| all.iter().any(|(known, _)| known.as_str() == name));
-    let mut all_written = true;
-    for (name, tenant) in &all {
-        let before = written.get(name.as_str()).cloned().unwrap_or_default();
-        let view = snapshot.clusters.iter().find(|view| view.name == *name);
-        let now = format!("{:.0}", jiff::Timestamp::now());
-        let new = user_cluster(&before, tenant, view, &now);
-        if new == before {
-            continue;
-        }
-        if !*is_leader.borrow() {
-            return true;
-        }
-        match patch(client, name, &new).await {
-            Ok(()) => drop(written.insert(name.to_string(), new)),
-            Err(why) => {
-                tracing::warn!(cluster = %name, why, "the status of a UserCluster could not be written");
-                all_written = false;
-            }
-        }
-    }
-    all_written
-}
-
-async fn patch(client: &Client, name: &ClusterName, status: &UserClusterStatus) -> Result<(), String> {
-    let api: Api<UserCluster> = Api::all(client.clone());
-    let mut body = json!({ "status": status });
-    // Left out, a message that no longer holds would stay.
-    body["status"]["message"] = status.message.clone().into();
-    let patch = Patch::Merge(body);
-    let params = PatchParams::default();
-    match timeout(ANSWER, api.patch_status(name.as_str(), &params, &patch)).await {
-        Err(_) => Err("no answer".to_owned()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Ok(Ok(_)) => Ok(()),
     }
 }
 

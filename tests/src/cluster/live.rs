@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long anything may take before a test says that it does not happen.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running collector.
 pub struct Collector {

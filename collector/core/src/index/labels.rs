@@ -146,6 +146,11 @@ impl FleetIndex {
             .collect()
     }
 
+    /// The policies that are known, by name.
+    pub fn policies(&self) -> impl Iterator<Item = &LabelPolicy> {
+        self.store.policies.values()
+    }
+
     /// Every VM whose Node is known, sorted: all that have a [`FleetIndex::label_input`].
     pub fn labelled(&self) -> Vec<VmKey> {
         let joined = |entry: &Entry| {

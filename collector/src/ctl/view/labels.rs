@@ -46,7 +46,7 @@ fn table(answer: &Answer, look: &Look, none: &str) -> Result<String, Fail> {
         "POLICY",
     ];
     if look.wide {
-        headers.extend(["MODE", "SOURCE", "VM", "INFRA-NODE", "MESSAGE"]);
+        headers.extend(["MODE", "SOURCE", "VM", "INFRA-NODE", "ERROR", "MESSAGE"]);
     }
     let mut table = Table::new(&headers);
     for view in &list.items {
@@ -72,6 +72,7 @@ fn table(answer: &Answer, look: &Look, none: &str) -> Result<String, Fail> {
                 Cell::maybe(decision.source.as_ref()),
                 Cell::new(format!("{}/{}", view.namespace, view.name)),
                 Cell::maybe(view.infra_node.as_ref()),
+                Cell::maybe(view.error.as_ref()),
                 Cell::new(&decision.message),
             ]);
         }
@@ -108,6 +109,13 @@ pub(in crate::ctl) fn label(answer: &Answer, look: &Look) -> Result<String, Fail
         sheet.pair("Source key", decision.source.as_ref());
         sheet.pair("Policy", decision.policy.as_ref());
         sheet.pair("Mode", decision.mode.map(|mode| format!("{mode:?}")));
+        sheet.toned("Not written", view.error.as_ref(), Tone::Bad);
+        sheet.toned(
+            "Contested",
+            view.contested
+                .then_some("others keep changing it, so it is left alone for a while"),
+            Tone::Warn,
+        );
         sheet.pair("Dry run", decision.dry_run.then_some("yes"));
         if !text.is_empty() {
             text.push('\n');
