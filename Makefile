@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels guest-soak fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels guest-soak churn-soak fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,11 @@ bench-guest: static ## Boots, restores and the agent's cost in a real guest, wit
 guest-soak: static ## Cut the power of N first boots at seeded moments: make guest-soak N=20
 	@$(CARGO) build -q --workspace --bins
 	@target/debug/guest-soak --cuts $(if $(filter command line,$(origin N)),$(N),20)
+
+churn-soak: ## Kill the leading collector N times during churn, on real API servers: make churn-soak N=100
+	@tests/parts/kube-apiserver.sh fetch >/dev/null
+	@$(CARGO) build -q -p virtfleet-collector --bins
+	@VIRTFLEET_CHURN_KILLS=$(if $(filter command line,$(origin N)),$(N),100) $(CARGO) test -q -p virtfleet-tests --test cluster_churn -- --nocapture
 
 fmt: ## Format the sources
 	@$(CARGO) fmt --all

@@ -21,7 +21,13 @@ mod tell;
 mod tests;
 mod writer;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -63,6 +69,7 @@ impl<W: NodeWriter> Shared<W> {
             settings,
             plan,
             once: metrics::Once::default(),
+            missed: AtomicBool::new(false),
         })
     }
 }
@@ -87,7 +94,8 @@ pub async fn run<W: NodeWriter>(
     loop {
         let leads = shared.writing.leads();
         let now_synced = shared.fleet.synced();
-        if now_synced && (!synced || (leads && !led)) {
+        let again = leads && (shared.missed.swap(false, Ordering::Relaxed) || !led);
+        if now_synced && (!synced || again) {
             // Everything once: what was known before, and what a leader before us has left.
             lanes.push(&shared.fleet.labelled());
         }

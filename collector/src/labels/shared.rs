@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, PoisonError},
+    sync::{
+        Arc, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -65,6 +68,9 @@ pub struct Shared<W> {
     /// What decides.
     pub plan: Planner,
     pub(super) once: Once,
+    /// Something was to be written or looked at while this process did not lead. A term may end and begin anew between two
+    /// looks at it, so whoever leads then asks here, too.
+    pub(super) missed: AtomicBool,
 }
 
 /// What a plan came to, before anything is sent.
@@ -76,6 +82,8 @@ pub(super) struct Drafted {
     waits: bool,
     failed: Option<SendError>,
     asked: bool,
+    /// Too little of the term was left to ask.
+    cut: bool,
 }
 
 impl<W: NodeWriter> Shared<W> {
@@ -133,8 +141,8 @@ impl<W: NodeWriter> Shared<W> {
                 None if written => Next::RestFor(COALESCE),
                 None => Next::Rest,
             };
-            let may = self.settings.write && !draft.input.suspended && self.writing.leads();
-            let Some(patch) = draft.patch.take().filter(|_| may) else {
+            let may = self.settings.write && !draft.input.suspended;
+            let Some(patch) = draft.patch.take().filter(|_| may && self.leads_or_missed()) else {
                 return rest(memory);
             };
             if written {
@@ -220,6 +228,15 @@ impl<W: NodeWriter> Shared<W> {
         }
     }
 
+    /// Whether this process may write; when not, and it may again, everything is looked at.
+    fn leads_or_missed(&self) -> bool {
+        let leads = self.writing.leads();
+        if !leads {
+            self.missed.store(true, Ordering::Relaxed);
+        }
+        leads
+    }
+
     /// Plans for a VM, with what depends on its Node where that matters, and writes it down.
     async fn draft(&self, road: &Road, key: &VmKey, memory: &mut Memory) -> Option<Drafted> {
         let input = memory.overlay(self.input(road, key)?, now());
@@ -227,11 +244,13 @@ impl<W: NodeWriter> Shared<W> {
         let mut failed = None;
         let mut asked = false;
         let mut input = input;
-        if plan.needs_evidence && self.writing.leads() && self.writer.can_reach(&road.cluster) {
+        let mut cut = false;
+        if plan.needs_evidence && self.writer.can_reach(&road.cluster) && self.leads_or_missed() {
             let _ = self.wait(road, EVIDENCE_TOKENS).await;
             let look = self.writer.evidence(&road.cluster, &input.node);
             let looked = self.writing.within(MARGIN, look).await;
             asked = looked.is_some();
+            cut = !asked;
             // What was wanted when the look began may not be what is wanted now.
             input = memory.overlay(self.input(road, key)?, now());
             match looked {
@@ -269,6 +288,7 @@ impl<W: NodeWriter> Shared<W> {
             waits,
             failed,
             asked,
+            cut,
         })
     }
 
