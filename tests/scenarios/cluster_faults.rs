@@ -302,7 +302,7 @@ fn a_sick_user_cluster_keeps_its_labels_and_delays_nobody_tier3() {
         &|| proxy.set(&[]),
     );
     fault("answers 403", &mut rack, &|| sick.forbid().unwrap(), &|| {
-        sick.allow().unwrap()
+        sick.allow().unwrap();
     });
     fault(
         "answers nothing",
@@ -341,7 +341,7 @@ fn a_namespace_that_may_not_be_listed_costs_no_label_tier3() {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!([{ "apiGroups": [group], "resources": resources, "verbs": verbs }]);
     let watch = ["get", "list", "watch"];
     let grant = |name: &str, namespace: Option<&str>, rules: &Value| {
-        scene.infra.grant(name, &user, namespace, rules).unwrap()
+        scene.infra.grant(name, &user, namespace, rules).unwrap();
     };
     grant("nodes", None, &rule("", &["nodes"], &watch));
     grant("ours", None, &rule("virtfleet.io", &["*"], &["*"]));

@@ -137,6 +137,7 @@ impl<W: NodeWriter> Shared<W> {
             }
             let rest = |memory: &mut Memory| match &draft.failed {
                 Some(error) => Self::after(error, memory),
+                None if draft.cut => Next::Recheck(MARGIN),
                 None if draft.waits => Next::Recheck(self.settings.recheck),
                 None if written => Next::RestFor(COALESCE),
                 None => Next::Rest,
