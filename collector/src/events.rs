@@ -228,9 +228,21 @@ async fn publish(
         .namespace
         .clone()
         .unwrap_or_else(|| "default".to_owned());
-    let event = event(notice, regarding, instance, Timestamp::now());
+    let mut event = event(notice, regarding, instance, Timestamp::now());
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    api.create(&PostParams::default(), &event).await.map(drop)
+    let params = PostParams::default();
+    match api.create(&params, &event).await {
+        // An older API server (seen with 1.20) wants the Event's own namespace here, also for what has none; a newer one's
+        // `kubectl describe` would then not find it.
+        Err(kube::Error::Api(status)) if status.code == 422 => match &mut event.regarding {
+            Some(regarding) if regarding.namespace.is_none() => {
+                regarding.namespace = Some(namespace);
+                api.create(&params, &event).await.map(drop)
+            }
+            _ => Err(kube::Error::Api(status)),
+        },
+        sent => sent.map(drop),
+    }
 }
 
 fn event(notice: &Notice, regarding: ObjectReference, instance: &str, now: Timestamp) -> Event {

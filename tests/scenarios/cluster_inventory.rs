@@ -2,16 +2,15 @@
 //! happens to the servers in between; what cannot be seen is named and removes nothing.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
-#[path = "cluster_inventory/live.rs"]
-mod live;
-
 use std::{fs, net::TcpListener, path::Path, time::Instant};
 
-use live::{Collector, PATIENCE, infra, secret, settings, user_cluster};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use virtfleet_tests::{
-    cluster::{self, ApiServer, User},
+    cluster::{
+        self, ApiServer, User,
+        live::{Collector, PATIENCE, infra, secret, settings, user_cluster},
+    },
     parts, skip, wait,
 };
 

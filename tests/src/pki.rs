@@ -152,7 +152,7 @@ impl Identity {
         self.key.serialize_pem()
     }
 
-    fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    pub(crate) fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         let key = PrivatePkcs8KeyDer::from(self.key.serialize_der());
         (vec![self.certificate.der().clone()], PrivateKeyDer::Pkcs8(key))
     }

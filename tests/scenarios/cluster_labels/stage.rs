@@ -1,27 +1,14 @@
 //! An infra cluster and a user cluster on real API servers, and collectors between them.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
-
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+pub(crate) use virtfleet_tests::cluster::live::{Collector, PATIENCE};
 use virtfleet_tests::{
-    bins,
-    cluster::{self, ApiServer, Entry, kubevirt},
-    pki::{self, Authority},
-    ports,
-    process::{Launch, Process},
-    scrape::Client,
+    cluster::{self, ApiServer, Entry, live},
     wait,
 };
 
-/// How long anything may take before a test says that it does not happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The namespace of the VMs, and of the Lease.
 pub(crate) const NAMESPACE: &str = "vms";
 
@@ -31,39 +18,17 @@ pub(crate) struct Stage {
     folder: TempDir,
 }
 
-/// A running collector.
-pub(crate) struct Collector {
-    pub(crate) process: Process,
-    api: SocketAddr,
-}
-
 impl Stage {
     /// Two hosts in two racks, one user cluster, and a policy that lets `rack` follow.
     pub(crate) fn new() -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let infra = ApiServer::start(folder.path())?;
+        let infra = live::infra(folder.path())?;
         let tenant = ApiServer::start(folder.path())?;
-        kubevirt::install(&infra)?;
-        let ours = Launch::new(bins::collector()?)
-            .args(["crds", "-o", "json"])
-            .text(PATIENCE)?;
-        let ours: Value = serde_json::from_str(&ours)?;
-        infra.install(ours["items"].as_array().context("items")?)?;
         for name in [NAMESPACE, "secrets"] {
             infra.namespace(name)?;
         }
-        infra.apply(&json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-            "metadata": { "namespace": "secrets", "name": "prod" },
-            "stringData": { "kubeconfig": tenant.kubeconfig(tenant.admin_user()) },
-        }))?;
-        infra.apply(&json!({
-            "apiVersion": "virtfleet.io/v1alpha1", "kind": "UserCluster", "metadata": { "name": "prod" },
-            "spec": {
-                "vmis": { "namespace": NAMESPACE },
-                "kubeconfig": { "secret": { "namespace": "secrets", "name": "prod" } },
-            },
-        }))?;
+        infra.apply(&live::secret("prod", &tenant.kubeconfig(tenant.admin_user())))?;
+        infra.apply(&live::user_cluster("prod", NAMESPACE))?;
         let stage = Self {
             infra,
             tenant,
@@ -187,73 +152,16 @@ impl Stage {
 
     /// Starts a collector; `name` is its folder.
     pub(crate) fn collector(&self, name: &str) -> Result<Collector> {
-        let folder = self.folder.path().join(name);
-        fs::create_dir_all(&folder)?;
-        let config = self.config(&folder)?;
-        let process = Launch::new(bins::collector()?)
-            .arg("serve")
-            .arg("--config")
-            .arg(&config.0)
-            .start(&folder)?;
-        let collector = Collector {
-            process,
-            api: config.1,
-        };
+        let inventory = live::settings(
+            self.folder.path(),
+            &self.infra.kubeconfig(self.infra.admin_user()),
+            "",
+        )?;
+        let election = format!(
+            "leaderElection: {{ namespace: {NAMESPACE}, leaseSeconds: 3, renewSeconds: 2, retrySeconds: 1 }}\n"
+        );
+        let collector = Collector::start_with(&self.folder.path().join(name), &inventory, &election)?;
         collector.until_ready()?;
         Ok(collector)
-    }
-
-    fn config(&self, folder: &Path) -> Result<(PathBuf, SocketAddr)> {
-        let authority = Authority::new("virtfleet test authority")?;
-        let pki = folder.join("pki");
-        pki::write(&pki, "collector", &authority, &authority.collector()?)?;
-        let kubeconfig = folder.join("infra.kubeconfig");
-        fs::write(&kubeconfig, self.infra.kubeconfig(self.infra.admin_user()))?;
-        let api = ports::free()?;
-        let (pki, kubeconfig) = (pki.display(), kubeconfig.display());
-        let text = format!(
-            "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {{ cluster: {{ kubeconfig: {kubeconfig} }} }}\n\
-             leaderElection: {{ namespace: {NAMESPACE}, leaseSeconds: 3, renewSeconds: 2, retrySeconds: 1 }}\n\
-             server: {{ address: \"{api}\" }}\nscrape:\n  allowCIDRs: [127.0.0.0/8]\n  tls:\n    ca: {pki}/ca.pem\n    \
-             certificate: {pki}/collector.pem\n    key: {pki}/collector.key\n    trustDomain: {}\n",
-            pki::TRUST_DOMAIN
-        );
-        let file = folder.join("collector.yaml");
-        fs::write(&file, text)?;
-        Ok((file, api))
-    }
-}
-
-impl Collector {
-    fn get(&self, path: &str) -> Result<virtfleet_tests::scrape::Answer> {
-        Client::plain(self.api, PATIENCE)?.get(path)
-    }
-
-    fn until_ready(&self) -> Result<()> {
-        wait::eventually(PATIENCE, "the collector is ready", || {
-            self.get("/readyz")?.ok().map(drop)
-        })
-    }
-
-    /// A sample without labels.
-    pub(crate) fn sample(&self, name: &str) -> Result<f64> {
-        let answer = self.get("/metrics")?.ok()?;
-        let page = answer.text()?;
-        let line = page.lines().find(|line| line.split(' ').next() == Some(name));
-        let value = line
-            .and_then(|line| line.rsplit(' ').next())
-            .with_context(|| format!("no {name}"))?;
-        Ok(value.parse()?)
-    }
-
-    pub(crate) fn leads(&self) -> Result<bool> {
-        Ok(self.sample("virtfleet_collector_leader")? > 0.0)
-    }
-
-    pub(crate) fn until_leads(&self) -> Result<()> {
-        wait::eventually(PATIENCE, "it leads", || {
-            ensure!(self.leads()?, "it does not");
-            Ok(())
-        })
     }
 }

@@ -44,12 +44,14 @@ pub struct Entry {
     pub name: String,
     /// The user's name.
     pub user: String,
-    /// The answer's status code.
+    /// The answer's status code; from 500 on, and 0, nothing is said of whether it was done.
     pub code: u16,
     /// What the client calls itself.
     pub user_agent: String,
     /// Path and query.
     pub uri: String,
+    /// When it came, as RFC 3339 with microseconds in UTC: in the order of the text.
+    pub received: String,
     /// What was sent, for patches and updates of Nodes; else null.
     pub request: Value,
 }
@@ -62,6 +64,7 @@ struct Line {
     #[serde(rename = "requestURI")]
     request_uri: String,
     user_agent: String,
+    request_received_timestamp: String,
     user: UserInfo,
     object_ref: Reference,
     response_status: Status,
@@ -116,12 +119,13 @@ impl ApiServer {
             let line: Line =
                 serde_json::from_str(&text).with_context(|| format!("{}: {text}", path.display()))?;
             // A watch has two lines: at its start and at its end.
-            let counts = if line.verb == "watch" {
-                "ResponseStarted"
-            } else {
-                "ResponseComplete"
+            let counts = match line.stage.as_str() {
+                "ResponseStarted" => line.verb == "watch",
+                // After a panic its client went away before it was answered; it may have been done all the same.
+                "ResponseComplete" | "Panic" => line.verb != "watch",
+                _ => false,
             };
-            if line.stage == counts {
+            if counts {
                 entries.push(entry(line));
             }
             text.clear();
@@ -141,6 +145,7 @@ fn entry(line: Line) -> Entry {
         code: line.response_status.code,
         user_agent: line.user_agent,
         uri: line.request_uri,
+        received: line.request_received_timestamp,
         request: line.request_object,
     }
 }

@@ -88,6 +88,29 @@ impl Collector {
         Ok(self.get("/metrics")?.ok()?.text()?.to_owned())
     }
 
+    /// The value of one sample of its own metrics, which is given as it is written: `name` or `name{label="value"}`.
+    pub fn sample(&self, series: &str) -> Result<f64> {
+        let page = self.metrics()?;
+        let value = page
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
+            .with_context(|| format!("no {series}"))?;
+        Ok(value.parse()?)
+    }
+
+    /// Whether it holds the Lease.
+    pub fn leads(&self) -> Result<bool> {
+        Ok(self.sample("virtfleet_collector_leader")? > 0.0)
+    }
+
+    /// Waits for that.
+    pub fn until_leads(&self) -> Result<()> {
+        wait::eventually(PATIENCE, "it leads", || {
+            ensure!(self.leads()?, "it does not");
+            Ok(())
+        })
+    }
+
     /// Names of all VMs, as `namespace/name`, sorted.
     pub fn vms(&self) -> Result<Vec<String>> {
         let list = self.json("/api/v1/vms")?;

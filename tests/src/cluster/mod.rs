@@ -8,7 +8,8 @@
 //!            ├─ follow           a watch, with the time of each change
 //!            └─ audit            who asked for what
 //! kubevirt, object               KubeVirt's kinds; VMIs, VMs, migrations and Nodes as JSON
-//! live                           a collector on them
+//! live, scene                    a collector on them; an infra cluster with user clusters whose labels it keeps
+//! proxy                          faults between a collector and an API server
 //! ```
 //!
 //! There is only the API server: no controller manager, scheduler or kubelet. So nothing collects an owner's dependents, a
@@ -22,7 +23,9 @@ mod follow;
 pub mod kubevirt;
 pub mod live;
 mod object;
+mod proxy;
 mod rbac;
+pub mod scene;
 mod server;
 mod user;
 
@@ -30,5 +33,6 @@ pub use audit::Entry;
 pub use client::{Answer, Client, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
 pub use follow::{Change, Follow};
 pub use object::{Object, infra_node, user_node, vm, vmi, vmi_of, vmim};
+pub use proxy::{Fault, Proxy};
 pub use server::{ApiServer, PATIENCE};
 pub use user::User;
