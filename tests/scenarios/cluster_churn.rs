@@ -55,9 +55,7 @@ fn kill_leaders(scene: &Scene, kills: usize, seed: u64) -> Result<(Vec<Collector
     let mut gaps = Vec::new();
     let mut killed_at = None;
     for round in 0..=kills {
-        let found = wait::eventually(PATIENCE, "one of them leads", || {
-            leader(&pair)
-        })?;
+        let found = wait::eventually(PATIENCE, "one of them leads", || leader(&pair))?;
         gaps.extend(killed_at.map(|at: Instant| at.elapsed()));
         if round == kills {
             break;
@@ -112,7 +110,10 @@ fn writes(scene: &Scene, marks: &[u64]) -> Result<(Writes, BTreeMap<u16, usize>)
         for entry in entries {
             *codes.entry(entry.code).or_default() += 1;
             for (key, value) in patched(&entry)? {
-                ensure!(WANTED.contains(&key.as_str()), "{key} was never wanted: {entry:?}");
+                ensure!(
+                    WANTED.contains(&key.as_str()),
+                    "{key} was never wanted: {entry:?}"
+                );
                 let value = value.as_str();
                 ensure!(value.is_some(), "nothing is ever to be removed: {entry:?}");
                 if !(400..500).contains(&entry.code) {
@@ -149,7 +150,11 @@ fn no_flapping(world: &World, writes: &Writes) -> Result<()> {
             let since = known.map(|known| all[known].at);
             let same = !before.is_empty() && before.iter().all(|one| one.value == write.value);
             let what = || format!("{label:?}: {write:?} after {before:#?}, while true was {spans:#?}");
-            ensure!(!same || known.is_none(), "the same value twice in a row: {}", what());
+            ensure!(
+                !same || known.is_none(),
+                "the same value twice in a row: {}",
+                what()
+            );
             ensure!(
                 was_true(spans, &write.value, since, write.at),
                 "it was not true since the write before: {}",
@@ -179,7 +184,11 @@ fn the_leader_is_killed_while_everything_changes_tier3() {
     println!("{kills} kills, seed {seed}");
     let scene = Scene::new(&["prod", "dev"]).unwrap();
     let world = Mutex::new(World::new(&scene).unwrap());
-    let marks: Vec<_> = scene.tenants.iter().map(|one| one.server.audit_mark().unwrap()).collect();
+    let marks: Vec<_> = scene
+        .tenants
+        .iter()
+        .map(|one| one.server.audit_mark().unwrap())
+        .collect();
     let stop = AtomicBool::new(false);
     let begun = Instant::now();
     let (pair, gaps, last, edits) = thread::scope(|scope| {
@@ -219,5 +228,8 @@ fn the_leader_is_killed_while_everything_changes_tier3() {
         writes.values().map(Vec::len).sum::<usize>(),
     );
     assert_eq!(gaps.len(), kills);
-    assert!(*longest < Duration::from_secs(15), "a standby takes over within the lease");
+    assert!(
+        *longest < Duration::from_secs(15),
+        "a standby takes over within the lease"
+    );
 }

@@ -150,7 +150,11 @@ fn servers_that_forget_their_history_cost_no_label_tier3() {
     for tenant in &scene.tenants {
         until_all(tenant, "rack-1");
     }
-    let marks: Vec<_> = scene.tenants.iter().map(|one| one.server.audit_mark().unwrap()).collect();
+    let marks: Vec<_> = scene
+        .tenants
+        .iter()
+        .map(|one| one.server.audit_mark().unwrap())
+        .collect();
     for round in 0..4_usize {
         let host = 2 - round % 2;
         for index in 0..scene.tenants.len() {
@@ -177,11 +181,21 @@ fn servers_that_forget_their_history_cost_no_label_tier3() {
     for (tenant, mark) in scene.tenants.iter().zip(&marks) {
         until_all(tenant, "rack-2");
         let patches = tenant.only_sets(*mark, &KEYS).unwrap();
-        println!("{}: {patches} patches over 5 moves of {} VMs, 0 removals", tenant.name, VMS.len());
+        println!(
+            "{}: {patches} patches over 5 moves of {} VMs, 0 removals",
+            tenant.name,
+            VMS.len()
+        );
     }
     println!("all true {:.1?} after the last restart", begun.elapsed());
     let relists: f64 = ["Node", "VirtualMachineInstance"]
-        .map(|kind| collector.sample(&format!("virtfleet_collector_watch_restarts_total{{kind=\"{kind}\",cluster=\"\"}}")).unwrap())
+        .map(|kind| {
+            collector
+                .sample(&format!(
+                    "virtfleet_collector_watch_restarts_total{{kind=\"{kind}\",cluster=\"\"}}"
+                ))
+                .unwrap()
+        })
         .iter()
         .sum();
     assert!(relists > 4.0, "{relists}");
@@ -205,7 +219,10 @@ fn delays(scene: &Scene, well: &Tenant) -> Vec<Duration> {
             let seen = wait::eventually(PATIENCE, "it follows", || {
                 let change = follow.next(PATIENCE)?.context("nothing")?;
                 let metadata = &change.object["metadata"];
-                ensure!(metadata["name"] == vm && metadata["labels"]["rack"] == format!("rack-{n}"), "not yet");
+                ensure!(
+                    metadata["name"] == vm && metadata["labels"]["rack"] == format!("rack-{n}"),
+                    "not yet"
+                );
                 Ok(change.at)
             });
             delays.push(seen.unwrap().saturating_duration_since(moved));
@@ -219,7 +236,9 @@ fn delays(scene: &Scene, well: &Tenant) -> Vec<Duration> {
 fn said(name: &str, mut delays: Vec<Duration>) {
     delays.sort();
     let (median, longest) = (delays[delays.len() / 2], delays[delays.len() - 1]);
-    println!("{name}: the other cluster's labels followed after {median:.0?} in the middle, {longest:.0?} at most");
+    println!(
+        "{name}: the other cluster's labels followed after {median:.0?} in the middle, {longest:.0?} at most"
+    );
     assert!(longest < Duration::from_millis(1500), "{longest:?}");
 }
 
@@ -230,7 +249,9 @@ fn a_sick_user_cluster_keeps_its_labels_and_delays_nobody_tier3() {
         return;
     };
     let scene = scene(&["sick", "well"]);
-    let [sick, well] = &scene.tenants[..] else { panic!() };
+    let [sick, well] = &scene.tenants[..] else {
+        panic!()
+    };
     let proxy = Proxy::start(&sick.server).unwrap();
     let through = live::secret("sick", &proxy.kubeconfig(&sick.user));
     scene.infra.apply(&through).unwrap();
@@ -249,14 +270,44 @@ fn a_sick_user_cluster_keeps_its_labels_and_delays_nobody_tier3() {
         end();
         let recovering = Instant::now();
         until_all(sick, &format!("rack-{rack}"));
-        println!("{name}: its own labels true {:.1?} after the end of it", recovering.elapsed());
+        println!(
+            "{name}: its own labels true {:.1?} after the end of it",
+            recovering.elapsed()
+        );
     };
-    fault("answers 500", &mut rack, &|| proxy.set(&[("/", Fault::Answer(500))]), &|| proxy.set(&[]));
-    fault("writes answer 500", &mut rack, &|| proxy.set(&[("fieldManager=", Fault::Answer(500))]), &|| proxy.set(&[]));
-    fault("writes hang", &mut rack, &|| proxy.set(&[("fieldManager=", Fault::Hold)]), &|| proxy.set(&[]));
-    fault("answers 403", &mut rack, &|| sick.forbid().unwrap(), &|| sick.allow().unwrap());
-    fault("answers nothing", &mut rack, &|| sick.server.pause().unwrap(), &|| sick.server.resume().unwrap());
-    fault("its etcd hangs", &mut rack, &|| sick.server.pause_etcd().unwrap(), &|| sick.server.resume_etcd().unwrap());
+    fault(
+        "answers 500",
+        &mut rack,
+        &|| proxy.set(&[("/", Fault::Answer(500))]),
+        &|| proxy.set(&[]),
+    );
+    fault(
+        "writes answer 500",
+        &mut rack,
+        &|| proxy.set(&[("fieldManager=", Fault::Answer(500))]),
+        &|| proxy.set(&[]),
+    );
+    fault(
+        "writes hang",
+        &mut rack,
+        &|| proxy.set(&[("fieldManager=", Fault::Hold)]),
+        &|| proxy.set(&[]),
+    );
+    fault("answers 403", &mut rack, &|| sick.forbid().unwrap(), &|| {
+        sick.allow().unwrap()
+    });
+    fault(
+        "answers nothing",
+        &mut rack,
+        &|| sick.server.pause().unwrap(),
+        &|| sick.server.resume().unwrap(),
+    );
+    fault(
+        "its etcd hangs",
+        &mut rack,
+        &|| sick.server.pause_etcd().unwrap(),
+        &|| sick.server.resume_etcd().unwrap(),
+    );
 
     // Also for a collector that has just begun and knows nothing of it.
     collector.process.terminate(PATIENCE).unwrap();
@@ -281,22 +332,36 @@ fn a_namespace_that_may_not_be_listed_costs_no_label_tier3() {
     let user = scene.infra.service_account("secrets", "collector").unwrap();
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!([{ "apiGroups": [group], "resources": resources, "verbs": verbs }]);
     let watch = ["get", "list", "watch"];
-    let grant = |name: &str, namespace: Option<&str>, rules: &Value| scene.infra.grant(name, &user, namespace, rules).unwrap();
+    let grant = |name: &str, namespace: Option<&str>, rules: &Value| {
+        scene.infra.grant(name, &user, namespace, rules).unwrap()
+    };
     grant("nodes", None, &rule("", &["nodes"], &watch));
     grant("ours", None, &rule("virtfleet.io", &["*"], &["*"]));
     grant("secrets", Some("secrets"), &rule("", &["secrets"], &watch));
-    grant("lease", Some("secrets"), &rule("coordination.k8s.io", &["leases"], &["*"]));
+    grant(
+        "lease",
+        Some("secrets"),
+        &rule("coordination.k8s.io", &["leases"], &["*"]),
+    );
     let vms = rule("kubevirt.io", &["*"], &watch);
     for namespace in ["prod", "dev"] {
         grant("kubevirt", Some(namespace), &vms);
     }
     let kubeconfig = scene.infra.kubeconfig(&user);
-    let start = |name: &str| scene.collector_by(name, &kubeconfig, ", namespaces: [prod, dev]", "").unwrap();
+    let start = |name: &str| {
+        scene
+            .collector_by(name, &kubeconfig, ", namespaces: [prod, dev]", "")
+            .unwrap()
+    };
     let first = start("a");
     for tenant in &scene.tenants {
         until_all(tenant, "rack-1");
     }
-    let marks: Vec<_> = scene.tenants.iter().map(|one| one.server.audit_mark().unwrap()).collect();
+    let marks: Vec<_> = scene
+        .tenants
+        .iter()
+        .map(|one| one.server.audit_mark().unwrap())
+        .collect();
     // While it runs: what it knows stays, and the other namespace goes on.
     scene.infra.revoke("kubevirt", Some("dev")).unwrap();
     move_all(&scene, &scene.tenants[0], "host-2");
@@ -306,7 +371,9 @@ fn a_namespace_that_may_not_be_listed_costs_no_label_tier3() {
     // When it begins: it waits, and says for what.
     let second = start("b");
     second.until_leads().unwrap();
-    let finding = second.until_finding("inventory-watch-failing", "namespace dev").unwrap();
+    let finding = second
+        .until_finding("inventory-watch-failing", "namespace dev")
+        .unwrap();
     assert!(finding.contains("Role"), "{finding}");
     rest(3);
     assert_eq!(scene.tenants[1].writes(marks[1]).unwrap().len(), 0);

@@ -201,10 +201,19 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
             stage.until_label(name, "rack", Some(rack)).unwrap();
         }
     }
-    let patches = stage.patches(mark).unwrap();
-    let accepted = patches.iter().filter(|one| one.code == 200).count();
+    let accepted = || -> anyhow::Result<usize> {
+        let patches = stage.patches(mark)?;
+        Ok(patches.iter().filter(|one| one.code == 200).count())
+    };
+    // The log may come a moment after the watch.
+    wait::eventually(PATIENCE, "every change is in the log", || {
+        let accepted = accepted()?;
+        ensure!(accepted >= moves + names.len(), "{accepted}");
+        Ok(())
+    })
+    .unwrap();
     assert_eq!(
-        accepted,
+        accepted().unwrap(),
         moves + names.len(),
         "each change was written once, whoever wrote it"
     );

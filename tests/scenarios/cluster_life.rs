@@ -19,7 +19,9 @@ fn scene(rules: &Value) -> (Scene, cluster::live::Collector) {
     let scene = Scene::new(&["prod"]).unwrap();
     for n in 1..=2 {
         let (rack, row) = (format!("rack-{n}"), format!("row-{n}"));
-        scene.host(&format!("host-{n}"), &[("rack", &rack), ("row", &row)]).unwrap();
+        scene
+            .host(&format!("host-{n}"), &[("rack", &rack), ("row", &row)])
+            .unwrap();
     }
     scene.policy("places", rules).unwrap();
     let collector = scene.collector("a", "").unwrap();
@@ -50,7 +52,11 @@ fn vms_and_nodes_come_back_under_their_names_tier3() {
     assert_eq!(tenant.label("vm-1", "rack").unwrap().as_deref(), Some("rack-1"));
     scene.infra.apply(&cluster::vmi("prod", "vm-1")).unwrap();
     settled();
-    assert_eq!(tenant.only_sets(mark, &["rack"]).unwrap(), 1, "it stands nowhere yet");
+    assert_eq!(
+        tenant.only_sets(mark, &["rack"]).unwrap(),
+        1,
+        "it stands nowhere yet"
+    );
     scene.vmi("prod", "vm-1", "host-2").unwrap();
     tenant.until_label("vm-1", "rack", Some("rack-2")).unwrap();
 
@@ -73,14 +79,21 @@ fn vms_and_nodes_come_back_under_their_names_tier3() {
     // KKP's way: the VM is to be evacuated, its Machine is deleted, a successor comes under a new name.
     let before = tenant.server.audit_mark().unwrap();
     let leaving = cluster::vmi("prod", "vm-1").phase("Running").on("host-2");
-    scene.infra.apply(&leaving.with("/status/evacuationNodeName", "host-2")).unwrap();
+    scene
+        .infra
+        .apply(&leaving.with("/status/evacuationNodeName", "host-2"))
+        .unwrap();
     scene.vmi("prod", "vm-2", "host-1").unwrap();
     tenant.node("vm-2", &[]).unwrap();
     tenant.until_label("vm-2", "rack", Some("rack-1")).unwrap();
     tenant.server.remove(&node).unwrap();
     scene.infra.remove(&vmi).unwrap();
     settled();
-    assert_eq!(tenant.only_sets(before, &["rack"]).unwrap(), 1, "only the successor's");
+    assert_eq!(
+        tenant.only_sets(before, &["rack"]).unwrap(),
+        1,
+        "only the successor's"
+    );
 }
 
 #[test]
@@ -113,7 +126,9 @@ fn a_policy_is_edited_and_what_stood_there_before_comes_back_tier3() {
     }
     // It is withdrawn by somebody who does not know what the one before has written.
     collector.process.terminate(Duration::from_secs(20)).unwrap();
-    scene.policy("places", &json!([row("place.example.com/row")])).unwrap();
+    scene
+        .policy("places", &json!([row("place.example.com/row")]))
+        .unwrap();
     let collector = scene.collector("b", "").unwrap();
     tenant.until_label("vm-1", "rack", Some("theirs")).unwrap();
     tenant.until_label("vm-2", "rack", None).unwrap();
@@ -136,13 +151,17 @@ fn two_policies_that_differ_write_and_remove_nothing_tier3() {
     let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
         return;
     };
-    let (scene, _collector) = scene(&json!([{ "key": "rack", "mode": "Follow" }, { "key": "row", "mode": "Follow" }]));
+    let (scene, _collector) =
+        scene(&json!([{ "key": "rack", "mode": "Follow" }, { "key": "row", "mode": "Follow" }]));
     let tenant = &scene.tenants[0];
     scene.vmi("prod", "vm-1", "host-1").unwrap();
     tenant.node("vm-1", &[]).unwrap();
     tenant.until_label("vm-1", "rack", Some("rack-1")).unwrap();
     scene
-        .policy("other", &json!([{ "key": "row", "target": "rack", "mode": "Follow" }]))
+        .policy(
+            "other",
+            &json!([{ "key": "row", "target": "rack", "mode": "Follow" }]),
+        )
         .unwrap();
     for policy in ["\"places\": ", "\"other\": "] {
         let found = wait::eventually(PATIENCE, "an Event on each policy", || {

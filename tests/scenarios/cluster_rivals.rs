@@ -17,15 +17,26 @@ use virtfleet_tests::{
 };
 
 const PAIRS: [(&str, &str); 2] = [
-    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
-    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+    (
+        "topology.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/zone",
+    ),
+    (
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/region",
+    ),
 ];
 
 /// Hosts `host-1` to `host-3`, each in a zone, region and rack of its own.
 fn hosts(scene: &Scene) {
     for n in 1..=3 {
         let [zone, region, rack, row] = ["zone", "region", "rack", "row"].map(|what| format!("{what}-{n}"));
-        let labels = [(PAIRS[0].0, zone.as_str()), (PAIRS[1].0, &region), ("rack", &rack), ("row", &row)];
+        let labels = [
+            (PAIRS[0].0, zone.as_str()),
+            (PAIRS[1].0, &region),
+            ("rack", &rack),
+            ("row", &row),
+        ];
         scene.host(&format!("host-{n}"), &labels).unwrap();
     }
 }
@@ -37,7 +48,13 @@ fn move_to(scene: &Scene, vm: &str, from: &str, to: &str) {
 }
 
 /// On each event of a Node `answer` says which labels it puts there.
-fn rival(tenant: &Tenant, changes: &Follow, stop: &AtomicBool, writes: &AtomicUsize, answer: impl Fn(&Value) -> Value) {
+fn rival(
+    tenant: &Tenant,
+    changes: &Follow,
+    stop: &AtomicBool,
+    writes: &AtomicUsize,
+    answer: impl Fn(&Value) -> Value,
+) {
     while !stop.load(Ordering::Relaxed) {
         let Some(change) = changes.next(Duration::from_millis(100)).unwrap() else {
             continue;
@@ -89,7 +106,16 @@ fn a_cloud_node_controller_finds_nothing_to_do_tier3() {
             let copied = PAIRS.map(|(name, beta)| [(name, name), (beta, name)]).concat();
             let copied: Vec<_> = copied
                 .iter()
-                .map(|(key, name)| (*key, if name.ends_with("zone") { "zone-1" } else { "region-1" }))
+                .map(|(key, name)| {
+                    (
+                        *key,
+                        if name.ends_with("zone") {
+                            "zone-1"
+                        } else {
+                            "region-1"
+                        },
+                    )
+                })
                 .collect();
             let first = "host-1";
             for (vm, labels) in [("vm-copied", &copied[..]), ("vm-bare", &[])] {
@@ -157,7 +183,9 @@ fn who_never_gives_in_is_left_alone_tier3() {
             println!("{note}");
             let contested = tenant.server.audit_mark().unwrap();
             // It goes on for the other key, and has given this one up.
-            scene.host("host-1", &[(PAIRS[1].0, "region-9"), ("rack", "rack-1")]).unwrap();
+            scene
+                .host("host-1", &[(PAIRS[1].0, "region-9"), ("rack", "rack-1")])
+                .unwrap();
             tenant.until_label("vm-1", "place", Some("region-9")).unwrap();
             wait::measure(Duration::from_secs(6), || Ok(())).unwrap();
             assert_eq!(tenant.only_sets(contested, &["place"]).unwrap(), 1);
@@ -167,7 +195,10 @@ fn who_never_gives_in_is_left_alone_tier3() {
         ours.unwrap();
     });
     let ours = tenant.only_sets(mark, &["rack", "place"]).unwrap();
-    println!("{ours} patches of ours against {} of theirs", theirs.load(Ordering::Relaxed));
+    println!(
+        "{ours} patches of ours against {} of theirs",
+        theirs.load(Ordering::Relaxed)
+    );
     assert!(ours <= 9, "{ours}");
 }
 
@@ -199,12 +230,21 @@ fn a_kubelet_is_not_fought_tier3() {
     }
     let mark = tenant.server.audit_mark().unwrap();
     // A kubelet that starts writes what stands in --node-labels; as manager of the field it is named after its program.
-    let imposed = [("vm-single", "rack", "LabelKubeletImposes", "--node-labels"), ("vm-dual", "row", "LabelForeign", "row")];
+    let imposed = [
+        ("vm-single", "rack", "LabelKubeletImposes", "--node-labels"),
+        ("vm-dual", "row", "LabelForeign", "row"),
+    ];
     let impose = || {
         for (vm, key, ..) in imposed {
             let labels = json!({ "metadata": { "labels": { key: "static" } } });
             let path = format!("/api/v1/nodes/{vm}?fieldManager=kubelet");
-            tenant.server.admin().patch(&path, MERGE_PATCH, &labels).unwrap().ok().unwrap();
+            tenant
+                .server
+                .admin()
+                .patch(&path, MERGE_PATCH, &labels)
+                .unwrap()
+                .ok()
+                .unwrap();
         }
     };
     impose();
@@ -214,7 +254,10 @@ fn a_kubelet_is_not_fought_tier3() {
     let settled = || wait::measure(Duration::from_secs(4), || Ok(())).unwrap();
     settled();
     for write in tenant.writes(mark).unwrap() {
-        assert!(patched(&write).unwrap().is_empty(), "seen, said, and left alone: {write:?}");
+        assert!(
+            patched(&write).unwrap().is_empty(),
+            "seen, said, and left alone: {write:?}"
+        );
     }
 
     // The VM moves, the kubelet starts again, the collector does: the other keys follow, these are left alone.
@@ -223,7 +266,9 @@ fn a_kubelet_is_not_fought_tier3() {
             move_to(&scene, vm, &format!("host-{from}"), &format!("host-{to}"));
         }
         for vm in both {
-            tenant.until_label(vm, "place", Some(&format!("region-{to}"))).unwrap();
+            tenant
+                .until_label(vm, "place", Some(&format!("region-{to}")))
+                .unwrap();
         }
     };
     follow(1, 2);

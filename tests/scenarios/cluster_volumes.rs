@@ -60,7 +60,11 @@ fn pod(name: &str, on: &str, more: &Value) -> Value {
 
 fn with_claim(name: &str, on: &str) -> Value {
     let claim = json!({ "claimName": format!("data-{name}") });
-    pod(name, on, &json!({ "volumes": [{ "name": "data", "persistentVolumeClaim": claim }] }))
+    pod(
+        name,
+        on,
+        &json!({ "volumes": [{ "name": "data", "persistentVolumeClaim": claim }] }),
+    )
 }
 
 #[test]
@@ -88,7 +92,8 @@ fn a_zone_waits_for_what_depends_on_it_tier3() {
     volume(&scene, "zonal", &["zone-a"]);
     volume(&scene, "regional", &["zone-a", "zone-b"]);
     let zonal = with_claim("zonal", "vm-volume");
-    let affinity = json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms(&["zone-a"]) } });
+    let affinity =
+        json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms(&["zone-a"]) } });
     let picky = pod("picky", "vm-pod", &json!({ "affinity": affinity }));
     let csi = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": "vm-csi" },
@@ -130,7 +135,8 @@ fn a_zone_waits_for_what_depends_on_it_tier3() {
     // It is looked at again and again, and nothing is written.
     let looks = |mark| {
         let all = tenant.server.audit_since(mark).unwrap().into_iter();
-        all.filter(|one| one.resource == "csinodes" && one.name == "vm-csi").count()
+        all.filter(|one| one.resource == "csinodes" && one.name == "vm-csi")
+            .count()
     };
     let resting = tenant.server.audit_mark().unwrap();
     wait::eventually(PATIENCE, "it is looked at three times more", || {

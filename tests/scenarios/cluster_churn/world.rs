@@ -118,7 +118,10 @@ impl World {
         let now = Timestamp::now();
         for (cluster, name, host) in &self.vms {
             for (key, value) in self.hosts[*host].labels() {
-                let spans = self.truth.entry((*cluster, name.clone(), key.to_owned())).or_default();
+                let spans = self
+                    .truth
+                    .entry((*cluster, name.clone(), key.to_owned()))
+                    .or_default();
                 let last = spans.last_mut();
                 if last.as_ref().is_some_and(|last| last.value == value) {
                     continue;
@@ -159,7 +162,9 @@ impl World {
                 self.relabels += 1;
             }
             1 | 2 => {
-                scene.infra.merge(&vmi, &json!({ "status": { "migrationState": ended(false) } }))?;
+                scene
+                    .infra
+                    .merge(&vmi, &json!({ "status": { "migrationState": ended(false) } }))?;
                 self.failed_moves += 1;
             }
             _ => {
@@ -186,7 +191,11 @@ pub(crate) fn churn(scene: &Scene, world: &Mutex<World>, seed: u64, stop: &Atomi
 
 /// Another user of the user clusters: labels and annotations of its own, and a kubelet's heartbeats. Returns what it has
 /// written last, and how often.
-pub(crate) fn meddle(scene: &Scene, seed: u64, stop: &AtomicBool) -> Result<(BTreeMap<Label, Option<String>>, usize)> {
+pub(crate) fn meddle(
+    scene: &Scene,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Result<(BTreeMap<Label, Option<String>>, usize)> {
     let mut rng = Rng::with_seed(seed);
     let mut last = BTreeMap::new();
     let mut edits = 0;
@@ -202,7 +211,10 @@ pub(crate) fn meddle(scene: &Scene, seed: u64, stop: &AtomicBool) -> Result<(BTr
             let key = format!("team.example.com/{}", rng.char('a'..='d'));
             let value = (rng.u8(..4) > 0).then(|| format!("v{}", rng.u16(..)));
             let annotations = json!({ "team.example.com/note": format!("{}", rng.u16(..)) });
-            tenant.edit(&name, &json!({ "labels": { &key: value }, "annotations": annotations }))?;
+            tenant.edit(
+                &name,
+                &json!({ "labels": { &key: value }, "annotations": annotations }),
+            )?;
             last.insert((cluster, name, key), value);
         }
         edits += 1;

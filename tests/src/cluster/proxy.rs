@@ -173,7 +173,10 @@ mod tests {
     fn a_fault_is_found_by_the_path_and_a_body_has_none() {
         let faults: Faults = Arc::new(vec![("/nodes".to_owned(), Fault::Answer(500))]);
         let of = |text: &str| fault_of(text.as_bytes(), &faults);
-        assert_eq!(of("GET /api/v1/nodes?watch=true HTTP/1.1\r\nhost: h\r\n\r\n"), Some(Fault::Answer(500)));
+        assert_eq!(
+            of("GET /api/v1/nodes?watch=true HTTP/1.1\r\nhost: h\r\n\r\n"),
+            Some(Fault::Answer(500))
+        );
         assert_eq!(of("GET /api/v1/pods HTTP/1.1\r\nhost: h\r\n\r\n"), None);
         assert_eq!(of("{\"metadata\": \"/nodes HTTP/1.1\"}"), None);
     }

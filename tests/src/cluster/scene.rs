@@ -57,7 +57,9 @@ impl Scene {
                 .map(|name| scope.spawn(|| Tenant::start(root, name)))
                 .collect();
             let infra = live::infra(root);
-            let tenants = started.into_iter().map(|one| one.join().map_err(|_| anyhow!("panic"))?);
+            let tenants = started
+                .into_iter()
+                .map(|one| one.join().map_err(|_| anyhow!("panic"))?);
             (infra, tenants.collect::<Result<Vec<_>>>())
         });
         let (infra, tenants) = (infra?, tenants?);
@@ -102,7 +104,13 @@ impl Scene {
     }
 
     /// The same with another kubeconfig and more in `inventory.cluster`.
-    pub fn collector_by(&self, name: &str, kubeconfig: &str, inventory: &str, more: &str) -> Result<Collector> {
+    pub fn collector_by(
+        &self,
+        name: &str,
+        kubeconfig: &str,
+        inventory: &str,
+        more: &str,
+    ) -> Result<Collector> {
         let folder = self.folder.path().join(name);
         std::fs::create_dir_all(&folder)?;
         let inventory = live::settings(&folder, kubeconfig, inventory)?;
@@ -180,7 +188,8 @@ impl Tenant {
     pub fn single_stack_node(&self, name: &str, labels: &[(&str, &str)]) -> Result<Value> {
         let provider = format!("kubevirt://{name}");
         let node = user_node(name, &provider, &["10.0.0.1"], labels);
-        self.server.apply(&node.labels(&[(FOREIGN, "kept"), (SINGLE, "true")]))
+        self.server
+            .apply(&node.labels(&[(FOREIGN, "kept"), (SINGLE, "true")]))
     }
 
     /// The Node as it is now; its addresses and the foreign label are still there.
@@ -188,8 +197,15 @@ impl Tenant {
         let node = self.server.admin().get(&format!("/api/v1/nodes/{name}"))?.ok()?;
         let addresses = node["status"]["addresses"].as_array().context("addresses")?;
         let internal = addresses.iter().filter(|one| one["type"] == "InternalIP");
-        let families = if node["metadata"]["labels"][SINGLE] == "true" { 1 } else { 2 };
-        ensure!(internal.count() == families, "an address family is gone: {addresses:?}");
+        let families = if node["metadata"]["labels"][SINGLE] == "true" {
+            1
+        } else {
+            2
+        };
+        ensure!(
+            internal.count() == families,
+            "an address family is gone: {addresses:?}"
+        );
         let foreign = &node["metadata"]["labels"][FOREIGN];
         ensure!(*foreign == "kept", "the foreign label is {foreign}");
         Ok(node)
@@ -240,7 +256,10 @@ impl Tenant {
         for write in &writes {
             let labels = patched(write)?;
             for (key, value) in labels {
-                ensure!(keys.contains(&key.as_str()), "{key} was never asked for: {write:?}");
+                ensure!(
+                    keys.contains(&key.as_str()),
+                    "{key} was never asked for: {write:?}"
+                );
                 ensure!(value.is_string(), "{key} would be removed: {write:?}");
             }
         }
@@ -261,14 +280,33 @@ pub fn patched(write: &Entry) -> Result<&serde_json::Map<String, Value>> {
     if write.request.is_null() && write.code != 200 {
         return Ok(empty());
     }
-    let fields = |value: &Value| -> Vec<String> { value.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect() };
-    let extra = |value: &Value, allowed: &[&str]| fields(value).into_iter().find(|field| !allowed.contains(&field.as_str()));
+    let fields = |value: &Value| -> Vec<String> {
+        value
+            .as_object()
+            .into_iter()
+            .flat_map(|map| map.keys().cloned())
+            .collect()
+    };
+    let extra = |value: &Value, allowed: &[&str]| {
+        fields(value)
+            .into_iter()
+            .find(|field| !allowed.contains(&field.as_str()))
+    };
     let metadata = &write.request["metadata"];
     // What the API server adds to what it logs.
-    ensure!(extra(&write.request, &["metadata", "apiVersion", "kind"]).is_none(), what());
-    ensure!(extra(metadata, &["labels", "annotations", "resourceVersion", "uid"]).is_none(), what());
+    ensure!(
+        extra(&write.request, &["metadata", "apiVersion", "kind"]).is_none(),
+        what()
+    );
+    ensure!(
+        extra(metadata, &["labels", "annotations", "resourceVersion", "uid"]).is_none(),
+        what()
+    );
     ensure!(extra(&metadata["annotations"], &[OWNED]).is_none(), what());
-    ensure!(metadata["resourceVersion"].is_string() && metadata["uid"].is_string(), what());
+    ensure!(
+        metadata["resourceVersion"].is_string() && metadata["uid"].is_string(),
+        what()
+    );
     Ok(metadata["labels"].as_object().unwrap_or(empty()))
 }
 
