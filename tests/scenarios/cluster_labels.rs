@@ -7,7 +7,7 @@
 #[path = "cluster_labels/stage.rs"]
 mod stage;
 
-use std::{thread::sleep, time::Duration};
+use std::time::Duration;
 
 use anyhow::ensure;
 use nix::sys::signal::Signal;
@@ -41,7 +41,7 @@ fn the_life_of_a_vm_tier3() {
     let failed = json!({ "sourceNode": "host-1", "targetNode": "host-2", "failed": true, "endTimestamp": "2026-01-01T00:00:09Z" });
     let at = |host: &str| cluster::vmi(NAMESPACE, "vm-1").phase("Running").on(host);
     stage.infra.apply(&at("host-1").migration_state(failed)).unwrap();
-    sleep(Duration::from_secs(3));
+    wait::measure(Duration::from_secs(3), || Ok(())).unwrap();
     assert_eq!(stage.patches(mark).unwrap().len(), 0);
     let moved = json!({ "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "endTimestamp": "2026-01-01T00:01:09Z" });
     stage.infra.apply(&at("host-2").migration_state(moved)).unwrap();
@@ -121,7 +121,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
         stage.until_label(name, "rack", Some("rack-1")).unwrap();
         stage.until_health(name, "LabelsTrue", "True", "InLine").unwrap();
     }
-    sleep(Duration::from_secs(6));
+    wait::measure(Duration::from_secs(6), || Ok(())).unwrap();
     assert!(!stage.holder().unwrap().is_empty());
     first.process.terminate(PATIENCE).unwrap();
     assert_eq!(stage.holder().unwrap(), "", "the Lease was given up");
@@ -132,7 +132,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
     );
     let second = stage.collector("b").unwrap();
     second.until_leads().unwrap();
-    sleep(Duration::from_secs(12));
+    wait::measure(Duration::from_secs(12), || Ok(())).unwrap();
     let written = stage.tenant.audit_since(tenant).unwrap();
     let reads = ["get", "list", "watch"];
     let writes: Vec<_> = written
@@ -151,7 +151,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
         stage.tenant.audit_mark().unwrap(),
         stage.infra.audit_mark().unwrap(),
     );
-    sleep(Duration::from_secs(10));
+    wait::measure(Duration::from_secs(10), || Ok(())).unwrap();
     let asked = stage.tenant.audit_since(tenant).unwrap().into_iter();
     let asked = asked.chain(stage.infra.audit_since(infra).unwrap());
     let other: Vec<_> = asked
