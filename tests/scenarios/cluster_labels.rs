@@ -12,13 +12,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use nix::sys::signal::Signal;
 use serde_json::json;
-use stage::{Collector, NAMESPACE, PATIENCE, Stage};
+use stage::{NAMESPACE, PATIENCE, Stage};
 use virtfleet_tests::{cluster, parts, skip, wait};
-
-/// Time in which nothing is to happen.
-fn rest(seconds: u64) {
-    wait::measure(Duration::from_secs(seconds), || Ok(())).unwrap();
-}
 
 const ANNOTATION: &str = "virtfleet.io/owned-labels";
 
@@ -46,7 +41,7 @@ fn the_life_of_a_vm_tier3() {
     let failed = json!({ "sourceNode": "host-1", "targetNode": "host-2", "failed": true, "endTimestamp": "2026-01-01T00:00:09Z" });
     let at = |host: &str| cluster::vmi(NAMESPACE, "vm-1").phase("Running").on(host);
     stage.infra.apply(&at("host-1").migration_state(failed)).unwrap();
-    rest(3);
+    wait::measure(Duration::from_secs(3), || Ok(())).unwrap();
     assert_eq!(stage.patches(mark).unwrap().len(), 0);
     let moved = json!({ "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "endTimestamp": "2026-01-01T00:01:09Z" });
     stage.infra.apply(&at("host-2").migration_state(moved)).unwrap();
@@ -126,7 +121,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
         stage.until_label(name, "rack", Some("rack-1")).unwrap();
         stage.until_health(name, "LabelsTrue", "True", "InLine").unwrap();
     }
-    rest(6);
+    wait::measure(Duration::from_secs(6), || Ok(())).unwrap();
     assert!(!stage.holder().unwrap().is_empty());
     first.process.terminate(PATIENCE).unwrap();
     assert_eq!(stage.holder().unwrap(), "", "the Lease was given up");
@@ -137,7 +132,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
     );
     let second = stage.collector("b").unwrap();
     second.until_leads().unwrap();
-    rest(12);
+    wait::measure(Duration::from_secs(12), || Ok(())).unwrap();
     let written = stage.tenant.audit_since(tenant).unwrap();
     let reads = ["get", "list", "watch"];
     let writes: Vec<_> = written
@@ -156,7 +151,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
         stage.tenant.audit_mark().unwrap(),
         stage.infra.audit_mark().unwrap(),
     );
-    rest(10);
+    wait::measure(Duration::from_secs(10), || Ok(())).unwrap();
     let asked = stage.tenant.audit_since(tenant).unwrap().into_iter();
     let asked = asked.chain(stage.infra.audit_since(infra).unwrap());
     let other: Vec<_> = asked
@@ -184,7 +179,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
         wait::eventually(PATIENCE, "one of them leads", || {
             let leading = pair
                 .iter()
-                .map(Collector::leads)
+                .map(|one| one.leads())
                 .collect::<anyhow::Result<Vec<_>>>()?;
             let count = leading.iter().filter(|leads| **leads).count();
             ensure!(count == 1, "{count}");
@@ -206,10 +201,19 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
             stage.until_label(name, "rack", Some(rack)).unwrap();
         }
     }
-    let patches = stage.patches(mark).unwrap();
-    let accepted = patches.iter().filter(|one| one.code == 200).count();
+    let accepted = || -> anyhow::Result<usize> {
+        let patches = stage.patches(mark)?;
+        Ok(patches.iter().filter(|one| one.code == 200).count())
+    };
+    // The log may come a moment after the watch.
+    wait::eventually(PATIENCE, "every change is in the log", || {
+        let accepted = accepted()?;
+        ensure!(accepted >= moves + names.len(), "{accepted}");
+        Ok(())
+    })
+    .unwrap();
     assert_eq!(
-        accepted,
+        accepted().unwrap(),
         moves + names.len(),
         "each change was written once, whoever wrote it"
     );

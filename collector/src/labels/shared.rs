@@ -24,8 +24,9 @@ use super::{
 };
 use crate::{events::Events, fleet::Fleet, leader::Writing};
 
-/// After a patch the same Node is left alone for this long, so that repeats come together.
-const COALESCE: Duration = Duration::from_secs(2);
+/// After a patch the same Node is left alone for this long, so that repeats come together; the last of them is still written within a
+/// second.
+const COALESCE: Duration = Duration::from_millis(500);
 /// A request is begun only while the leadership lasts this much longer.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Conflicts in a row after which a Node is left to settle.

@@ -44,12 +44,12 @@ async fn the_first_move_goes_at_once_repeats_come_together_and_no_echo_is_needed
     );
     for turn in 0..10 {
         stage.vm("c", "a", if turn % 2 == 0 { "h1" } else { "h2" }).await;
-        ms(50).await;
+        ms(20).await;
     }
     stage.vm("c", "a", "h1").await;
-    ms(1000).await;
+    ms(100).await;
     assert_eq!(stage.racks().len(), 2, "still the first one's time");
-    ms(1000).await;
+    ms(400).await;
     assert_eq!(stage.racks(), ["r1", "r2", "r1"]);
     stage.echo("c", "a").await;
     ms(60_000).await;

@@ -88,7 +88,7 @@ impl Fleet {
     }
 
     fn create_vm(&self, vm: usize, heavy: bool) -> Result<()> {
-        let (name, space) = (self.name(vm), self.space(vm));
+        let (name, space) = (name(vm), self.space(vm));
         let vmi = cluster::vmi(&space, &name)
             .phase("Running")
             .on(&host_name(self.hosts[vm]));
@@ -108,9 +108,6 @@ impl Fleet {
         Ok(())
     }
 
-    pub(crate) fn name(&self, vm: usize) -> String {
-        format!("vm-{vm}")
-    }
     fn space(&self, vm: usize) -> String {
         format!("tenant-{}", vm % self.tenants.len())
     }
@@ -152,7 +149,7 @@ impl Fleet {
         self.hosts[vm] = (self.hosts[vm] + 1) % self.racks.len();
         let host = host_name(self.hosts[vm]);
         let change = json!({ "status": { "nodeName": host }, "metadata": { "labels": { "kubevirt.io/nodeName": host } } });
-        let (name, space) = (self.name(vm), self.space(vm));
+        let (name, space) = (name(vm), self.space(vm));
         let path = format!("/apis/kubevirt.io/v1/namespaces/{space}/virtualmachineinstances/{name}");
         let at = Instant::now();
         self.infra.admin().patch(&path, MERGE_PATCH, &change)?.ok()?;
@@ -172,7 +169,7 @@ impl Fleet {
     /// Labels a VM's Node ourselves.
     pub(crate) fn label_node(&self, vm: usize, key: &str, value: &str) -> Result<()> {
         let change = json!({ "metadata": { "labels": { key: value } } });
-        let path = format!("/api/v1/nodes/{}", self.name(vm));
+        let path = format!("/api/v1/nodes/{}", name(vm));
         self.tenant(vm)
             .admin()
             .patch(&path, MERGE_PATCH, &change)?
@@ -185,6 +182,11 @@ impl Fleet {
         let rules = json!([{ "prefix": "rack.example.com/" }, { "key": NEW_KEY }]);
         self.infra.apply(&policy(&rules)).map(drop)
     }
+}
+
+/// The name of a VM and of its Node.
+pub(crate) fn name(vm: usize) -> String {
+    format!("vm-{vm}")
 }
 
 fn host_name(host: usize) -> String {

@@ -15,7 +15,7 @@ use clap::Parser;
 use fleet::{Fleet, NEW_KEY, RACK_KEY};
 use serde_json::json;
 use virtfleet_tests::{
-    cluster::{Change, Follow, live::Collector},
+    cluster::{ApiServer, Change, Follow, live::Collector},
     measure::{Table, usage},
     wait,
 };
@@ -139,7 +139,7 @@ fn bare(fleet: &Fleet, follows: &[Follow], rounds: usize) -> Result<Vec<Duration
         let vm = round % fleet.vmis;
         let mut expected = Expected::new(follows, "bench.example.com/bare");
         let value = format!("v{round}");
-        expected.expect(fleet.name(vm), value.clone(), Instant::now());
+        expected.expect(fleet::name(vm), value.clone(), Instant::now());
         fleet.label_node(vm, "bench.example.com/bare", &value)?;
         took.extend(expected.finish("our own patch")?);
     }
@@ -160,7 +160,7 @@ fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
     let mut first = Expected::new(&follows, RACK_KEY);
     let begun = Instant::now();
     for vm in 0..fleet.vmis {
-        first.expect(fleet.name(vm), fleet.rack_of(vm), begun);
+        first.expect(fleet::name(vm), fleet.rack_of(vm), begun);
     }
     let collector = fleet.collector(&folder.path().join("collector"))?;
     let took = first.finish("the first labels")?;
@@ -178,7 +178,7 @@ fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
         // Each VM at most once until all have been moved: a second move would wait for the first.
         let vm = (number * 7) % fleet.vmis;
         let (at, value) = fleet.move_on(vm)?;
-        moved.expect(fleet.name(vm), value, at);
+        moved.expect(fleet::name(vm), value, at);
         moved.drain()?;
         wait::measure(pause.saturating_sub(at.elapsed()), || Ok(()))?;
     }
@@ -209,7 +209,7 @@ fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
         let mut expected = Expected::new(&follows, RACK_KEY);
         let (at, value) = fleet.relabel(host)?;
         for vm in fleet.on(host) {
-            expected.expect(fleet.name(vm), value.clone(), at);
+            expected.expect(fleet::name(vm), value.clone(), at);
         }
         relabelled.extend(expected.finish("labels after a relabel")?.pop());
     }
@@ -225,7 +225,7 @@ fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
     let at = Instant::now();
     fleet.edit_policy()?;
     for vm in 0..fleet.vmis {
-        edited.expect(fleet.name(vm), "yes".to_owned(), at);
+        edited.expect(fleet::name(vm), "yes".to_owned(), at);
     }
     let edited = edited.finish("labels after an edit of the policy")?;
     table.row(&[
@@ -242,7 +242,7 @@ fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
 fn steady(fleet: &Fleet, seconds: u64, table: &mut Table) -> Result<()> {
     // What the edit still leads to: statuses and Events.
     wait::measure(Duration::from_secs(20), || Ok(()))?;
-    let marks = fleet.servers().map(|server| server.audit_mark());
+    let marks = fleet.servers().map(ApiServer::audit_mark);
     let marks = marks.collect::<Result<Vec<_>>>()?;
     wait::measure(Duration::from_secs(seconds), || Ok(()))?;
     let mut asked: BTreeMap<String, usize> = BTreeMap::new();
@@ -288,7 +288,7 @@ fn weight(vmis: usize, table: &mut Table) -> Result<()> {
     let mut first = Expected::new(&follows, RACK_KEY);
     let begun = Instant::now();
     for vm in 0..fleet.vmis {
-        first.expect(fleet.name(vm), fleet.rack_of(vm), begun);
+        first.expect(fleet::name(vm), fleet.rack_of(vm), begun);
     }
     let collector = fleet.collector(&folder.path().join("collector"))?;
     first.finish("the first labels of the large fleet")?;
