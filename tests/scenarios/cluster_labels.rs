@@ -1,8 +1,4 @@
 //! Tier 3: labels that follow, written by one of several collectors, on real API servers.
-#![expect(
-    clippy::unwrap_used,
-    reason = "what fails here fails the test, with its message"
-)]
 
 #[path = "cluster_labels/stage.rs"]
 mod stage;
@@ -12,7 +8,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use nix::sys::signal::Signal;
 use serde_json::json;
-use stage::{NAMESPACE, PATIENCE, Stage};
+use stage::{Collector, NAMESPACE, PATIENCE, Stage};
 use virtfleet_tests::{cluster, parts, skip, wait};
 
 const ANNOTATION: &str = "virtfleet.io/owned-labels";
@@ -179,7 +175,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
         wait::eventually(PATIENCE, "one of them leads", || {
             let leading = pair
                 .iter()
-                .map(|one| one.leads())
+                .map(Collector::leads)
                 .collect::<anyhow::Result<Vec<_>>>()?;
             let count = leading.iter().filter(|leads| **leads).count();
             ensure!(count == 1, "{count}");

@@ -183,8 +183,11 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::{
+        facts::Labels,
         heard::{Failure, FailureClass},
         labels::plan::Reason,
         view::{AgentView, VmView},
@@ -217,12 +220,12 @@ mod tests {
                 guest: None,
                 findings: 0,
             },
-            labels: Default::default(),
-            infra_node_labels: Default::default(),
-            user_node_labels: Default::default(),
+            labels: Labels::default(),
+            infra_node_labels: Labels::default(),
+            user_node_labels: Labels::default(),
             migration: None,
             interfaces: Vec::new(),
-            identity: Default::default(),
+            identity: BTreeMap::default(),
             findings_list: Vec::new(),
             report: None,
         }
@@ -287,7 +290,7 @@ mod tests {
     #[test]
     fn findings_are_few_short_and_worst_first() {
         let make = |n: usize, severity| {
-            Finding::new(&format!("f{n:03}"), severity, ("VM", "a"), "R", &"é".repeat(2000))
+            Finding::new(&format!("f{n:03}"), severity, ("VM", "a"), "R", "é".repeat(2000))
         };
         let mut all: Vec<_> = (0..100).map(|n| make(n, Severity::Info)).collect();
         all.push(make(500, Severity::Critical));
