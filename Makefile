@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest guest-soak fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels guest-soak churn-soak fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: setup ## Everything: set-up, check, then every tier that this machine allo
 e2e: setup ## Only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
-bench: bench-agent bench-fleet bench-guest ## All benchmarks
+bench: bench-agent bench-fleet bench-labels bench-guest ## All benchmarks
 
 bench-agent: static ## The agent's figures beside node_exporter's, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -51,6 +51,12 @@ bench-fleet: ## The collector's figures with N simulated guests beside vmagent's
 	@$(CARGO) build -q $(TOOLS) --bin bench-fleet --bin fleet-sim
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-fleet --guests $(N)
 
+bench-labels: ## How fast labels follow placement, on real API servers (ARGS='--vmis 500 --large 0')
+	@tests/parts/kube-apiserver.sh fetch >/dev/null
+	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q $(TOOLS) --bin bench-labels
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-labels $(ARGS)
+
 bench-guest: static ## Boots, restores and the agent's cost in a real guest, with and without it in one run
 	@$(CARGO) build -q --workspace --bins
 	@target/debug/bench-guest $(ARGS)
@@ -58,6 +64,11 @@ bench-guest: static ## Boots, restores and the agent's cost in a real guest, wit
 guest-soak: static ## Cut the power of N first boots at seeded moments: make guest-soak N=20
 	@$(CARGO) build -q --workspace --bins
 	@target/debug/guest-soak --cuts $(if $(filter command line,$(origin N)),$(N),20)
+
+churn-soak: ## Kill the leading collector N times during churn, on real API servers: make churn-soak N=100
+	@tests/parts/kube-apiserver.sh fetch >/dev/null
+	@$(CARGO) build -q -p virtfleet-collector --bins
+	@VIRTFLEET_CHURN_KILLS=$(if $(filter command line,$(origin N)),$(N),100) $(CARGO) test -q -p virtfleet-tests --test cluster_churn -- --nocapture
 
 fmt: ## Format the sources
 	@$(CARGO) fmt --all

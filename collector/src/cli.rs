@@ -10,7 +10,7 @@ use virtfleet_wire::{
     settings::{LogFormat, LogLevel},
 };
 
-use crate::{config::CollectorConfig, serve};
+use crate::{config::CollectorConfig, objects, serve};
 
 /// The collector on the infra cluster: joins every VM with its placement and hears every agent.
 #[derive(Debug, Parser)]
@@ -28,6 +28,15 @@ enum Verb {
     CheckConfig(ConfigFile),
     /// Print the JSON Schema of the settings.
     Schema,
+    /// Print the definitions of our Kubernetes objects, for `kubectl apply -f -`.
+    Crds(Crds),
+}
+
+#[derive(Debug, Args)]
+struct Crds {
+    /// yaml, or json (one List).
+    #[arg(short, long, value_name = "FORMAT", default_value = "yaml", value_parser = ["yaml", "json"])]
+    output: String,
 }
 
 #[derive(Debug, Args)]
@@ -87,6 +96,14 @@ pub fn main() -> Code {
         ),
         Verb::Schema => {
             say(&serde_json::to_string_pretty(&CollectorConfig::schema()).unwrap_or_default());
+            Code::Ok
+        }
+        Verb::Crds(wanted) => {
+            let text = match wanted.output.as_str() {
+                "json" => objects::crds_json(),
+                _ => objects::crds_yaml(),
+            };
+            say(text.trim_end());
             Code::Ok
         }
     }

@@ -3,6 +3,7 @@
 //! The docstrings of the types are the schema's descriptions, so they are written for the person who writes the YAML.
 
 mod check;
+mod kubernetes;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,8 @@ use virtfleet_wire::{
     report::MAX_REPORT_BYTES,
     settings::{AGENT_PORT, CONFIG_API_VERSION, LogSettings, Span},
 };
+
+pub use kubernetes::{ClusterInventory, LabelSettings, LeaderSettings};
 
 /// The settings' `kind`.
 pub const COLLECTOR_CONFIG_KIND: &str = "CollectorConfig";
@@ -33,6 +36,10 @@ pub struct CollectorConfig {
     pub server: ServerSettings,
     /// How agents are asked.
     pub scrape: ScrapeSettings,
+    /// How labels are written to user clusters. Only with `inventory.cluster`.
+    pub labels: LabelSettings,
+    /// Which of several collectors writes. Only with `inventory.cluster`.
+    pub leader_election: LeaderSettings,
     /// How the collector logs.
     pub log: LogSettings,
 }
@@ -45,6 +52,8 @@ impl Default for CollectorConfig {
             inventory: InventorySettings::default(),
             server: ServerSettings::default(),
             scrape: ScrapeSettings::default(),
+            labels: LabelSettings::default(),
+            leader_election: LeaderSettings::default(),
             log: LogSettings::default(),
         }
     }
@@ -55,14 +64,17 @@ impl Default for CollectorConfig {
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct InventorySettings {
     /// A folder of Kubernetes manifests: `infra/` with VirtualMachineInstances, VirtualMachines and Nodes,
-    /// `clusters/<name>/` with a UserCluster and its Nodes. It is watched.
+    /// `clusters/<name>/` with a UserCluster and its Nodes, `policies/` with LabelPropagations. It is watched.
     pub folder: String,
+    /// The API server of the infra cluster instead of a folder; UserCluster objects there say which user clusters there are.
+    pub cluster: Option<ClusterInventory>,
 }
 
 impl Default for InventorySettings {
     fn default() -> Self {
         Self {
             folder: "/etc/virtfleet/inventory".to_owned(),
+            cluster: None,
         }
     }
 }

@@ -15,12 +15,13 @@ use virtfleet_collector_core::{
     dial::{DialRules, DialTarget},
     facts::InventoryEvent,
     heard::{Failure, Heard},
-    index::FleetIndex,
+    index::{FleetIndex, Owners},
+    labels::{plan::LabelInput, policy::LabelPolicy},
     view::{FleetSnapshot, VmDetail},
 };
 use virtfleet_wire::{
     finding::Finding,
-    ids::{Uid, VmKey},
+    ids::{ClusterName, Uid, VmKey},
 };
 
 /// What the API reads. Nothing here blocks for long and nothing here changes the fleet.
@@ -29,6 +30,8 @@ pub trait FleetRead: Send + Sync {
     fn snapshot(&self) -> Arc<FleetSnapshot>;
     /// One VM in full; none when there is no such VM.
     fn detail(&self, key: &VmKey) -> Option<VmDetail>;
+    /// What the labels of every VM's Node follow from, by VM.
+    fn label_inputs(&self) -> Vec<LabelInput>;
     /// Tells of every new revision.
     fn revisions(&self) -> watch::Receiver<u64>;
 }
@@ -93,6 +96,36 @@ impl Fleet {
         self.read().targets()
     }
 
+    /// Whether the inventory has been read completely at least once.
+    pub fn synced(&self) -> bool {
+        self.read().synced()
+    }
+
+    /// Everything that the labels of a VM's Node follow from; see [`FleetIndex::label_input`].
+    pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
+        self.read().label_input(key)
+    }
+
+    /// In whose cluster a VM has a Node; see [`FleetIndex::label_cluster`].
+    pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
+        self.read().label_cluster(key)
+    }
+
+    /// Every VM whose Node is known.
+    pub fn labelled(&self) -> Vec<VmKey> {
+        self.read().labelled()
+    }
+
+    /// The UIDs of a VM and of its VMI; see [`FleetIndex::owners`].
+    pub fn owners(&self, key: &VmKey) -> Owners {
+        self.read().owners(key)
+    }
+
+    /// The policies that are known, by name.
+    pub fn policies(&self) -> Vec<LabelPolicy> {
+        self.read().policies().cloned().collect()
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, FleetIndex> {
         // A panic under the lock is a bug in one event; the state before it is still the best that there is.
         self.index.read().unwrap_or_else(PoisonError::into_inner)
@@ -131,6 +164,12 @@ impl FleetRead for Fleet {
         self.read().detail(key)
     }
 
+    fn label_inputs(&self) -> Vec<LabelInput> {
+        let index = self.read();
+        let keys = index.labelled();
+        keys.iter().filter_map(|key| index.label_input(key)).collect()
+    }
+
     fn revisions(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
@@ -151,6 +190,8 @@ mod tests {
             name: name.parse().unwrap(),
             namespace: "ns".parse().unwrap(),
             selector: virtfleet_collector_core::facts::Selector::default(),
+            labels: std::collections::BTreeMap::new(),
+            suspend: false,
         }))
     }
 

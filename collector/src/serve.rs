@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! inventory ─ events ─▶ apply ─ changed VMs ─▶ scrape ─ heard ─┐
+//!     │                      │       └───────▶ writers ─▶ API servers
 //!     └ findings ─────────▶ fleet ◀──────────────────────────────┘
 //!                            └─▶ api (snapshots) ─▶ HTTP
 //! ```
@@ -38,8 +39,13 @@ use crate::{
     cli,
     config::CollectorConfig,
     fleet::Fleet,
-    inventory::folder,
+    inventory::{
+        cluster::{Inventory, WatchMetrics},
+        folder,
+    },
     scrape::{self, PullLimits, PullMetrics, Puller, ScrapeSettings},
+    tenants::Tenants,
+    writers::Writers,
 };
 
 /// Inventory events that may wait: a folder's first pass comes in one burst, and a full queue only slows the reader.
@@ -89,7 +95,14 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let server_metrics = ServerMetrics::register(&mut registry);
 
     let puller = puller(config)?;
-    look_at_folder(config, &shutdown).await?;
+    let tenants = Arc::new(Tenants::default());
+    let cluster = if let Some(settings) = &config.inventory.cluster {
+        let metrics = WatchMetrics::register(&mut registry);
+        Some((Inventory::new(settings, &tenants).await?, metrics))
+    } else {
+        look_at_folder(config, &shutdown).await?;
+        None
+    };
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -99,13 +112,25 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let (events, incoming) = mpsc::channel(EVENTS);
     let (problems, findings) = watch::channel(Vec::new());
     let (to_scraper, changes) = mpsc::channel(CHANGES);
-    parts.spawn(watch_folder(
-        PathBuf::from(&config.inventory.folder),
-        events,
-        problems,
-        stop.clone(),
-    ));
-    parts.spawn(apply(Arc::clone(&fleet), incoming, to_scraper));
+    let inventory = if let Some((cluster, metrics)) = cluster {
+        parts.spawn(cluster.watch(events, problems, Arc::clone(&tenants), metrics, stop.clone()));
+        "live clusters"
+    } else {
+        let folder = PathBuf::from(&config.inventory.folder);
+        parts.spawn(watch_folder(folder, events, problems, stop.clone()));
+        config.inventory.folder.as_str()
+    };
+    let (to_labels, label_changes) = mpsc::channel(CHANGES);
+    let writers = Writers::start(
+        config,
+        &fleet,
+        &tenants,
+        label_changes,
+        &mut registry,
+        &mut parts,
+        &stop,
+    )?;
+    parts.spawn(apply(Arc::clone(&fleet), incoming, [to_scraper, to_labels]));
     parts.spawn(note(Arc::clone(&fleet), findings));
     let settings = ScrapeSettings {
         interval: config.scrape.interval.0,
@@ -122,6 +147,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
 
     let state = ApiState {
         fleet,
+        labels: Arc::clone(&writers.book),
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
@@ -131,7 +157,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let service = TowerToHyperService::new(api::router(state));
     let server = Server::new(service, limits(), server_metrics);
     let http = tokio::spawn(server.serve(listener, transport, shutdown.clone()));
-    tracing::info!(%address, folder = config.inventory.folder, "serving");
+    tracing::info!(%address, inventory, "serving");
     notify(&[sd_notify::NotifyState::Ready]);
 
     let ended = watch_over(&mut parts, &shutdown).await;
@@ -139,6 +165,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     shutdown.graceful.cancel();
     let cut = http.await.context("the server has panicked")?;
     stop.cancel();
+    writers.end().await;
     parts.shutdown().await;
     if cut > 0 {
         tracing::warn!(connections = cut, "cut, because they did not end in time");
@@ -184,17 +211,23 @@ async fn watch_folder(
         .context("the inventory cannot be read")
 }
 
-/// Applies what the inventory says, in batches, and tells the scraper which VMs to look at.
+/// Applies what the inventory says, in batches, and tells the scraper and the label sender which VMs to look at.
 async fn apply(
     fleet: Arc<Fleet>,
     mut events: mpsc::Receiver<InventoryEvent>,
-    changed: mpsc::Sender<Vec<VmKey>>,
+    changed: [mpsc::Sender<Vec<VmKey>>; 2],
 ) -> anyhow::Result<()> {
     let mut batch = Vec::new();
     while events.recv_many(&mut batch, EVENTS).await > 0 {
         let keys: BTreeSet<_> = batch.drain(..).flat_map(|event| fleet.apply(event)).collect();
-        if !keys.is_empty() && changed.send(keys.into_iter().collect()).await.is_err() {
-            break;
+        if keys.is_empty() {
+            continue;
+        }
+        let keys: Vec<_> = keys.into_iter().collect();
+        for listener in &changed {
+            if listener.send(keys.clone()).await.is_err() {
+                return Ok(());
+            }
         }
     }
     Ok(())

@@ -13,6 +13,7 @@
 #   VIRTFLEET_DEBIAN_MIRROR  where Debian is; default: where this machine's own apt gets it
 set -euo pipefail
 . "$(dirname "$0")/debian.sh"
+. "$(dirname "$0")/own-apt.sh"
 
 cache="${VIRTFLEET_PARTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_PARTS, XDG_CACHE_HOME nor HOME is set}/.cache}/virtfleet/parts}"
 suites='sid trixie'
@@ -24,6 +25,7 @@ promtool      promtool                  usr/bin/promtool
 node-exporter prometheus-node-exporter  usr/bin/prometheus-node-exporter
 vmagent       victoria-metrics          usr/bin/vmagent
 cloud-init    cloud-init                usr/bin/cloud-init
+etcd          etcd-server               usr/bin/etcd
 '
 
 say() { printf 'parts: %s\n' "$*" >&2; }
@@ -44,39 +46,6 @@ cached() { # PART → its folder, when it is whole
     read -r package file <<<"$(lookup "$1")"
     [ -x "$cache/$1/current/$file" ] || return 1
     readlink -f "$cache/$1/current"
-}
-
-# apt with a world of its own. Options on the command line win over every file of the machine's.
-own_apt() { # SUITE COMMAND ARGS…
-    local suite=$1 world="$cache/.apt/$1" command=$2
-    shift 2
-    "$command" \
-        -o Dir::Etc::sourcelist="$world/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-        -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
-        -o Dir::State="$world" -o Dir::State::lists="$world/lists" -o Dir::State::status="$world/status" \
-        -o Dir::Cache="$world/cache" -o Dir::Etc::trusted="$debian_keyring" -o Dir::Etc::trustedparts=/dev/null \
-        -o APT::Architecture="$(dpkg --print-architecture)" -o APT::Sandbox::User= \
-        -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
-        -o Acquire::Retries=3 -o APT::Get::AllowUnauthenticated=false -o Acquire::AllowInsecureRepositories=false \
-        "$@"
-}
-
-# Brings a suite's signed list up to date, at most once a run.
-declare -A listed=()
-refresh_list() { # SUITE
-    local suite=$1 world="$cache/.apt/$1"
-    [ -z "${listed[$suite]:-}" ] || return "${listed[$suite]}"
-    mkdir -p "$world/lists/partial" "$world/cache/archives/partial"
-    : >"$world/status"
-    printf 'deb [signed-by=%s] %s %s main\n' "$debian_keyring" "$archive" "$suite" >"$world/sources.list"
-    say "reading the list of Debian $suite (about 11 MB)"
-    if own_apt "$suite" apt-get -q update >"$world/update.log" 2>&1 && ! grep -q '^[EW]:' "$world/update.log"; then
-        listed[$suite]=0
-    else
-        say "Debian $suite cannot be read: $(grep -m1 '^[EW]:' "$world/update.log" || tail -n1 "$world/update.log")"
-        listed[$suite]=1
-    fi
-    return "${listed[$suite]}"
 }
 
 install_from() { # SUITE PART PACKAGE FILE

@@ -15,6 +15,7 @@ file                   command:file
 ca-certificates        file:/etc/ssl/certs/ca-certificates.crt
 curl                   command:curl
 iproute2               command:ip
+dpkg-dev               command:dpkg-source
 debhelper              command:dh
 lintian                command:lintian
 systemd                command:systemd-analyze
@@ -40,8 +41,14 @@ command -v cargo >/dev/null || {
 }
 
 # Real servers. Without them tier 3 is skipped, or fails in CI, and says what is missing.
-if ! tests/parts/parts.sh fetch prometheus promtool node-exporter vmagent cloud-init >/dev/null; then
+if ! tests/parts/parts.sh fetch prometheus promtool node-exporter vmagent cloud-init etcd >/dev/null; then
     say "without these parts the tests that need them are skipped (see above)"
+    [ "${CI:-}" != true ] || exit 1
+fi
+
+# A real Kubernetes API server, built once. Without it the tests that need it are skipped, or fail in CI.
+if ! tests/parts/kube-apiserver.sh fetch >/dev/null; then
+    say "without kube-apiserver the tests with a real API server are skipped (see above)"
     [ "${CI:-}" != true ] || exit 1
 fi
 

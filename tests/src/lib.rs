@@ -5,6 +5,7 @@
 //! src/bin/*.rs   ──┴─▶ this library ─┼─ pki, scrape            certificates, an HTTP(S) client
 //!                                    ├─ bins, parts, skip      what is there to be tested, and what to do when it is not
 //!                                    ├─ guest, real            real VMs under QEMU; one as a member of the fleet
+//!                                    ├─ cluster                real Kubernetes API servers, and objects for them
 //!                                    ├─ prometheus             a real one that scrapes the fleet
 //!                                    ├─ measure                what a process costs
 //!                                    └─ sim                    a fleet of simulated guests and its manifests
@@ -13,6 +14,7 @@
 //! A scenario's tier (1 to 4, see `docs/contributing/testing.md`) is the digit after `tier` in its name; without one it is 1.
 
 pub mod bins;
+pub mod cluster;
 pub mod delivered;
 pub mod guest;
 pub mod measure;

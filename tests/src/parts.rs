@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 /// Prometheus.
 pub fn prometheus() -> Result<PathBuf> {
@@ -22,6 +22,26 @@ pub fn node_exporter() -> Result<PathBuf> {
 /// vmagent.
 pub fn vmagent() -> Result<PathBuf> {
     find("vmagent", "usr/bin/vmagent")
+}
+
+/// The folder with `kube-apiserver` and `etcd`: `KUBEBUILDER_ASSETS`, else what `tests/parts/kube-apiserver.sh` has built.
+pub fn kube_assets() -> Result<PathBuf> {
+    let given = env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty());
+    let folder = match &given {
+        Some(folder) => PathBuf::from(folder),
+        None => cache()?.join("kube-apiserver/current"),
+    };
+    for name in ["kube-apiserver", "etcd"] {
+        let path = folder.join(name);
+        let advice = match &given {
+            Some(_) => "KUBEBUILDER_ASSETS must name a folder that holds it, or be unset",
+            None => "run `tests/parts/kube-apiserver.sh fetch`",
+        };
+        ensure!(path.is_file(), "{} is missing; {advice}", path.display());
+    }
+    folder
+        .canonicalize()
+        .with_context(|| folder.display().to_string())
 }
 
 /// The folder of unpacked parts: `VIRTFLEET_PARTS`, else `virtfleet/parts` in the user's cache.

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::IpAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
@@ -65,6 +66,12 @@ impl Authority {
         self.issue("collector", &uri, &[], ExtendedKeyUsagePurpose::ClientAuth)
     }
 
+    /// The certificate of a server that is dialled by its address.
+    pub fn server(&self, common: &str, address: IpAddr) -> Result<Identity> {
+        let name = SanType::IpAddress(address);
+        self.sign(common, &[], name, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
     /// A certificate with these alternative names.
     pub fn issue(
         &self,
@@ -73,12 +80,21 @@ impl Authority {
         dns: &[&str],
         purpose: ExtendedKeyUsagePurpose,
     ) -> Result<Identity> {
+        let uri = SanType::URI(uri.try_into().with_context(|| format!("URI {uri:?}"))?);
+        self.sign(common, dns, uri, purpose)
+    }
+
+    fn sign(
+        &self,
+        common: &str,
+        dns: &[&str],
+        name: SanType,
+        purpose: ExtendedKeyUsagePurpose,
+    ) -> Result<Identity> {
         let names: Vec<String> = dns.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = common_name(common);
-        params.subject_alt_names.push(SanType::URI(
-            uri.try_into().with_context(|| format!("URI {uri:?}"))?,
-        ));
+        params.subject_alt_names.push(name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![purpose];
         let key = new_key()?;
@@ -136,7 +152,7 @@ impl Identity {
         self.key.serialize_pem()
     }
 
-    fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    pub(crate) fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         let key = PrivatePkcs8KeyDer::from(self.key.serialize_der());
         (vec![self.certificate.der().clone()], PrivateKeyDer::Pkcs8(key))
     }

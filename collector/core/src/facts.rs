@@ -1,11 +1,16 @@
 //! What the inventory says, in the words of this domain. The readers of the manifest folder and of the Kubernetes API both
 //! produce these, and nothing after them knows a Kubernetes type.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, VmKey, VmName};
+
+use crate::labels::policy::LabelPolicy;
 
 /// Labels or annotations, by key.
 pub type Labels = BTreeMap<String, String>;
@@ -33,6 +38,8 @@ pub enum Fact {
     InfraNode(InfraNode),
     UserCluster(UserCluster),
     UserNode(UserNode),
+    VmiMove(VmiMove),
+    Policy(Box<LabelPolicy>),
 }
 
 /// Names an object of the inventory.
@@ -44,6 +51,10 @@ pub enum FactKey {
     InfraNode(NodeName),
     UserCluster(ClusterName),
     UserNode(ClusterName, NodeName),
+    /// Namespace and name of a `VirtualMachineInstanceMigration`.
+    VmiMove(Namespace, String),
+    /// The name of a `LabelPropagation`.
+    Policy(String),
 }
 
 impl Fact {
@@ -55,6 +66,8 @@ impl Fact {
             Self::InfraNode(node) => FactKey::InfraNode(node.name.clone()),
             Self::UserCluster(cluster) => FactKey::UserCluster(cluster.name.clone()),
             Self::UserNode(node) => FactKey::UserNode(node.cluster.clone(), node.name.clone()),
+            Self::VmiMove(one) => FactKey::VmiMove(one.vm.namespace.clone(), one.name.clone()),
+            Self::Policy(policy) => FactKey::Policy(policy.name.clone()),
         }
     }
 }
@@ -156,7 +169,8 @@ pub struct Vm {
 }
 
 /// A Node of the infra cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct InfraNode {
     /// Its name.
     pub name: NodeName,
@@ -200,10 +214,26 @@ pub struct UserCluster {
     pub namespace: Namespace,
     /// `spec.vmis.selector`: which of them; empty selects all in the namespace.
     pub selector: Selector,
+    /// Its labels, by which a `LabelPropagation` selects it.
+    pub labels: Labels,
+    /// `spec.suspend`: nothing is written to the user cluster.
+    pub suspend: bool,
+}
+
+/// A `VirtualMachineInstanceMigration`: one more thing that says where a VM has stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VmiMove {
+    /// Its name.
+    pub name: String,
+    /// The VMI that it moves: `spec.vmiName` in its own namespace.
+    pub vm: VmKey,
+    /// `status.migrationState.sourceNode`: the VM stood there.
+    pub source: Option<NodeName>,
 }
 
 /// A label selector as Kubernetes has it: all `match_labels` and all `match_expressions` must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Selector {
     /// Keys and the value that each must have.
     pub match_labels: Labels,
@@ -212,7 +242,8 @@ pub struct Selector {
 }
 
 /// One of a selector's `matchExpressions`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Requirement {
     /// The label's key.
     pub key: String,
@@ -223,7 +254,7 @@ pub struct Requirement {
 }
 
 /// The operator of a [`Requirement`]; `NotIn` and `DoesNotExist` hold when the key is absent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "Kubernetes' own words")]
 pub enum Operator {
     In,
@@ -266,9 +297,33 @@ pub struct UserNode {
     pub provider_id: Option<String>,
     /// The `Ready` condition; none when it is absent or `Unknown`.
     pub ready: Option<bool>,
+    /// The text of the annotation `virtfleet.io/owned-labels`.
+    pub owned: Option<String>,
+    /// Keys of labels that its kubelet wrote last, as `metadata.managedFields` say.
+    pub kubelet_labels: BTreeSet<String>,
+    /// `metadata.resourceVersion`, of a live cluster. It changes with every heartbeat, so alone it is no news.
+    pub resource_version: Option<String>,
 }
 
 impl UserNode {
+    /// Whether nothing but the version differs.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let Self {
+            cluster,
+            name,
+            uid,
+            labels,
+            provider_id,
+            ready,
+            owned,
+            kubelet_labels,
+            resource_version: _,
+        } = self;
+        (cluster, name, uid, labels) == (&other.cluster, &other.name, &other.uid, &other.labels)
+            && (provider_id, ready, owned) == (&other.provider_id, &other.ready, &other.owned)
+            && *kubelet_labels == other.kubelet_labels
+    }
+
     /// The VM's name in `kubevirt://<name>`.
     pub fn provider_vm(&self) -> Option<VmName> {
         self.provider_id

@@ -53,10 +53,29 @@ pub const MANIFEST_DUPLICATE_OBJECT: &str = "manifest-duplicate-object";
 pub const MANIFEST_MISPLACED: &str = "manifest-misplaced";
 /// The manifest folder cannot be read; the last good state stays.
 pub const INVENTORY_FOLDER_UNREADABLE: &str = "inventory-folder-unreadable";
+/// A watch of the infra cluster has not listed completely yet.
+pub const INVENTORY_WATCH_WAITING: &str = "inventory-watch-waiting";
+/// A watch of the infra cluster fails; its last known state stays.
+pub const INVENTORY_WATCH_FAILING: &str = "inventory-watch-failing";
+/// A kind that the collector can do without cannot be watched.
+pub const INVENTORY_KIND_ABSENT: &str = "inventory-kind-absent";
+/// An object of a live cluster cannot be read; its last good state stays.
+pub const INVENTORY_OBJECT_UNREADABLE: &str = "inventory-object-unreadable";
+/// A user cluster has no kubeconfig yet.
+pub const USER_CLUSTER_PENDING: &str = "user-cluster-pending";
+/// A user cluster's kubeconfig cannot be used, or its API server does not answer as it should; its last known Nodes stay.
+pub const USER_CLUSTER_UNREACHABLE: &str = "user-cluster-unreachable";
 
 /// Whether a finding of this id means that objects may exist that the inventory does not show.
 pub fn leaves_gaps(id: &str) -> bool {
-    [MANIFEST_BROKEN, INVENTORY_FOLDER_UNREADABLE].contains(&id)
+    [
+        MANIFEST_BROKEN,
+        INVENTORY_FOLDER_UNREADABLE,
+        INVENTORY_WATCH_WAITING,
+        INVENTORY_WATCH_FAILING,
+        INVENTORY_OBJECT_UNREADABLE,
+    ]
+    .contains(&id)
 }
 
 /// A finding about a VM.

@@ -7,6 +7,9 @@
 //! snapshot.
 
 mod change;
+mod labels;
+
+pub use self::labels::Owners;
 
 use std::collections::HashSet;
 
@@ -211,6 +214,8 @@ impl FleetIndex {
     }
 }
 
+#[cfg(test)]
+mod label_tests;
 #[cfg(test)]
 mod older_tests;
 #[cfg(test)]

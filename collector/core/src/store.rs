@@ -9,9 +9,10 @@ use virtfleet_wire::{
 
 use crate::{
     dial::DialRules,
-    facts::{InfraNode, UserCluster, UserNode, Vm, Vmi},
+    facts::{InfraNode, UserCluster, UserNode, Vm, Vmi, VmiMove},
     heard::{Answer, Failure, UnixMs},
     keys::{Keys, Ties, VmsBy},
+    labels::policy::LabelPolicy,
     view::VmView,
 };
 
@@ -45,6 +46,9 @@ pub(crate) struct Store {
     pub(crate) infra_nodes: BTreeMap<NodeName, InfraNode>,
     pub(crate) clusters: BTreeMap<ClusterName, UserCluster>,
     pub(crate) user_nodes: BTreeMap<ClusterName, BTreeMap<NodeName, UserNode>>,
+    pub(crate) policies: BTreeMap<String, LabelPolicy>,
+    pub(crate) moves: BTreeMap<(Namespace, String), VmiMove>,
+    pub(crate) moves_by_vm: BTreeMap<VmKey, BTreeSet<String>>,
     pub(crate) ties: Ties,
     pub(crate) vms_by_host: VmsBy<NodeName>,
     pub(crate) vms_by_namespace: VmsBy<Namespace>,
@@ -227,6 +231,8 @@ pub(crate) mod tests {
                 match_labels: labels(select),
                 match_expressions: vec![],
             },
+            labels: Labels::new(),
+            suspend: false,
         }
     }
     pub(crate) fn user_node(cluster: &str, name: &str, provider: Option<&str>) -> UserNode {
@@ -237,6 +243,9 @@ pub(crate) mod tests {
             labels: Labels::new(),
             provider_id: provider.map(str::to_owned),
             ready: Some(true),
+            owned: None,
+            kubelet_labels: BTreeSet::new(),
+            resource_version: None,
         }
     }
 }

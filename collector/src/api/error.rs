@@ -72,6 +72,15 @@ impl ApiError {
         )
     }
 
+    /// As [`ApiError::not_synced`], naming what is waited for.
+    pub(super) fn not_synced_because(waits: &[&str]) -> Self {
+        let mut error = Self::not_synced();
+        if !waits.is_empty() {
+            error.message = format!("{}: {}", error.message, waits.join("; "));
+        }
+        error
+    }
+
     /// 503: as many long polls as may wait do so.
     pub(super) fn busy() -> Self {
         Self::new(

@@ -8,11 +8,15 @@ use virtfleet_wire::{
 };
 
 use super::{error::ApiError, findings::severity_word, reply::Reply, router::Ask};
+use crate::labels::{Drift, drift_series};
 
 #[expect(clippy::unnecessary_wraps, reason = "every handler has one shape")]
 pub(super) fn page(ask: &Ask) -> Result<Reply, ApiError> {
     let mut page = Page::new();
     write(&mut page, &ask.snapshot);
+    if ask.snapshot.synced {
+        labels(&mut page, ask.api.labels.drift());
+    }
     Ok(Reply::page(&page))
 }
 
@@ -45,6 +49,18 @@ fn inventory(page: &mut Page, fleet: &FleetSnapshot) {
     for severity in [Severity::Info, Severity::Warning, Severity::Critical] {
         let found = fleet.findings.iter().filter(|one| one.severity == severity);
         family.sample(&[("severity", severity_word(severity))], found.count() as f64);
+    }
+}
+
+fn labels(page: &mut Page, drift: Drift) {
+    let mut family = page.family(
+        "virtfleet_label_drift",
+        "Nodes whose label is not as a LabelPropagation asks for, by user cluster, key and reason.",
+        Gauge,
+    );
+    for (cluster, key, reason, count) in drift_series(drift) {
+        let labels = [("cluster", cluster.as_str()), ("key", &key), ("reason", reason)];
+        family.sample(&labels, count as f64);
     }
 }
 

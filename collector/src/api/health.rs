@@ -1,5 +1,7 @@
 //! `GET /healthz`, `GET /readyz`, and the text index at `/`.
 
+use virtfleet_collector_core::findings::leaves_gaps;
+
 use super::{
     error::ApiError,
     reply::Reply,
@@ -13,12 +15,16 @@ pub(super) fn alive(_: &Ask) -> Result<Reply, ApiError> {
     Ok(Reply::text("ok\n".to_owned()))
 }
 
-/// Ready once the inventory has been read completely: before that, every answer about the fleet would be wrong.
+/// Ready once the inventory has been read completely: before that, every answer about the fleet would be wrong. Says what is
+/// still waited for.
 pub(super) fn ready(ask: &Ask) -> Result<Reply, ApiError> {
     if ask.snapshot.synced {
         Ok(Reply::text("ok\n".to_owned()))
     } else {
-        Err(ApiError::not_synced())
+        let waits = ask.snapshot.findings.iter();
+        let waits = waits.filter(|finding| leaves_gaps(&finding.id));
+        let waits: Vec<_> = waits.map(|finding| finding.message.as_str()).collect();
+        Err(ApiError::not_synced_because(&waits))
     }
 }
 

@@ -14,6 +14,7 @@ mod fleet_page;
 mod gzip;
 mod health;
 mod hosts;
+mod labels;
 mod openapi;
 mod own_page;
 mod paging;
@@ -38,12 +39,14 @@ use tokio_util::sync::CancellationToken;
 pub use error::{ErrorBody, ErrorDetail};
 pub use findings::FindingView;
 pub(crate) use findings::severity_word;
+pub use labels::LabelView;
+pub(crate) use labels::action_word;
 pub use openapi::document as openapi_document;
 pub(crate) use param::LONGEST_WAIT;
 pub use router::router;
 pub use sd::TargetGroup;
 
-use crate::fleet::FleetRead;
+use crate::{fleet::FleetRead, labels::LabelBook};
 
 /// The header that carries the revision of which an answer was made; pass it as `wait` to hear of the next one.
 pub const REVISION_HEADER: &str = "virtfleet-revision";
@@ -53,6 +56,8 @@ pub const REVISION_HEADER: &str = "virtfleet-revision";
 pub struct ApiState {
     /// The fleet.
     pub fleet: Arc<dyn FleetRead>,
+    /// What became of each VM's labels.
+    pub labels: Arc<LabelBook>,
     /// The collector's own metrics.
     pub registry: Arc<Registry>,
     /// Where proc is mounted, for the collector's own process metrics; usually `/proc`.

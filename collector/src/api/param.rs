@@ -128,6 +128,24 @@ pub(super) const FINDING_FILTERS: &[Param] = &[
     ),
 ];
 
+/// Selects VMs whose Nodes carry labels.
+pub(super) const LABEL_OWNERS: &[Param] = &[
+    names("namespace", "Only Nodes of VMs of these namespaces."),
+    names("cluster", "Only Nodes of these user clusters."),
+    names("node", "Only Nodes of these names."),
+];
+
+/// Selects labels.
+pub(super) const LABEL_FILTERS: &[Param] = &[
+    names("key", "Only these keys."),
+    Param {
+        name: "action",
+        about: "Only keys about which this is done; `report`: nothing is done, and it differs.",
+        rule: Rule::Words(&["keep", "set", "remove", "restore", "report"]),
+    },
+    names("reason", "Only for these reasons, e.g. `Unsafe`."),
+];
+
 /// Cuts a list into pages.
 pub(super) const PAGING: &[Param] = &[
     Param {

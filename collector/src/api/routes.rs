@@ -2,15 +2,20 @@
 //! so that none of them can say anything else.
 
 use schemars::{Schema, SchemaGenerator};
-use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
+use virtfleet_collector_core::{
+    labels::plan::LabelInput,
+    view::{ClusterView, HostView, List, VmDetail, VmView},
+};
 use virtfleet_wire::exposition;
 
 use super::{
     clusters,
     error::ApiError,
     findings::{self, FindingView},
-    fleet_page, health, hosts, openapi, own_page,
-    param::{FINDING_FILTERS, HOST_FILTERS, PAGING, Param, VM_FILTERS, WAIT},
+    fleet_page, health, hosts,
+    labels::{self, LabelView},
+    openapi, own_page,
+    param::{FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, Param, VM_FILTERS, WAIT},
     reply::Reply,
     router::Ask,
     sd::{self, TargetGroup},
@@ -120,6 +125,26 @@ pub(super) const ROUTES: &[Route] = &[
         body: Body::Json(SchemaGenerator::subschema_for::<List<FindingView>>),
         errors: &[],
         answer: findings::list,
+    },
+    Route {
+        path: "/api/v1/labels",
+        id: "listLabels",
+        summary: "Labels of user-cluster Nodes: what each is, what it should be, and why.",
+        params: &[LABEL_OWNERS, LABEL_FILTERS, PAGING, WAIT],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<List<LabelView>>),
+        errors: &[],
+        answer: labels::list,
+    },
+    Route {
+        path: "/api/v1/labels/inputs",
+        id: "listLabelInputs",
+        summary: "All that the labels of each Node follow from, so that another policy can be tried on it.",
+        params: &[LABEL_OWNERS, PAGING, WAIT],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<List<LabelInput>>),
+        errors: &[],
+        answer: labels::inputs,
     },
     Route {
         path: "/api/v1/openapi.json",

@@ -1,7 +1,7 @@
 //! A fleet in memory, for the tests of the API and of the CLI.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{Arc, Mutex},
 };
@@ -10,7 +10,12 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
+    facts::{InfraNode, Labels, Selector},
     heard::{Failure, FailureClass, MetricsSummary},
+    labels::{
+        plan::LabelInput,
+        policy::{LabelPolicy, Rule, Source},
+    },
     view::{
         AgentStatus, AgentView, ClusterView, FleetSnapshot, GuestView, HostView, IdentityCheck,
         IdentityVerdict, InterfaceView, VmDetail, VmState, VmView,
@@ -82,9 +87,54 @@ impl FleetRead for Fleet {
     fn detail(&self, key: &VmKey) -> Option<VmDetail> {
         self.now.lock().unwrap().1.get(key).cloned()
     }
+    fn label_inputs(&self) -> Vec<LabelInput> {
+        label_inputs()
+    }
     fn revisions(&self) -> watch::Receiver<u64> {
         self.revisions.subscribe()
     }
+}
+
+/// Two Nodes and one policy: the first follows its host's rack, the second stands nowhere.
+fn label_inputs() -> Vec<LabelInput> {
+    let labels = |pairs: &[(&str, &str)]| -> Labels {
+        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        pairs.iter().map(own).collect()
+    };
+    let policy = LabelPolicy {
+        name: "racks".into(),
+        generation: 1,
+        clusters: Selector::default(),
+        dry_run: false,
+        rules: vec![Rule {
+            source: Source::Key("example.com/rack".into()),
+            target: None,
+            mode: None,
+            takeover: None,
+        }],
+    };
+    let input = |name: &str, rack: Option<&str>| LabelInput {
+        vm: key("team-a", name),
+        vmi_uid: Some(id(&format!("uid-team-a-{name}"))),
+        cluster: id("alpha"),
+        cluster_labels: Labels::new(),
+        suspended: false,
+        node: id(name),
+        node_uid: None,
+        labels: labels(&[("example.com/rack", "r1")]),
+        owned: Some(r#"{"v":1,"labels":{"example.com/rack":{"value":"r1","policy":"racks"}}}"#.into()),
+        kubelet_labels: BTreeSet::new(),
+        resource_version: None,
+        host: rack.map(|rack| InfraNode {
+            name: id("host-1"),
+            uid: None,
+            labels: labels(&[("example.com/rack", rack)]),
+            ready: Some(true),
+        }),
+        stood_on: Vec::new(),
+        policies: vec![policy.clone()],
+    };
+    vec![input("worker-0", Some("r2")), input("worker-1", None)]
 }
 
 pub(crate) fn state(fleet: Arc<Fleet>) -> ApiState {
@@ -94,6 +144,7 @@ pub(crate) fn state(fleet: Arc<Fleet>) -> ApiState {
     registry.register("virtfleet_collector_pulls", "Pulls that have ended", pulls);
     ApiState {
         fleet,
+        labels: Arc::default(),
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),
         instance: 7,

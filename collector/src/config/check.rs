@@ -2,7 +2,11 @@
 
 use std::net::SocketAddr;
 
-use virtfleet_wire::layered::{Origins, Problem};
+use virtfleet_wire::{
+    ids::{Namespace, VmName},
+    layered::{Origin, Origins, Problem},
+    settings::Span,
+};
 
 use super::CollectorConfig;
 
@@ -17,6 +21,8 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
             "empty; name the folder of manifests".to_owned(),
         );
     }
+    live(config, origins, &mut say);
+    writes(config, &mut say);
 
     let server = &config.server;
     match server.address.parse::<SocketAddr>() {
@@ -97,6 +103,73 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
         );
     }
     found
+}
+
+fn live(config: &CollectorConfig, origins: &Origins, say: &mut impl FnMut(&str, String)) {
+    if let Some(cluster) = &config.inventory.cluster {
+        let mut leaves = origins.leaves.iter();
+        if leaves.any(|leaf| leaf.path == "inventory.folder" && leaf.origin != Origin::Default) {
+            say(
+                "inventory.folder",
+                "set, and inventory.cluster is set; take one away".to_owned(),
+            );
+        }
+        if cluster.context.is_some() && cluster.kubeconfig.is_none() {
+            say(
+                "inventory.cluster.context",
+                "names a context of no kubeconfig; set inventory.cluster.kubeconfig".to_owned(),
+            );
+        }
+        for (at, name) in cluster.namespaces.iter().enumerate() {
+            if let Err(error) = name.parse::<Namespace>() {
+                say(&format!("inventory.cluster.namespaces[{at}]"), error.to_string());
+            } else if cluster.namespaces[..at].contains(name) {
+                say(
+                    &format!("inventory.cluster.namespaces[{at}]"),
+                    format!("{name} stands there twice"),
+                );
+            }
+        }
+    }
+}
+
+fn writes(config: &CollectorConfig, say: &mut impl FnMut(&str, String)) {
+    let labels = &config.labels;
+    if !(1..=1000).contains(&labels.requests_per_second) {
+        say("labels.requestsPerSecond", "must be 1 to 1000".to_owned());
+    }
+    if !(1..=64).contains(&labels.parallel) {
+        say("labels.parallel", "must be 1 to 64".to_owned());
+    }
+    if labels.recheck < Span::seconds(1) {
+        say("labels.recheck", "must be at least 1s".to_owned());
+    }
+    let leader = &config.leader_election;
+    if !(2..=3600).contains(&leader.lease_seconds) {
+        say("leaderElection.leaseSeconds", "must be 2 to 3600".to_owned());
+    }
+    if leader.renew_seconds >= leader.lease_seconds || leader.renew_seconds == 0 {
+        say(
+            "leaderElection.renewSeconds",
+            "must be at least 1 and less than leaderElection.leaseSeconds: a leader must stop before its Lease ends".to_owned(),
+        );
+    }
+    if leader.retry_seconds >= leader.renew_seconds || leader.retry_seconds == 0 {
+        say(
+            "leaderElection.retrySeconds",
+            "must be at least 1 and less than leaderElection.renewSeconds".to_owned(),
+        );
+    }
+    // The rule for an object's name is that for a VM's: a DNS subdomain.
+    if leader.name.parse::<VmName>().is_err() {
+        say(
+            "leaderElection.name",
+            format!("{:?} is not a name that a Lease may have", leader.name),
+        );
+    }
+    if let Some(Err(error)) = leader.namespace.as_ref().map(|name| name.parse::<Namespace>()) {
+        say("leaderElection.namespace", error.to_string());
+    }
 }
 
 fn pair(say: &mut impl FnMut(&str, String), path: &str, certificate: Option<&String>, key: Option<&String>) {

@@ -70,6 +70,25 @@ fn each_problem_has_its_line_and_key() {
         ),
         ("inventory:\n  folder: ''\n", "c.yaml:4: inventory.folder: "),
         ("inventory:\n  foldr: x\n", "c.yaml:4: inventory.foldr: "),
+        (
+            "inventory:\n  folder: /x\n  cluster: {}\n",
+            "c.yaml:4: inventory.folder: ",
+        ),
+        (
+            "inventory:\n  cluster: {context: x}\n",
+            "c.yaml:4: inventory.cluster.context: ",
+        ),
+        (
+            "inventory:\n  cluster: {namespaces: [a, a]}\n",
+            "inventory.cluster.namespaces[1]",
+        ),
+        ("labels: {parallel: 0}\n", "c.yaml:3: labels.parallel: "),
+        ("labels: {recheck: 10ms}\n", "c.yaml:3: labels.recheck: "),
+        (
+            "leaderElection: {renewSeconds: 15}\n",
+            "c.yaml:3: leaderElection.renewSeconds: ",
+        ),
+        ("leaderElection: {name: A_b}\n", "c.yaml:3: leaderElection.name: "),
     ] {
         let found = problems(&format!("{text}{tls}"));
         assert!(
@@ -99,4 +118,19 @@ fn each_problem_has_its_line_and_key() {
         "server: {{address: '0.0.0.0:10912', plain: true}}\n{tls}"
     ));
     assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn a_cluster_takes_the_place_of_the_folder() {
+    let tls = "scrape: {tls: {ca: a, certificate: c, key: k, trustDomain: t}}\n";
+    let text = format!(
+        "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {{cluster: {{}}}}\n{tls}"
+    );
+    let loaded = CollectorConfig::load(&[Fragment {
+        file: "c.yaml".into(),
+        text,
+    }]);
+    assert_eq!(loaded.problems, []);
+    assert_eq!(loaded.value.inventory.cluster, Some(ClusterInventory::default()));
+    assert!(loaded.value.leader_election.enabled && loaded.value.labels.write);
 }

@@ -152,6 +152,56 @@ pub(super) enum Verb {
         #[command(flatten)]
         show: Show,
     },
+    /// Labels of user-cluster Nodes: what would change, where a value came from, what another policy would do
+    #[command(subcommand)]
+    Labels(Labels),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Labels {
+    /// List labels that differ from what they should be, with what is done about each
+    Diff {
+        /// Only Nodes of these user clusters
+        #[arg(long, value_delimiter = ',')]
+        cluster: Vec<String>,
+        /// Only Nodes of VMs of these namespaces
+        #[arg(short, long, value_delimiter = ',')]
+        namespace: Vec<String>,
+        /// Only labels of these keys
+        #[arg(long, value_delimiter = ',', value_name = "KEY")]
+        label: Vec<String>,
+        /// Labels that are as they should be, too
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Say where a label of a Node comes from, and why it is as it is
+    Why {
+        /// The user cluster's Node; with its cluster when several have that Node
+        #[arg(value_name = "[CLUSTER/]NODE")]
+        node: String,
+        /// The label's key
+        #[arg(value_name = "KEY")]
+        label: String,
+        #[command(flatten)]
+        show: Show,
+    },
+    /// Try a LabelPropagation without applying it
+    #[command(subcommand)]
+    Policy(Policy),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Policy {
+    /// List what LabelPropagation objects in a file would change in the live fleet; one of the same name is replaced
+    Test {
+        /// YAML with one or more LabelPropagation objects
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        show: Show,
+    },
 }
 
 /// Which VMs. Several values of one filter mean "one of these".

@@ -11,6 +11,7 @@ pub mod cli;
 mod client;
 mod console;
 mod fail;
+mod policy;
 mod render;
 mod run;
 mod table;
@@ -19,6 +20,8 @@ mod text;
 mod view;
 mod watch;
 
+#[cfg(test)]
+mod labels_tests;
 #[cfg(test)]
 mod tests;
 

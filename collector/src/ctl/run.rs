@@ -7,11 +7,11 @@ use virtfleet_collector_core::view::List;
 use virtfleet_wire::{finding::Severity, layered::to_yaml};
 
 use super::{
-    cli::{Cli, Output, Program, Show, Word},
+    cli::{Cli, Labels, Output, Policy, Program, Show, Verb, Word},
     client::{Answer, Client},
     console::Console,
     fail::Fail,
-    render as files,
+    policy, render as files,
     target::{self, Target},
     text::{count, safe_json},
     view::Look,
@@ -47,6 +47,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
     let done = if target::show(&cli.verb).watch {
+        if matches!(cli.verb, Verb::Labels(Labels::Policy(_))) {
+            let once = "labels policy test answers once: leave --watch out".to_owned();
+            return report(&Fail::Usage(once), console);
+        }
         watch::until_interrupted(cli, console)
     } else {
         once(cli, console)
@@ -73,7 +77,10 @@ fn report(fail: &Fail, console: &mut Console<'_>) -> u8 {
 fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
     let client = Client::new(&cli.connection)?;
     let target = Target::of(&cli.verb, &client)?;
-    let answer = client.get(&target.path, &target.query, Duration::ZERO)?;
+    let answer = match &cli.verb {
+        Verb::Labels(Labels::Policy(Policy::Test { file, .. })) => policy::test(file, &client)?,
+        _ => client.get(&target.path, &target.query, Duration::ZERO)?,
+    };
     let text = render(target::show(&cli.verb), &target, &answer, console)?;
     console.print(&text)?;
     if let Some(line) = summary(&client, &target, &answer) {

@@ -4,7 +4,7 @@ use virtfleet_collector_core::view::{List, VmView};
 use virtfleet_wire::ids::{InvalidId, Namespace, VmName};
 
 use super::{
-    cli::{Show, Verb, VmFilters},
+    cli::{Labels, Policy, Show, Verb, VmFilters},
     client::{Answer, Client},
     fail::Fail,
     view::{self, Look},
@@ -53,7 +53,40 @@ impl Target {
                 ]);
                 Self::list("/api/v1/findings", query, view::findings)
             }
+            Verb::Labels(verb) => Self::labels(verb),
         })
+    }
+
+    fn labels(verb: &Labels) -> Self {
+        match verb {
+            Labels::Diff {
+                cluster,
+                namespace,
+                label,
+                all,
+                ..
+            } => {
+                let mut query = query(&[("cluster", cluster), ("namespace", namespace), ("key", label)]);
+                if !all {
+                    let differs = ["set", "remove", "restore", "report"];
+                    query.extend(differs.map(|action| ("action", action.to_owned())));
+                }
+                Self::list("/api/v1/labels", query, view::labels)
+            }
+            Labels::Why { node, label, .. } => {
+                let (cluster, node) = match node.split_once('/') {
+                    Some((cluster, node)) => (Some(cluster), node),
+                    None => (None, node.as_str()),
+                };
+                let mut query = vec![("node", node.to_owned()), ("key", label.clone())];
+                query.extend(cluster.map(|cluster| ("cluster", cluster.to_owned())));
+                Self {
+                    list: false,
+                    ..Self::list("/api/v1/labels", query, view::label)
+                }
+            }
+            Labels::Policy(_) => Self::list("/api/v1/labels/inputs", Vec::new(), view::label_changes),
+        }
     }
 
     fn list(
@@ -77,7 +110,10 @@ pub(super) fn show(verb: &Verb) -> &Show {
         | Verb::Vm { show, .. }
         | Verb::Hosts { show, .. }
         | Verb::Clusters { show }
-        | Verb::Findings { show, .. } => show,
+        | Verb::Findings { show, .. }
+        | Verb::Labels(
+            Labels::Diff { show, .. } | Labels::Why { show, .. } | Labels::Policy(Policy::Test { show, .. }),
+        ) => show,
     }
 }
 

@@ -18,14 +18,14 @@ use crate::api::{
 };
 
 /// A server on its own runtime, which ends with the test.
-struct Server {
+pub(super) struct Server {
     address: SocketAddr,
     fleet: Arc<Fleet>,
     runtime: Runtime,
 }
 
 impl Server {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let fleet = Fleet::new(testing::fleet());
         Self::serving(api::router(testing::state(fleet.clone())), fleet)
     }
@@ -52,7 +52,7 @@ impl Server {
     }
 
     /// Exit code, standard output, standard error with the server's address blotted out.
-    fn run(&self, args: &[&str]) -> (u8, String, String) {
+    pub(super) fn run(&self, args: &[&str]) -> (u8, String, String) {
         let (code, out, err) = run_cli(&self.cli(args), false);
         (code, out, err.replace(&self.address.to_string(), "SERVER"))
     }

@@ -1,4 +1,27 @@
 //! Where the collector learns what there is: readers that turn Kubernetes objects into facts and emit
-//! [`InventoryEvent`](virtfleet_collector_core::facts::InventoryEvent)s.
+//! [`InventoryEvent`](virtfleet_collector_core::facts::InventoryEvent)s. What an object says is read in one place (`read`),
+//! whether it comes from a file or from an API server.
 
+pub mod cluster;
 pub mod folder;
+mod read;
+
+use virtfleet_wire::finding::{Finding, Severity};
+
+/// Logs what is new among the findings, and what is gone.
+fn log_new(known: &[Finding], found: &[Finding]) {
+    for finding in found.iter().filter(|finding| !known.contains(finding)) {
+        if finding.severity == Severity::Info {
+            tracing::info!(finding = %finding.id, remedy = %finding.remedy, "{}", finding.message);
+        } else {
+            tracing::warn!(finding = %finding.id, remedy = %finding.remedy, "{}", finding.message);
+        }
+    }
+    for gone in known.iter().filter(|known| {
+        !found
+            .iter()
+            .any(|f| (&f.id, &f.subject) == (&known.id, &known.subject))
+    }) {
+        tracing::info!(finding = %gone.id, subject = %gone.subject.name, "no longer");
+    }
+}

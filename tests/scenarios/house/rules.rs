@@ -8,7 +8,7 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
     ),
     (
         "virtfleet-collector-core",
-        &["ipnet", "schemars", "serde", "virtfleet-wire"],
+        &["ipnet", "schemars", "serde", "serde_json", "virtfleet-wire"],
     ),
     (
         "virtfleet-delivery",
@@ -80,10 +80,19 @@ pub(crate) const LICENCE_EXCEPTIONS: &[&str] = &["LLVM-exception"];
 /// Crates that are there in several versions, and why that is borne.
 pub(crate) const DUPLICATES: &[(&str, &str)] = &[
     (
+        "base64",
+        "k8s-openapi and tower-http, both of kube, are at 0.22; we are ahead of them",
+    ),
+    (
         "bit-vec",
         "proptest and the regular expressions of jsonschema disagree; tests only",
     ),
     ("getrandom", "ring is at 0.2, ahash and tempfile are ahead of it"),
+    ("hashbrown", "kube-runtime is at 0.16, others are ahead of it"),
+    (
+        "ordered-float",
+        "serde-value, of kube, is at 2; saphyr is ahead of it",
+    ),
     (
         "syn",
         "the derive macros are moving from 2 to 3 one by one; build time only",

@@ -42,8 +42,8 @@ fn length(suite: Suite) -> f64 {
 enum Outcome {
     /// The end state of an undisturbed first boot, so long after the power came back.
     Survived(Duration),
-    /// cloud-init reads its own record of the hostname in its first stage and ends when that is empty, at every boot: nothing
-    /// that it delivers can run any more.
+    /// cloud-init reads its own record of the hostname in its first stage and ends when that is no JSON, at every boot:
+    /// nothing that it delivers can run any more.
     OnlyBaked,
     Lost(anyhow::Error),
 }
@@ -107,7 +107,8 @@ fn cut(seed: u64) -> Result<(String, Outcome)> {
         eprintln!("seed {seed}: logs in {}", kept.display());
         let cloud = machine.sh(
             "cloud-init status --long; find /var/lib/cloud /etc/systemd/network /etc/netplan -type f -size 0; \
-             cat /var/lib/virtfleet/delivery/repairs; networkctl list --no-legend",
+             od -c /var/lib/cloud/data/set-hostname | head -n 3; cat /var/lib/virtfleet/delivery/repairs; \
+             networkctl list --no-legend",
         );
         if let Ok(cloud) = cloud {
             eprintln!("{}", cloud.stdout);
@@ -133,7 +134,7 @@ fn main() -> Result<ExitCode> {
             Outcome::OnlyBaked => {
                 baked += 1;
                 println!(
-                    "      only a baked-in agent survives it: cloud-init's set-hostname record is empty"
+                    "      only a baked-in agent survives it: cloud-init's set-hostname record was not written whole"
                 );
             }
             Outcome::Lost(error) => {

@@ -23,6 +23,8 @@ pub(super) struct Touched {
     pub(super) keys: BTreeSet<VmKey>,
     /// Their views may change, too.
     pub(super) views: BTreeSet<VmKey>,
+    /// Their views stay; what their Nodes' labels should be may change.
+    pub(super) labels: BTreeSet<VmKey>,
 }
 
 impl FleetIndex {
@@ -46,7 +48,14 @@ impl FleetIndex {
                 .keys()
                 .map(|node| FactKey::UserNode(cluster.clone(), node.clone()))
         });
+        let moves = store
+            .moves
+            .keys()
+            .map(|(namespace, name)| FactKey::VmiMove(namespace.clone(), name.clone()));
+        let policies = store.policies.keys().cloned().map(FactKey::Policy);
         instances
+            .chain(moves)
+            .chain(policies)
             .chain(vms)
             .chain(nodes)
             .chain(clusters)
@@ -87,6 +96,12 @@ impl FleetIndex {
                 self.put_user_node(cluster, name, Some(new), touched)
             }
             (FactKey::UserNode(cluster, name), _) => self.put_user_node(cluster, name, None, touched),
+            (FactKey::VmiMove(namespace, name), Some(Fact::VmiMove(new))) => {
+                self.put_move(namespace, name, Some(new), touched)
+            }
+            (FactKey::VmiMove(namespace, name), _) => self.put_move(namespace, name, None, touched),
+            (FactKey::Policy(name), Some(Fact::Policy(new))) => self.put_policy(name, Some(*new), touched),
+            (FactKey::Policy(name), _) => self.put_policy(name, None, touched),
         };
         self.revision += u64::from(changed);
     }
@@ -107,10 +122,14 @@ impl FleetIndex {
         if nodes.get(name) == new.as_ref() {
             return false;
         }
-        match new {
+        let now = new.as_ref().map(|node| node.labels.clone());
+        let old = match new {
             Some(node) => nodes.insert(name.clone(), node),
             None => nodes.remove(name),
         };
+        if old.map(|node| node.labels) != now {
+            self.touch_moved_from(name, touched);
+        }
         touched
             .views
             .extend(self.store.vms_by_host.get(name).into_iter().flatten().cloned());
@@ -123,7 +142,11 @@ impl FleetIndex {
             return false;
         }
         let after = new.as_ref().map(|cluster| cluster.namespace.clone());
-        let before = self.store.set_cluster(name, new).map(|cluster| cluster.namespace);
+        let policy = |cluster: &UserCluster| (cluster.labels.clone(), cluster.suspend);
+        let now = new.as_ref().map(policy);
+        let old = self.store.set_cluster(name, new);
+        let relabel = old.as_ref().map(policy) != now;
+        let before = old.map(|cluster| cluster.namespace);
         for namespace in before.iter().chain(&after) {
             touched.keys.extend(
                 self.store
@@ -133,6 +156,9 @@ impl FleetIndex {
                     .flatten()
                     .cloned(),
             );
+        }
+        if relabel {
+            touched.labels.extend(touched.keys.iter().cloned());
         }
         self.check_cluster(name);
         true
@@ -145,8 +171,14 @@ impl FleetIndex {
         new: Option<UserNode>,
         touched: &mut Touched,
     ) -> bool {
-        if self.store.user_node(cluster, name) == new.as_ref() {
-            return false;
+        match (self.store.user_node(cluster, name), &new) {
+            (None, None) => return false,
+            (Some(old), Some(new)) if old.says_the_same(new) => {
+                // A heartbeat: only the version under which a patch would be sent.
+                self.store.set_user_node(cluster, name, Some(new.clone()));
+                return false;
+            }
+            _ => {}
         }
         let provider = |node: &UserNode| node.provider_vm();
         let mut named: Vec<_> = new.as_ref().and_then(provider).into_iter().collect();
@@ -164,7 +196,11 @@ impl FleetIndex {
 
     /// Brings keys, then views, in line with the facts; see the module.
     pub(super) fn settle(&mut self, touched: Touched) -> Vec<VmKey> {
-        let Touched { keys, mut views } = touched;
+        let Touched {
+            keys,
+            mut views,
+            labels,
+        } = touched;
         for vm in keys.union(&views).cloned().collect::<Vec<_>>() {
             self.settle_keys(&vm, &mut views);
         }
@@ -179,6 +215,7 @@ impl FleetIndex {
                 entry.findings = found;
             }
         }
+        views.extend(labels);
         views.into_iter().collect()
     }
 

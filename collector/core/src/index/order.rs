@@ -7,8 +7,9 @@ use virtfleet_wire::identity::Sourced;
 
 use super::{tests::answer, *};
 use crate::{
-    facts::{Fact, Phase},
-    store::tests::{cluster, infra_node, key, user_node, vm, vmi},
+    facts::{Fact, Labels, Migration, Phase, Selector, VmiMove},
+    labels::policy::{LabelPolicy, Rule, Source},
+    store::tests::{cluster, infra_node, key, labels, user_node, vm, vmi},
 };
 
 /// Few names, so that everything collides with everything.
@@ -16,7 +17,7 @@ fn small() -> impl Strategy<Value = usize> {
     0..3usize
 }
 
-fn facts() -> impl Strategy<Value = Fact> {
+pub(super) fn facts() -> impl Strategy<Value = Fact> {
     let ns = |i: usize| ["ns", "shared"][i % 2];
     let name = |i: usize| ["a", "b", "h"][i];
     let node = |i: usize| ["a", "h", "x"][i];
@@ -28,6 +29,14 @@ fn facts() -> impl Strategy<Value = Fact> {
             fact.phase = if running { Phase::Running } else { Phase::Pending };
             fact.firmware_uuid = (tag == 0).then(|| virtfleet_wire::ids::Uuid::from_u128(7));
             fact.uid = Some(if uid { "u1" } else { "u2" }.parse().unwrap());
+            fact.migration = (tag > 0).then(|| Migration {
+                source: Some(["n0", "n1"][tag - 1].parse().unwrap()),
+                target: None,
+                completed: true,
+                failed: false,
+                start: None,
+                end: None,
+            });
             Fact::Vmi(Box::new(fact))
         }),
         1 => (small(), small()).prop_map(move |(n, v)| Fact::Vm(vm(ns(n), name(v)))),
@@ -35,12 +44,35 @@ fn facts() -> impl Strategy<Value = Fact> {
         2 => (0..2usize, small(), 0..6usize).prop_map(move |(c, n, tag)| {
             let tag = tag.to_string();
             let select: &[(&str, &str)] = if tag.as_str() >= "3" { &[] } else { &[("t", &tag)] };
-            Fact::UserCluster(cluster(["c0", "c1"][c], ns(n), select))
+            let mut fact = cluster(["c0", "c1"][c], ns(n), select);
+            fact.labels = labels(&[("tier", &tag)]);
+            fact.suspend = tag == "5";
+            Fact::UserCluster(fact)
         }),
         2 => (0..2usize, small(), 0..8usize).prop_map(move |(c, n, provider)| {
             let provider = ["kubevirt://a", "kubevirt://b", "aws://x"].get(provider).copied();
             Fact::UserNode(user_node(["c0", "c1"][c], node(n), provider))
         }),
+        1 => (small(), small(), 0..3usize).prop_map(move |(n, v, from)| Fact::VmiMove(VmiMove {
+            name: ["m0", "m1", "m2"][v].into(),
+            vm: key(ns(n), name(from)),
+            source: ["n0", "n1"].get(v).map(|node| node.parse().unwrap()),
+        })),
+        1 => (0..2usize, 0..7usize, any::<bool>()).prop_map(|(p, tag, dry_run)| Fact::Policy(Box::new(LabelPolicy {
+            name: ["p0", "p1"][p].into(),
+            generation: 1,
+            clusters: Selector {
+                match_labels: if tag == 6 { Labels::new() } else { labels(&[("tier", &tag.to_string())]) },
+                match_expressions: Vec::new(),
+            },
+            dry_run,
+            rules: vec![Rule {
+                source: Source::Prefix("topology.kubernetes.io/".into()),
+                target: None,
+                mode: None,
+                takeover: None,
+            }],
+        }))),
     ]
 }
 
@@ -113,7 +145,8 @@ fn all(index: &FleetIndex) -> String {
     let mut snapshot = index.snapshot();
     snapshot.revision = 0;
     let details: Vec<_> = snapshot.vms.keys().map(|key| index.detail(key)).collect();
-    format!("{snapshot:#?} {details:#?} {:?}", index.targets())
+    let labels: Vec<_> = snapshot.vms.keys().map(|key| index.label_input(key)).collect();
+    format!("{snapshot:#?} {details:#?} {labels:#?} {:?}", index.targets())
 }
 
 proptest! {

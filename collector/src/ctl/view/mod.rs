@@ -1,10 +1,12 @@
 //! Answers as text: one file for each kind.
 
+mod labels;
 mod lists;
 mod sheet;
 mod vm;
 mod vms;
 
+pub(super) use labels::{label, label_changes, labels};
 pub(super) use lists::{clusters, findings, hosts};
 pub(super) use vm::vm;
 pub(super) use vms::vms;

@@ -2,11 +2,8 @@
 
 use virtfleet_collector_core::facts::Fact;
 
-use super::{
-    field::{Field, Problem},
-    objects,
-    place::Place,
-};
+use super::place::Place;
+use crate::inventory::read::{self as objects, Field, Problem};
 
 /// What an object came to.
 #[derive(Debug)]
@@ -32,10 +29,16 @@ pub(super) fn convert(
     let fact = match (place, group, kind) {
         (Place::Infra, "kubevirt.io", "VirtualMachineInstance") => Fact::Vmi(Box::new(objects::vmi(object)?)),
         (Place::Infra, "kubevirt.io", "VirtualMachine") => Fact::Vm(objects::vm(object)?),
+        (Place::Infra, "kubevirt.io", "VirtualMachineInstanceMigration") => {
+            Fact::VmiMove(objects::vmi_move(object)?)
+        }
+        (Place::Policies, "virtfleet.io", "LabelPropagation") => {
+            Fact::Policy(Box::new(objects::policy(object)?))
+        }
         (Place::Infra, "", "Node") => Fact::InfraNode(objects::infra_node(object)?),
         (Place::Cluster(cluster), "", "Node") => Fact::UserNode(objects::user_node(object, cluster)?),
         (Place::Cluster(cluster), "virtfleet.io", "UserCluster") => {
-            Fact::UserCluster(objects::user_cluster(object, cluster)?)
+            Fact::UserCluster(objects::user_cluster(object, Some(cluster))?)
         }
         _ => return Ok(Converted::Ignored(format!("{version} {kind}"))),
     };

@@ -7,9 +7,9 @@ use virtfleet_wire::layered::{Node, parse_yaml};
 
 use super::{
     convert::{Converted, convert},
-    field::{Field, Problem},
     place::Place,
 };
+use crate::inventory::read::{Field, Problem};
 
 /// The most bytes that a manifest may have.
 pub(super) const MAX_MANIFEST_BYTES: usize = 16 * 1024 * 1024;
@@ -96,6 +96,8 @@ pub(super) fn describe(key: &FactKey) -> String {
         FactKey::Vm(vm) => format!("VirtualMachine {vm}"),
         FactKey::InfraNode(node) => format!("Node {node}"),
         FactKey::UserCluster(cluster) => format!("UserCluster {cluster}"),
+        FactKey::VmiMove(namespace, name) => format!("VirtualMachineInstanceMigration {namespace}/{name}"),
+        FactKey::Policy(name) => format!("LabelPropagation {name}"),
         FactKey::UserNode(cluster, node) => format!("Node {node} of cluster {cluster}"),
     }
 }

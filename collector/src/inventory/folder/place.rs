@@ -11,6 +11,8 @@ pub enum Place {
     Infra,
     /// `clusters/<name>/…`: a user cluster's.
     Cluster(ClusterName),
+    /// `policies/…`: what is asked for all user clusters.
+    Policies,
 }
 
 /// The place of a path relative to the folder, or why nothing is read from there.
@@ -21,11 +23,12 @@ pub fn place(path: &Path) -> Result<Place, String> {
     });
     match (parts.next(), parts.next(), parts.next()) {
         (Some("infra"), Some(_), _) => Ok(Place::Infra),
+        (Some("policies"), Some(_), _) => Ok(Place::Policies),
         (Some("clusters"), Some(name), Some(_)) => name
             .parse()
             .map(Place::Cluster)
             .map_err(|error| format!("the folder's name under clusters/ is the UserCluster's: {error}")),
-        _ => Err("manifests are read from infra/ and clusters/<name>/".to_owned()),
+        _ => Err("manifests are read from infra/, clusters/<name>/ and policies/".to_owned()),
     }
 }
 
@@ -52,8 +55,12 @@ mod tests {
             place(Path::new("clusters/a/nodes.yaml")),
             Ok(Place::Cluster("a".parse().unwrap()))
         );
+        for good in ["policies/zone.yaml", "policies/deep/zone.yaml"] {
+            assert_eq!(place(Path::new(good)), Ok(Place::Policies));
+        }
         for bad in [
             "vmis.yaml",
+            "policies",
             "infra",
             "clusters/a.yaml",
             "clusters/A_b/x.yaml",

@@ -12,10 +12,10 @@ use virtfleet_collector_core::{
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{
-    field::Problem,
     manifest::{self, Manifest, describe},
     place::{Place, place},
 };
+use crate::inventory::read::Problem;
 
 /// What is wrong with a file that could not be used. Prints as `line: field: what`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,7 +231,7 @@ fn broken_finding(name: &str, broken: &Broken) -> Finding {
                 "ManifestMisplaced",
                 message,
             )
-            .remedy("move the file to infra/ or clusters/<name>/")
+            .remedy("move the file to infra/, clusters/<name>/ or policies/")
         }
     }
 }
@@ -248,5 +248,5 @@ fn ignored_finding(name: &str, manifest: &Manifest) -> Finding {
     let message = format!("{name}:{line}: objects that are not used here: {objects}");
     Finding::new(findings::MANIFEST_KIND_IGNORED, Severity::Info, ("Manifest", name), "KindIgnored", message)
         .with("objects", objects)
-        .remedy("infra/ takes VirtualMachineInstance, VirtualMachine and Node; clusters/<name>/ takes UserCluster and Node")
+        .remedy("infra/ takes VirtualMachineInstance, VirtualMachine, VirtualMachineInstanceMigration and Node; clusters/<name>/ takes UserCluster and Node; policies/ takes LabelPropagation")
 }

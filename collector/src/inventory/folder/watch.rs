@@ -10,9 +10,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::facts::InventoryEvent;
-use virtfleet_wire::finding::{Finding, Severity};
+use virtfleet_wire::finding::Finding;
 
 use super::follow::{Follower, Step};
+use crate::inventory::log_new;
 
 /// From a change to the look at it, and between two looks at a file that changes: it is read when both see the same.
 const DEBOUNCE: Duration = Duration::from_millis(150);
@@ -146,23 +147,6 @@ async fn tell(
         }
     }
     true
-}
-
-fn log_new(known: &[Finding], found: &[Finding]) {
-    for finding in found.iter().filter(|finding| !known.contains(finding)) {
-        if finding.severity == Severity::Info {
-            tracing::info!(finding = %finding.id, remedy = %finding.remedy, "{}", finding.message);
-        } else {
-            tracing::warn!(finding = %finding.id, remedy = %finding.remedy, "{}", finding.message);
-        }
-    }
-    for gone in known.iter().filter(|known| {
-        !found
-            .iter()
-            .any(|f| (&f.id, &f.subject) == (&known.id, &known.subject))
-    }) {
-        tracing::info!(finding = %gone.id, subject = %gone.subject.name, "no longer");
-    }
 }
 
 /// A watcher that wakes whoever holds the receiver. None, with a warning, when the kernel has no watch left to give.

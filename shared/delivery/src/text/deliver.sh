@@ -46,13 +46,18 @@ tidy() {
 
 # --- files that an interrupted first boot left empty -----------------------------------------------------------------
 
+# Zero bytes, or zeros only: a filesystem may have recorded the length of what never reached the disk.
+holds_text() {
+    [ -n "$(head -c 65536 "$1" | tr -d '\000[:space:]')" ]
+}
+
 empty() {
     for file in "$root"/etc/systemd/network/*cloud-init*.network "$root"/etc/systemd/network/*cloud-init*.link \
         "$root"/etc/netplan/50-cloud-init.yaml "$root"/etc/network/interfaces.d/50-cloud-init* \
         "$root"/etc/NetworkManager/system-connections/cloud-init-*.nmconnection \
         "$root"/var/lib/cloud/data/*.json "$root"/var/lib/cloud/data/set-hostname \
         "$root"/var/lib/cloud/data/instance-id; do
-        [ ! -f "$file" ] || [ -L "$file" ] || [ -s "$file" ] || echo "$file"
+        [ ! -f "$file" ] || [ -L "$file" ] || holds_text "$file" || echo "$file"
     done
 }
 

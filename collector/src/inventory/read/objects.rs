@@ -1,7 +1,10 @@
 //! One Kubernetes object → one fact of the domain.
 
-use virtfleet_collector_core::facts::{
-    InfraNode, Operator, Requirement, Selector, UserCluster, UserNode, Vm, Vmi,
+use std::collections::BTreeSet;
+
+use virtfleet_collector_core::{
+    facts::{InfraNode, Operator, Requirement, Selector, UserCluster, UserNode, Vm, Vmi, VmiMove},
+    labels::owned::ANNOTATION,
 };
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
@@ -18,7 +21,7 @@ fn vm_key(object: &Field<'_>) -> Result<VmKey, Problem> {
 }
 
 /// A `VirtualMachineInstance`.
-pub(super) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
+pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
     let metadata = object.get("metadata")?;
     let state = object.get("status")?;
     Ok(Vmi {
@@ -39,7 +42,7 @@ pub(super) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
 }
 
 /// A `VirtualMachine`. The labels of its template go over its own.
-pub(super) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
+pub(in crate::inventory) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
     let mut labels = object.at("metadata.labels")?.labels()?;
     labels.extend(object.at("spec.template.metadata.labels")?.labels()?);
     Ok(Vm {
@@ -51,7 +54,7 @@ pub(super) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
 }
 
 /// A `Node` of the infra cluster.
-pub(super) fn infra_node(object: &Field<'_>) -> Result<InfraNode, Problem> {
+pub(in crate::inventory) fn infra_node(object: &Field<'_>) -> Result<InfraNode, Problem> {
     Ok(InfraNode {
         name: object.at("metadata.name")?.required()?,
         uid: object.at("metadata.uid")?.parsed()?,
@@ -61,7 +64,10 @@ pub(super) fn infra_node(object: &Field<'_>) -> Result<InfraNode, Problem> {
 }
 
 /// A `Node` of a user cluster.
-pub(super) fn user_node(object: &Field<'_>, cluster: &ClusterName) -> Result<UserNode, Problem> {
+pub(in crate::inventory) fn user_node(
+    object: &Field<'_>,
+    cluster: &ClusterName,
+) -> Result<UserNode, Problem> {
     Ok(UserNode {
         cluster: cluster.clone(),
         name: object.at("metadata.name")?.required()?,
@@ -69,14 +75,47 @@ pub(super) fn user_node(object: &Field<'_>, cluster: &ClusterName) -> Result<Use
         labels: object.at("metadata.labels")?.labels()?,
         provider_id: object.at("spec.providerID")?.text()?.map(str::to_owned),
         ready: status::condition(&object.get("status")?, "Ready")?,
+        owned: object.at("metadata.annotations")?.labels()?.remove(ANNOTATION),
+        kubelet_labels: kubelet_labels(object)?,
+        // A manifest's is that of the day it was printed; the reader of a live cluster sets it.
+        resource_version: None,
     })
 }
 
-/// A `UserCluster`, whose name must be that of the folder it lies in.
-pub(super) fn user_cluster(object: &Field<'_>, folder: &ClusterName) -> Result<UserCluster, Problem> {
+/// Keys of labels that the Node's kubelet wrote last: `f:metadata.f:labels.f:<key>` of its entries in `managedFields`. Whoever
+/// writes another value takes the key out of them.
+fn kubelet_labels(object: &Field<'_>) -> Result<BTreeSet<String>, Problem> {
+    let mut found = BTreeSet::new();
+    for entry in object.at("metadata.managedFields")?.items()? {
+        if entry.get("manager")?.text()? == Some("kubelet") {
+            let labels = entry.get("fieldsV1")?.get("f:metadata")?.get("f:labels")?;
+            let keys = labels.keys()?.into_iter();
+            found.extend(keys.filter_map(|key| key.strip_prefix("f:").map(str::to_owned)));
+        }
+    }
+    Ok(found)
+}
+
+/// A `VirtualMachineInstanceMigration`.
+pub(in crate::inventory) fn vmi_move(object: &Field<'_>) -> Result<VmiMove, Problem> {
+    Ok(VmiMove {
+        name: object.at("metadata.name")?.required_text()?.to_owned(),
+        vm: VmKey {
+            namespace: object.at("metadata.namespace")?.required()?,
+            name: object.at("spec.vmiName")?.required()?,
+        },
+        source: object.at("status.migrationState.sourceNode")?.parsed()?,
+    })
+}
+
+/// A `UserCluster`. In a folder its name must be that of the folder it lies in.
+pub(in crate::inventory) fn user_cluster(
+    object: &Field<'_>,
+    folder: Option<&ClusterName>,
+) -> Result<UserCluster, Problem> {
     let named = object.at("metadata.name")?;
     let name: ClusterName = named.required()?;
-    if name != *folder {
+    if let Some(folder) = folder.filter(|folder| **folder != name) {
         return Err(named.problem(format_args!(
             "{name:?} lies in clusters/{folder}/; name and folder must be the same",
             name = name.as_str()
@@ -86,10 +125,13 @@ pub(super) fn user_cluster(object: &Field<'_>, folder: &ClusterName) -> Result<U
         name,
         namespace: object.at("spec.vmis.namespace")?.required()?,
         selector: selector(&object.at("spec.vmis.selector")?)?,
+        labels: object.at("metadata.labels")?.labels()?,
+        suspend: object.at("spec.suspend")?.flag()?,
     })
 }
 
-fn selector(field: &Field<'_>) -> Result<Selector, Problem> {
+/// A label selector, read strictly.
+pub(super) fn selector(field: &Field<'_>) -> Result<Selector, Problem> {
     // A key with a slip of the pen would select every VMI of the namespace, another tenant's too.
     field.only(&["matchLabels", "matchExpressions"])?;
     let expressions = field.get("matchExpressions")?.items()?;

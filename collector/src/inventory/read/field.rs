@@ -1,4 +1,4 @@
-//! A walk into a manifest that remembers where it is, so that every error names line and field path.
+//! A walk into an object that remembers where it is, so that every error names line and field path.
 
 use std::{fmt::Display, str::FromStr};
 
@@ -6,28 +6,28 @@ use serde_json::Value;
 use virtfleet_collector_core::facts::Labels;
 use virtfleet_wire::layered::{Node, NodeValue};
 
-/// What is wrong with a manifest, and where.
+/// What is wrong with an object, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}: {message}")]
-pub(super) struct Problem {
-    /// Line, from 1.
-    pub(super) line: usize,
+pub(in crate::inventory) struct Problem {
+    /// Line, from 1; 0 when it comes from an API server.
+    pub(in crate::inventory) line: usize,
     /// Field path and what is wrong with it.
-    pub(super) message: String,
+    pub(in crate::inventory) message: String,
 }
 
 /// One field: its node, when it is there and not null, and its path.
 #[derive(Debug, Clone)]
-pub(super) struct Field<'a> {
+pub(in crate::inventory) struct Field<'a> {
     node: Option<&'a Node>,
     /// The line of the field, or of what should hold it.
-    pub(super) line: usize,
+    pub(in crate::inventory) line: usize,
     /// e.g. `spec.domain.firmware.uuid`; empty at the top.
-    pub(super) path: String,
+    pub(in crate::inventory) path: String,
 }
 
 impl<'a> Field<'a> {
-    pub(super) fn top(node: &'a Node) -> Self {
+    pub(in crate::inventory) fn top(node: &'a Node) -> Self {
         Self {
             node: Some(node),
             line: node.line,
@@ -35,7 +35,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn problem(&self, message: impl Display) -> Problem {
+    pub(in crate::inventory) fn problem(&self, message: impl Display) -> Problem {
         let message = if self.path.is_empty() {
             message.to_string()
         } else {
@@ -57,12 +57,12 @@ impl<'a> Field<'a> {
         self.problem(format_args!("{found} is not {expected}"))
     }
 
-    pub(super) fn is_there(&self) -> bool {
+    pub(in crate::inventory) fn is_there(&self) -> bool {
         self.node.is_some()
     }
 
     /// The field of this name. Errors: this one is neither absent nor a mapping.
-    pub(super) fn get(&self, name: &str) -> Result<Self, Problem> {
+    pub(in crate::inventory) fn get(&self, name: &str) -> Result<Self, Problem> {
         let path = match (self.path.is_empty(), name.contains(['.', '/'])) {
             (true, false) => name.to_owned(),
             (true, true) => format!("[{name:?}]"),
@@ -89,13 +89,13 @@ impl<'a> Field<'a> {
     }
 
     /// The field at the end of a path such as `spec.domain.firmware.uuid`.
-    pub(super) fn at(&self, path: &str) -> Result<Self, Problem> {
+    pub(in crate::inventory) fn at(&self, path: &str) -> Result<Self, Problem> {
         path.split('.')
             .try_fold(self.clone(), |field, name| field.get(name))
     }
 
     /// Refuses every key but these.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), Problem> {
+    pub(in crate::inventory) fn only(&self, known: &[&str]) -> Result<(), Problem> {
         let entries = match self.node.map(|node| &node.value) {
             None => return Ok(()),
             Some(NodeValue::Mapping(entries)) => entries,
@@ -109,8 +109,26 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The keys of a mapping; none when it is absent.
+    pub(in crate::inventory) fn keys(&self) -> Result<Vec<&'a str>, Problem> {
+        match self.node.map(|node| &node.value) {
+            None => Ok(Vec::new()),
+            Some(NodeValue::Mapping(entries)) => Ok(entries.iter().map(|(key, ..)| key.as_str()).collect()),
+            Some(_) => Err(self.wrong("a mapping")),
+        }
+    }
+
+    /// The whole number; none when it is absent.
+    pub(in crate::inventory) fn whole(&self) -> Result<Option<i64>, Problem> {
+        match self.node.map(|node| &node.value) {
+            None => Ok(None),
+            Some(NodeValue::Scalar(Value::Number(number))) if number.is_i64() => Ok(number.as_i64()),
+            Some(_) => Err(self.wrong("a whole number")),
+        }
+    }
+
     /// The items of a list; none when it is absent.
-    pub(super) fn items(&self) -> Result<Vec<Self>, Problem> {
+    pub(in crate::inventory) fn items(&self) -> Result<Vec<Self>, Problem> {
         match self.node.map(|node| &node.value) {
             None => Ok(Vec::new()),
             Some(NodeValue::Sequence(items)) => Ok(items
@@ -127,7 +145,7 @@ impl<'a> Field<'a> {
     }
 
     /// The text; none when it is absent or empty, which Kubernetes does not tell apart.
-    pub(super) fn text(&self) -> Result<Option<&'a str>, Problem> {
+    pub(in crate::inventory) fn text(&self) -> Result<Option<&'a str>, Problem> {
         let Some(node) = self.node else { return Ok(None) };
         match node.as_str() {
             Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
@@ -135,12 +153,12 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn required_text(&self) -> Result<&'a str, Problem> {
+    pub(in crate::inventory) fn required_text(&self) -> Result<&'a str, Problem> {
         self.text()?
             .ok_or_else(|| self.problem("required, and it is absent or empty"))
     }
 
-    pub(super) fn flag(&self) -> Result<bool, Problem> {
+    pub(in crate::inventory) fn flag(&self) -> Result<bool, Problem> {
         match self.node.map(|node| &node.value) {
             None => Ok(false),
             Some(NodeValue::Scalar(Value::Bool(flag))) => Ok(*flag),
@@ -149,7 +167,7 @@ impl<'a> Field<'a> {
     }
 
     /// The text, parsed; none when it is absent or empty.
-    pub(super) fn parsed<T: FromStr<Err: Display>>(&self) -> Result<Option<T>, Problem> {
+    pub(in crate::inventory) fn parsed<T: FromStr<Err: Display>>(&self) -> Result<Option<T>, Problem> {
         let text = self.text()?;
         text.map(|text| {
             text.parse()
@@ -159,14 +177,14 @@ impl<'a> Field<'a> {
     }
 
     /// The text, parsed.
-    pub(super) fn required<T: FromStr<Err: Display>>(&self) -> Result<T, Problem> {
+    pub(in crate::inventory) fn required<T: FromStr<Err: Display>>(&self) -> Result<T, Problem> {
         self.required_text()?;
         self.parsed()?
             .ok_or_else(|| self.problem("required, and it is absent or empty"))
     }
 
     /// Labels: a mapping of strings.
-    pub(super) fn labels(&self) -> Result<Labels, Problem> {
+    pub(in crate::inventory) fn labels(&self) -> Result<Labels, Problem> {
         let entries = match self.node.map(|node| &node.value) {
             None => return Ok(Labels::new()),
             Some(NodeValue::Mapping(entries)) => entries,

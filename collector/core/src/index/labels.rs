@@ -1,0 +1,193 @@
+//! What the label planner needs of the index: policies and past moves as facts, and the input of one VM's plan.
+
+use std::collections::BTreeSet;
+
+use virtfleet_wire::ids::{ClusterName, Namespace, NodeName, Uid, VmKey};
+
+use super::{FleetIndex, change::Touched};
+use crate::{
+    facts::{Labels, VmiMove},
+    labels::{plan::LabelInput, policy::LabelPolicy},
+    store::Entry,
+};
+
+impl FleetIndex {
+    pub(super) fn put_policy(&mut self, name: &str, new: Option<LabelPolicy>, touched: &mut Touched) -> bool {
+        let policies = &mut self.store.policies;
+        if policies.get(name) == new.as_ref() {
+            return false;
+        }
+        let old = match new.clone() {
+            Some(policy) => policies.insert(name.to_owned(), policy),
+            None => policies.remove(name),
+        };
+        let selects = |labels: &Labels| {
+            let either = old.iter().chain(&new);
+            either.into_iter().any(|policy| policy.clusters.matches(labels))
+        };
+        let store = &self.store;
+        let of = |entry: &Entry| {
+            let cluster = entry
+                .keys
+                .tenant
+                .cluster()
+                .and_then(|name| store.clusters.get(name));
+            cluster.is_some_and(|cluster| selects(&cluster.labels))
+        };
+        let affected = store.vms.iter().filter(|(_, entry)| of(entry));
+        touched.labels.extend(affected.map(|(key, _)| key.clone()));
+        true
+    }
+
+    pub(super) fn put_move(
+        &mut self,
+        namespace: &Namespace,
+        name: &str,
+        new: Option<VmiMove>,
+        touched: &mut Touched,
+    ) -> bool {
+        let moves = &mut self.store.moves;
+        let key = (namespace.clone(), name.to_owned());
+        if moves.get(&key) == new.as_ref() {
+            return false;
+        }
+        let vm = new.as_ref().map(|new| new.vm.clone());
+        let old = match new {
+            Some(new) => moves.insert(key.clone(), new),
+            None => moves.remove(&key),
+        };
+        if let Some(old) = old {
+            if let Some(names) = self.store.moves_by_vm.get_mut(&old.vm) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.store.moves_by_vm.remove(&old.vm);
+                }
+            }
+            touched.labels.insert(old.vm);
+        }
+        if let Some(vm) = vm {
+            let names = self.store.moves_by_vm.entry(vm.clone()).or_default();
+            names.insert(name.to_owned());
+            touched.labels.insert(vm);
+        }
+        true
+    }
+
+    /// The VMs that have stood on an infra node, whose labels have changed: it may be due to these that a value on their Nodes
+    /// is known to be stale. Hosts are relabelled seldom, so this looks through all that there is and keeps no list.
+    pub(super) fn touch_moved_from(&self, node: &NodeName, touched: &mut Touched) {
+        let store = &self.store;
+        let moves = store.moves.values();
+        let moves = moves
+            .filter(|one| one.source.as_ref() == Some(node))
+            .map(|one| &one.vm);
+        let last = store.vms.iter().filter(|(_, entry)| {
+            let migration = entry.vmi.as_ref().and_then(|vmi| vmi.migration.as_ref());
+            migration.is_some_and(|migration| migration.source.as_ref() == Some(node))
+        });
+        touched
+            .labels
+            .extend(moves.chain(last.map(|(key, _)| key)).cloned());
+    }
+
+    /// Everything that the labels of a VM's Node follow from. None before the inventory was read completely, and for a VM
+    /// that is nobody's or whose Node is not known.
+    pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
+        if !self.synced {
+            return None;
+        }
+        let store = &self.store;
+        let entry = store.vms.get(key)?;
+        let name = entry.keys.tenant.cluster()?;
+        let cluster = store.clusters.get(name)?;
+        let node = entry.view.as_ref()?.user_node.as_ref()?;
+        let node = store.user_node(name, node)?;
+        let vmi = entry.vmi.as_deref();
+        let host = vmi
+            .and_then(|vmi| vmi.node.as_ref())
+            .and_then(|name| store.infra_nodes.get(name));
+        let policies = store.policies.values();
+        Some(LabelInput {
+            vm: key.clone(),
+            vmi_uid: vmi.and_then(|vmi| vmi.uid.clone()),
+            cluster: name.clone(),
+            cluster_labels: cluster.labels.clone(),
+            suspended: cluster.suspend,
+            node: node.name.clone(),
+            node_uid: node.uid.clone(),
+            labels: node.labels.clone(),
+            owned: node.owned.clone(),
+            kubelet_labels: node.kubelet_labels.clone(),
+            resource_version: node.resource_version.clone(),
+            host: host.cloned(),
+            stood_on: self.stood_on(key, entry),
+            policies: policies
+                .filter(|policy| policy.clusters.matches(&cluster.labels))
+                .cloned()
+                .collect(),
+        })
+    }
+
+    /// Labels of the infra nodes from which the VM was moved, as its migrations say. Facts only: what was merely seen to pass
+    /// would make the outcome depend on who looked when.
+    fn stood_on(&self, key: &VmKey, entry: &Entry) -> Vec<Labels> {
+        let store = &self.store;
+        let last = entry.vmi.as_deref().and_then(|vmi| vmi.migration.as_ref());
+        let last = last.and_then(|migration| migration.source.as_ref());
+        let names = store.moves_by_vm.get(key).into_iter().flatten();
+        let earlier = names.filter_map(|name| {
+            let found = store.moves.get(&(key.namespace.clone(), name.clone()))?;
+            found.source.as_ref()
+        });
+        let hosts: BTreeSet<&NodeName> = last.into_iter().chain(earlier).collect();
+        hosts
+            .into_iter()
+            .filter_map(|name| Some(store.infra_nodes.get(name)?.labels.clone()))
+            .collect()
+    }
+
+    /// The policies that are known, by name.
+    pub fn policies(&self) -> impl Iterator<Item = &LabelPolicy> {
+        self.store.policies.values()
+    }
+
+    /// Every VM whose Node is known, sorted: all that have a [`FleetIndex::label_input`].
+    pub fn labelled(&self) -> Vec<VmKey> {
+        let joined = |entry: &Entry| {
+            let view = entry.view.as_ref();
+            view.is_some_and(|view| view.cluster.is_some() && view.user_node.is_some())
+        };
+        let vms = self.store.vms.iter().filter(|(_, entry)| joined(entry));
+        vms.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// In whose cluster a VM has a Node; none where there is no [`FleetIndex::label_input`].
+    pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
+        let view = self.store.vms.get(key)?.view.as_ref().filter(|_| self.synced)?;
+        view.user_node.as_ref()?;
+        view.cluster.clone()
+    }
+
+    /// The UIDs of a VM's `VirtualMachine` and of its VMI, as far as there are any.
+    pub fn owners(&self, key: &VmKey) -> Owners {
+        let entry = self.store.vms.get(key);
+        Owners {
+            vm: entry.and_then(|entry| entry.vm.as_ref()?.uid.clone()),
+            vmi: entry.and_then(|entry| entry.vmi.as_ref()?.uid.clone()),
+        }
+    }
+
+    /// Whether the inventory has been read completely at least once.
+    pub fn synced(&self) -> bool {
+        self.synced
+    }
+}
+
+/// Who owns what is written about a VM.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Owners {
+    /// UID of the `VirtualMachine`.
+    pub vm: Option<Uid>,
+    /// UID of the `VirtualMachineInstance`.
+    pub vmi: Option<Uid>,
+}

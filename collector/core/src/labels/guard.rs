@@ -1,0 +1,183 @@
+//! Which label keys may be written at all, and what a key and a value may be.
+
+/// The domain whose labels NodeRestriction keeps from a kubelet: the one place for a label that the VM must not forge.
+const NODE_RESTRICTION: &str = "node-restriction.kubernetes.io";
+
+/// Keys of Kubernetes' own that may be written: those that say where a Node stands.
+const PLACES: [&str; 4] = [
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+];
+
+/// The most characters of a label's value, and of a key's name (Kubernetes: `IsQualifiedName`, `IsValidLabelValue`).
+const MOST: usize = 63;
+
+/// The most characters of a key's prefix (a DNS subdomain).
+const MOST_PREFIX: usize = 253;
+
+/// Why a key may not be written, whoever asks; none when it may. Kubernetes reserves `kubernetes.io` and `k8s.io` with all
+/// below them: roles, taint-like marks and what the kubelet says of itself; schedulers, admission and controllers act on them.
+pub fn protected(key: &str) -> Option<String> {
+    let (domain, _) = key.split_once('/')?;
+    let below = |parent: &str| {
+        let rest = domain.strip_suffix(parent);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    if !(below("kubernetes.io") || below("k8s.io")) || PLACES.contains(&key) || below(NODE_RESTRICTION) {
+        return None;
+    }
+    let why = match domain {
+        "node-role.kubernetes.io" => "it says which role a Node has",
+        "kubernetes.io" | "beta.kubernetes.io" | "kubelet.kubernetes.io" | "node.kubernetes.io" => {
+            "the Node's kubelet or its cloud controller says it of the Node itself"
+        }
+        _ => "kubernetes.io and k8s.io with all below them are reserved for Kubernetes",
+    };
+    Some(format!(
+        "{key} is never written: {why}; set another `target`, e.g. {}/{}",
+        "virtfleet.io",
+        key.rsplit('/').next().unwrap_or_default()
+    ))
+}
+
+/// Whether a kubelet is kept from writing this key. What a kubelet can edit, the ownership annotation, must then not decide
+/// about it either.
+pub fn is_node_restriction(key: &str) -> bool {
+    let domain = key.split_once('/').map(|(domain, _)| domain);
+    let rest = domain.and_then(|domain| domain.strip_suffix(NODE_RESTRICTION));
+    rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// Kubernetes' rule for a label's key: `[prefix/]name`. Errors: the rule that it breaks.
+pub fn check_key(key: &str) -> Result<(), String> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    if name.is_empty() || !is_name(name) {
+        return Err(format!(
+            "{key:?} is not a label key: its name (after the `/`) has 1 to {MOST} characters, letters, digits, `-`, `_` and \
+             `.`, and begins and ends with a letter or digit"
+        ));
+    }
+    if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
+        return Err(format!(
+            "{key:?} is not a label key: its prefix (before the `/`) is a DNS name of at most {MOST_PREFIX} lower-case letters, \
+             digits, `-` and `.`"
+        ));
+    }
+    Ok(())
+}
+
+/// Kubernetes' rule for a label's value; empty is good. Errors: the rule that it breaks.
+pub fn check_value(value: &str) -> Result<(), String> {
+    if is_name(value) {
+        return Ok(());
+    }
+    Err(format!(
+        "{value:?} is not a label value: it has at most {MOST} characters, letters, digits, `-`, `_` and `.`, and begins and \
+         ends with a letter or digit"
+    ))
+}
+
+/// Empty, or a name.
+fn is_name(text: &str) -> bool {
+    let ends = |text: &str| {
+        let byte = |byte: Option<u8>| byte.is_none_or(|byte| byte.is_ascii_alphanumeric());
+        byte(text.bytes().next()) && byte(text.bytes().last())
+    };
+    let inside = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.len() <= MOST && text.bytes().all(inside) && ends(text)
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let label = |label: &str| {
+        let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && label.bytes().all(inside) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    text.len() <= MOST_PREFIX && text.split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kubernetes_own_is_protected_but_for_places() {
+        for key in [
+            "kubernetes.io/hostname",
+            "kubernetes.io/arch",
+            "kubernetes.io/os",
+            "beta.kubernetes.io/arch",
+            "beta.kubernetes.io/os",
+            "beta.kubernetes.io/instance-type",
+            "node-role.kubernetes.io/control-plane",
+            "node.kubernetes.io/instance-type",
+            "node.kubernetes.io/exclude-from-external-load-balancers",
+            "kubelet.kubernetes.io/x",
+            "sub.kubelet.kubernetes.io/x",
+            "topology.kubernetes.io/rack",
+            "failure-domain.beta.kubernetes.io/rack",
+            "k8s.io/x",
+            "cluster.x-k8s.io.k8s.io/x",
+            "a.k8s.io/x",
+        ] {
+            assert!(protected(key).is_some_and(|why| why.contains(key)), "{key}");
+        }
+        for key in [
+            "topology.kubernetes.io/region",
+            "topology.kubernetes.io/zone",
+            "failure-domain.beta.kubernetes.io/region",
+            "failure-domain.beta.kubernetes.io/zone",
+            "node-restriction.kubernetes.io/rack",
+            "example.com.node-restriction.kubernetes.io/rack",
+            "virtfleet.io/rack",
+            "rack.example.com/row",
+            "notkubernetes.io/x",
+            "cluster.x-k8s.io/x",
+            "rack",
+        ] {
+            assert_eq!(protected(key), None, "{key}");
+        }
+        assert!(is_node_restriction("node-restriction.kubernetes.io/rack"));
+        assert!(is_node_restriction(
+            "example.com.node-restriction.kubernetes.io/rack"
+        ));
+        assert!(!is_node_restriction("xnode-restriction.kubernetes.io/rack"));
+        assert!(protected("xnode-restriction.kubernetes.io/rack").is_some());
+    }
+
+    #[test]
+    fn keys_and_values_as_kubernetes_has_them() {
+        let long = "a".repeat(64);
+        let prefix = |length: usize| format!("{}/x", "a".repeat(length));
+        for good in ["a", "a.b/c", "A_b-c.D", &long[1..], &prefix(253), "1/1"] {
+            check_key(good).unwrap();
+        }
+        for bad in [
+            "",
+            "/a",
+            "a/",
+            "a/b/c",
+            "-a",
+            "a-",
+            "A.b/c",
+            "a..b/c",
+            "a_b/c",
+            "-a/c",
+            "ä",
+            &long,
+            &prefix(254),
+        ] {
+            assert!(check_key(bad).unwrap_err().contains("label key"), "{bad}");
+        }
+        for good in ["", "a", "0", "A_b-c.D", &long[1..]] {
+            check_value(good).unwrap();
+        }
+        for bad in ["-", "a-", ".a", "a b", "a/b", "ä", &long] {
+            assert!(check_value(bad).unwrap_err().contains("at most 63"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Every branch of what becomes of one key.
+
+use super::{
+    tests::{BETA, RESTRICTED, ZONE, decision, input, owning, policy, rule, settle},
+    *,
+};
+use crate::{
+    labels::{owned::Entry, policy::Takeover},
+    store::tests::labels,
+};
+
+/// What the Node has, what was written over what, what the host has.
+type Facts = (
+    Option<&'static str>,
+    Option<(&'static str, Option<&'static str>)>,
+    Option<&'static str>,
+);
+
+/// Plans the key `k` and gives action, reason, the label afterwards, and whether there is an entry afterwards.
+fn outcome(
+    (current, owned, desired): Facts,
+    mode: Mode,
+    takeover: Takeover,
+    change: impl FnOnce(&mut LabelInput),
+) -> (Action, Reason, Option<String>, Option<Entry>) {
+    outcome_of("k", (current, owned, desired), mode, takeover, change)
+}
+
+fn outcome_of(
+    key: &str,
+    (current, owned, desired): Facts,
+    mode: Mode,
+    takeover: Takeover,
+    change: impl FnOnce(&mut LabelInput),
+) -> (Action, Reason, Option<String>, Option<Entry>) {
+    let node: Vec<_> = current.map(|value| (key, value)).into_iter().collect();
+    let host: Vec<_> = desired.map(|value| (key, value)).into_iter().collect();
+    let owned: Vec<_> = owned
+        .map(|(value, previous)| (key, value, previous))
+        .into_iter()
+        .collect();
+    let mut input = input(&host, &node, &owning(&owned), &[rule(key, mode, takeover)]);
+    change(&mut input);
+    let (plan, after) = settle(&input, Some(&Evidence::default()));
+    let owned = owned::read(after.owned.as_deref()).unwrap();
+    let decision = decision(&plan, key);
+    (
+        decision.action,
+        decision.reason,
+        after.labels.get(key).cloned(),
+        owned.get(key).cloned(),
+    )
+}
+
+/// What the Node has, what we wrote there over what, what the host has; mode and takeover; then what is done, why, and what the
+/// Node has afterwards, with `*` when the annotation has an entry.
+const TABLE: &str = r"
+    b  -    b    Follow       Always  Keep    InLine       b     in line: not claimed when it is not ours
+    b  b    b    Follow       Never   Keep    InLine       b*
+    b  a    b    Follow       Never   Keep    InLine       b     a stale claim goes
+    b  -    b    ReportDrift  Never   Keep    InLine       b
+    -  -    -    Follow       Never   Keep    InLine       -
+    -  a    -    Follow       Never   Keep    InLine       -
+    -  a    -    InitialOnly  Never   Keep    InLine       -*
+    a  a    -    Follow       Never   Remove  SourceGone   -     the infra node has none
+    a  a/f  -    Follow       Never   Restore SourceGone   f
+    a  a    -    FollowIfSafe Never   Remove  SourceGone   -
+    a  a    -    InitialOnly  Never   Keep    Initial      a*
+    a  a    -    ReportDrift  Never   Report  Drift        a*
+    f  -    -    Follow       Always  Keep    Foreign      f
+    f  a    -    Follow       Always  Keep    Foreign      f
+    -  -    b    Follow       Never   Set     Missing      b*    the Node has none
+    -  -    ''   Follow       Never   Set     Missing      ''*
+    -  -    b    FollowIfSafe Never   Set     Missing      b*
+    -  -    b    InitialOnly  Never   Set     Missing      b*
+    -  -    b    ReportDrift  Always  Report  Drift        -
+    -  a/f  b    Follow       Never   Set     Repaired     b*
+    -  a    b    FollowIfSafe Never   Set     Repaired     b*
+    -  a    b    InitialOnly  Never   Keep    Initial      -*
+    a  a    b    Follow       Never   Set     Moved        b*    it differs, and is ours
+    a  a    b    FollowIfSafe Never   Set     Moved        b*
+    a  a    b    InitialOnly  Never   Keep    Initial      a*
+    a  a    b    ReportDrift  Always  Report  Drift        a*
+    f  -    b    Follow       Never   Report  Foreign      f     it differs, and is not
+    f  a    b    Follow       Never   Report  Foreign      f
+    f  -    b    FollowIfSafe Never   Report  Foreign      f
+    f  -    b    InitialOnly  Always  Keep    Initial      f
+    f  -    b    ReportDrift  Always  Report  Drift        f
+    f  -    b    Follow       Always  Set     TakenOver    b*
+    f  a    b    FollowIfSafe Always  Set     TakenOver    b*
+    a  a    b!   Follow       Always  Report  InvalidValue a*    what cannot be a label
+";
+
+#[test]
+fn every_mode_and_state() {
+    fn value(word: &'static str) -> Option<&'static str> {
+        (word != "-").then(|| word.trim_matches('\''))
+    }
+    let rows = TABLE.lines().filter(|row| !row.trim().is_empty());
+    for row in rows {
+        let words: Vec<_> = row.split_whitespace().collect();
+        let owned = value(words[1]).map(|owned| match owned.split_once('/') {
+            Some((ours, before)) => (ours, Some(before)),
+            None => (owned, None),
+        });
+        let mode = serde_json::from_value(json!(words[3])).unwrap();
+        let takeover = serde_json::from_value(json!(words[4])).unwrap();
+        let facts = (value(words[0]), owned, value(words[2]));
+        let (action, reason, label, entry) = outcome(facts, mode, takeover, |_| {});
+        let claimed = words[7].strip_suffix('*');
+        let expected = value(claimed.unwrap_or(words[7]));
+        assert_eq!(
+            format!("{action:?} {}", reason.as_str()),
+            format!("{} {}", words[5], words[6]),
+            "{row}"
+        );
+        assert_eq!(
+            (label.as_deref(), entry.is_some()),
+            (expected, claimed.is_some()),
+            "{row}"
+        );
+    }
+}
+
+#[test]
+fn what_others_had_is_remembered_from_the_first_takeover_until_somebody_removes_ours() {
+    let previous = |facts: Facts| {
+        outcome(facts, Mode::Follow, Takeover::Always, |_| {})
+            .3
+            .unwrap()
+            .previous
+    };
+    assert_eq!(previous((Some("f"), None, Some("b"))).as_deref(), Some("f"));
+    assert_eq!(
+        previous((Some("g"), Some(("a", Some("f"))), Some("b"))).as_deref(),
+        Some("f")
+    );
+    assert_eq!(
+        previous((Some("a"), Some(("a", Some("f"))), Some("b"))).as_deref(),
+        Some("f")
+    );
+    assert_eq!(previous((None, Some(("a", Some("f"))), Some("b"))), None);
+}
+
+#[test]
+fn a_value_of_a_place_where_the_vm_stood_is_stale_and_may_go() {
+    let rule = (Mode::Follow, Takeover::IfPlacementMatches);
+    let facts = (Some("old"), None, Some("b"));
+    let known = |stood: &'static [(&str, &str)]| {
+        outcome(facts, rule.0, rule.1, |input| {
+            input.stood_on = vec![labels(&[("k", "older")]), labels(stood)];
+        })
+    };
+    assert_eq!(known(&[("k", "old")]).1, Reason::TakenOver);
+    assert_eq!(known(&[("k", "x")]).1, Reason::Foreign);
+    assert_eq!(known(&[("other", "old")]).1, Reason::Foreign);
+}
+
+#[test]
+fn what_the_kubelet_imposes_is_reported_and_not_fought() {
+    for mode in [Mode::Follow, Mode::InitialOnly, Mode::ReportDrift] {
+        for owned in [None, Some(("a", Some("f")))] {
+            let (action, reason, label, entry) =
+                outcome((Some("k"), owned, Some("b")), mode, Takeover::Always, |input| {
+                    input.kubelet_labels.insert("k".into());
+                });
+            assert_eq!((action, reason), (Action::Report, Reason::KubeletImposes));
+            assert_eq!((label.as_deref(), entry.is_some()), (Some("k"), owned.is_some()));
+        }
+    }
+    let ours = (Some("a"), Some(("a", None)), Some("b"));
+    let (_, reason, ..) = outcome(ours, Mode::Follow, Takeover::Never, |input| {
+        input.kubelet_labels.insert("k".into());
+    });
+    assert_eq!(reason, Reason::Moved, "while it has our value it is ours");
+}
+
+#[test]
+fn what_is_withdrawn_is_taken_back_while_it_is_ours() {
+    let none = |input: &mut LabelInput| input.policies.clear();
+    for (facts, action, label) in [
+        ((Some("a"), Some(("a", None)), Some("b")), Action::Remove, None),
+        (
+            (Some("a"), Some(("a", Some("f"))), None),
+            Action::Restore,
+            Some("f"),
+        ),
+        ((Some("a"), Some(("a", Some("a"))), None), Action::Keep, Some("a")),
+        (
+            (Some("a"), Some(("a", Some("no value!"))), None),
+            Action::Remove,
+            None,
+        ),
+        ((Some("f"), Some(("a", None)), Some("b")), Action::Keep, Some("f")),
+        ((None, Some(("a", None)), Some("b")), Action::Keep, None),
+    ] {
+        let (done, reason, after, entry) = outcome(facts, Mode::Follow, Takeover::Never, none);
+        assert_eq!(
+            (done, reason, after.as_deref(), entry),
+            (action, Reason::Withdrawn, label, None),
+            "{facts:?}"
+        );
+    }
+}
+
+#[test]
+fn the_annotation_authorises_nothing_that_a_kubelet_must_not_touch() {
+    use Mode::{Follow, InitialOnly};
+    use Takeover::{Always, Never};
+    let at = |facts, mode, takeover, change: fn(&mut LabelInput)| {
+        let (_, reason, label, entry) = outcome_of(RESTRICTED, facts, mode, takeover, change);
+        (reason, label, entry.is_some())
+    };
+    let keep = |_: &mut LabelInput| {};
+    let some = |value: &str| Some(value.to_owned());
+    let claimed = Some(("a", Some("f")));
+    assert_eq!(
+        at((None, None, Some("b")), Follow, Never, keep),
+        (Reason::Missing, some("b"), true)
+    );
+    assert_eq!(
+        at((None, claimed, Some("b")), InitialOnly, Never, keep),
+        (Reason::Missing, some("b"), true)
+    );
+    assert_eq!(
+        at((Some("a"), claimed, Some("b")), Follow, Never, keep),
+        (Reason::Foreign, some("a"), true),
+        "a claim is not enough"
+    );
+    assert_eq!(
+        at((Some("a"), claimed, Some("b")), Follow, Always, keep),
+        (Reason::TakenOver, some("b"), true)
+    );
+    assert_eq!(
+        at((Some("a"), claimed, None), Follow, Always, keep),
+        (Reason::SourceGone, some("a"), true)
+    );
+    let withdrawn = |input: &mut LabelInput| input.policies.clear();
+    assert_eq!(
+        at((Some("a"), claimed, None), Follow, Always, withdrawn),
+        (Reason::Withdrawn, some("a"), true)
+    );
+    assert_eq!(
+        at((Some("x"), claimed, None), Follow, Always, withdrawn),
+        (Reason::Withdrawn, some("x"), false)
+    );
+    let moved = |input: &mut LabelInput| input.stood_on = vec![labels(&[(RESTRICTED, "a")])];
+    let (reason, ..) = at(
+        (Some("a"), None, Some("b")),
+        Follow,
+        Takeover::IfPlacementMatches,
+        moved,
+    );
+    assert_eq!(reason, Reason::TakenOver);
+    let (.., entry) = outcome_of(RESTRICTED, (Some("x"), claimed, Some("b")), Follow, Always, keep);
+    assert_eq!(entry.unwrap().previous, None, "never restored");
+}
+
+#[test]
+fn a_protected_key_is_not_touched_whatever_the_annotation_says() {
+    let host = "kubernetes.io/hostname";
+    for change in [
+        |_: &mut LabelInput| {},
+        |input: &mut LabelInput| input.policies.clear(),
+    ] {
+        let (action, reason, label, entry) = outcome_of(
+            host,
+            (Some("w0"), Some(("w0", Some("forged"))), Some("b")),
+            Mode::Follow,
+            Takeover::Always,
+            change,
+        );
+        assert_eq!((action, reason), (Action::Report, Reason::Protected));
+        assert_eq!((label.as_deref(), entry), (Some("w0"), None), "the claim goes");
+    }
+}
+
+#[test]
+fn a_conflict_changes_nothing() {
+    let rules = [rule("k", Mode::Follow, Takeover::Always)];
+    let owned = owning(&[("k", "a", Some("f")), (ZONE, "z", None), (BETA, "z", None)]);
+    let node = [("k", "a"), (ZONE, "z"), (BETA, "z")];
+    for host in [&[("k", "b"), (ZONE, "y")][..], &[]] {
+        let mut now = input(host, &node, &owned, &rules);
+        now.policies[0]
+            .rules
+            .push(rule(ZONE, Mode::Follow, Takeover::Never));
+        let other = [
+            rule("k", Mode::InitialOnly, Takeover::Always),
+            rule(BETA, Mode::Follow, Takeover::Always),
+        ];
+        now.policies.push(policy("q", &other));
+        let (plan, after) = settle(&now, Some(&Evidence::default()));
+        assert_eq!((plan.patch.as_ref(), &after), (None, &now));
+        for key in ["k", ZONE, BETA] {
+            let decision = decision(&plan, key);
+            assert_eq!(
+                (decision.action, decision.reason),
+                (Action::Report, Reason::Conflict)
+            );
+            assert_eq!(decision.policy.as_deref(), Some("p, q"));
+            assert!(decision.message.contains("p (") && decision.message.contains("q ("));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! What changes together: topology labels with their beta names, and what follows only if it is safe.
+
+use super::{
+    tests::{BETA, ZONE, decision, entry, input, owning, pod, rule, settle},
+    *,
+};
+use crate::{
+    labels::{
+        evidence::{Dependent, NodeOperator, NodeRequirement, Term},
+        owned::Entry,
+        policy::Takeover,
+    },
+    store::tests::labels,
+};
+
+use Mode::{Follow, FollowIfSafe, InitialOnly, ReportDrift};
+use Takeover::{Always, IfPlacementMatches, Never};
+
+/// GA, beta: what the Node has of each; the outcome of each.
+#[test]
+fn topology_labels_and_their_beta_names_go_together() {
+    let host = [(ZONE, "b")];
+    let pair = |node: &[(&str, &str)], owned: &Owned, takeover, mode| {
+        let (plan, after) = settle(
+            &input(&host, node, owned, &[rule(ZONE, mode, takeover)]),
+            Some(&Evidence::default()),
+        );
+        let label = |key: &str| after.labels.get(key).cloned().unwrap_or_default();
+        let reason = |key: &str| {
+            plan.decisions
+                .iter()
+                .find(|one| one.key == key)
+                .map(|one| one.reason)
+        };
+        (label(ZONE), label(BETA), reason(ZONE).unwrap(), reason(BETA))
+    };
+    let both = |value: &str| (value.to_owned(), value.to_owned());
+    let nothing = Owned::new();
+    // Written together, also when the Node had no beta label.
+    for mode in [Follow, FollowIfSafe, InitialOnly] {
+        let (ga, beta, why, and) = pair(&[], &nothing, Never, mode);
+        assert_eq!(
+            ((ga, beta), why, and),
+            (both("b"), Reason::Missing, Some(Reason::Missing))
+        );
+    }
+    let (ga, beta, ..) = pair(&[(ZONE, "a"), (BETA, "a")], &nothing, Always, Follow);
+    assert_eq!((ga, beta), both("b"));
+    // Not wanted where the Node has none and the other one is not ours.
+    let (ga, beta, why, and) = pair(&[(ZONE, "b")], &nothing, Always, Follow);
+    assert_eq!(
+        (ga.as_str(), beta.as_str(), why, and),
+        ("b", "", Reason::InLine, None)
+    );
+    // One that may not be written holds the other.
+    let (ga, beta, why, and) = pair(&[(BETA, "a")], &nothing, Never, Follow);
+    assert_eq!(
+        (ga.as_str(), beta.as_str(), why, and),
+        ("", "a", Reason::Foreign, Some(Reason::Foreign))
+    );
+    let (ga, beta, why, and) = pair(&[(ZONE, "a")], &nothing, Never, Follow);
+    assert_eq!(
+        (ga.as_str(), beta.as_str(), why, and),
+        ("a", "", Reason::Foreign, None)
+    );
+    let (ga, beta, why, _) = pair(&[(BETA, "a")], &nothing, Never, InitialOnly);
+    assert_eq!((ga.as_str(), beta.as_str(), why), ("", "a", Reason::Initial));
+    let (ga, beta, why, _) = pair(&[(BETA, "a")], &nothing, Never, ReportDrift);
+    assert_eq!((ga.as_str(), beta.as_str(), why), ("", "a", Reason::Drift));
+    // Ours: repaired, followed, and a lost claim of the beta name alone goes.
+    let ours = owning(&[(ZONE, "b", None), (BETA, "b", None)]);
+    let (ga, beta, why, and) = pair(&[(ZONE, "b")], &ours, Never, Follow);
+    assert_eq!(
+        ((ga, beta), why, and),
+        (both("b"), Reason::InLine, Some(Reason::Repaired))
+    );
+    let lost = owning(&[(BETA, "x", None)]);
+    let (.., and) = pair(&[(ZONE, "b")], &lost, Never, Follow);
+    assert_eq!(and, Some(Reason::Withdrawn));
+}
+
+#[test]
+fn a_pair_is_taken_back_and_its_kubelet_is_not_fought() {
+    let ours = owning(&[(ZONE, "a", Some("f")), (BETA, "a", None)]);
+    let node = [(ZONE, "a"), (BETA, "a")];
+    for rules in [&[][..], &[rule(ZONE, Follow, Never)]] {
+        let (_, after) = settle(&input(&[], &node, &ours, rules), None);
+        assert_eq!(after.labels, labels(&[(ZONE, "f")]));
+        assert_eq!(after.owned, None);
+    }
+    let rules = [rule(ZONE, Follow, Always)];
+    let mut imposed = input(&[(ZONE, "b")], &[(ZONE, "k"), (BETA, "a")], &ours, &rules);
+    imposed.kubelet_labels.insert(ZONE.into());
+    let (plan, after) = settle(&imposed, None);
+    assert_eq!(after.labels, imposed.labels);
+    for key in [ZONE, BETA] {
+        assert_eq!(decision(&plan, key).reason, Reason::KubeletImposes);
+    }
+    let rules = [rule(BETA, Follow, Never)];
+    let (_, after) = settle(&input(&[(ZONE, "b")], &[], &Owned::new(), &rules), None);
+    assert_eq!(
+        after.labels,
+        labels(&[(ZONE, "b"), (BETA, "b")]),
+        "asked for by its beta name"
+    );
+}
+
+#[test]
+fn a_place_follows_when_that_is_safe_and_says_what_is_in_the_way() {
+    let region = "topology.kubernetes.io/region";
+    let rules = [
+        rule(ZONE, FollowIfSafe, Never),
+        rule(region, FollowIfSafe, Never),
+        rule("k", Follow, Never),
+    ];
+    let owned = owning(&[
+        (ZONE, "a", None),
+        (BETA, "a", None),
+        (region, "r", None),
+        ("k", "1", None),
+    ]);
+    let node = [(ZONE, "a"), (BETA, "a"), (region, "r"), ("k", "1")];
+    let now = input(&[(ZONE, "b"), (region, "s"), ("k", "2")], &node, &owned, &rules);
+
+    let blind = plan(&now, None);
+    assert!(blind.needs_evidence);
+    assert_eq!(
+        blind.patch.as_ref().unwrap().labels.keys().collect::<Vec<_>>(),
+        ["k"]
+    );
+    assert_eq!(decision(&blind, ZONE).reason, Reason::SafetyUnknown);
+
+    let after = |evidence: &Evidence| settle(&now, Some(evidence)).1.labels;
+    let free = after(&Evidence::default());
+    assert_eq!(
+        (free[ZONE].as_str(), free[BETA].as_str(), free[region].as_str()),
+        ("b", "b", "s")
+    );
+    let zone_stays = after(&pod(&[(BETA, "a")]));
+    let pinned = after(&pod(&[(ZONE, "a"), (region, "r")]));
+    assert_eq!(
+        (zone_stays[ZONE].as_str(), zone_stays[BETA].as_str()),
+        ("a", "a"),
+        "the pair is one"
+    );
+    assert_eq!(zone_stays[region], "s");
+    assert_eq!(
+        (
+            pinned[ZONE].as_str(),
+            pinned[region].as_str(),
+            pinned["k"].as_str()
+        ),
+        ("a", "r", "2")
+    );
+    let gone = after(&pod(&[("k", "1")]));
+    assert_eq!(
+        gone[ZONE], "b",
+        "what another key breaks is not held against the zone"
+    );
+
+    let message = settle(&now, Some(&pod(&[(ZONE, "a")]))).0;
+    assert!(decision(&message, ZONE).message.contains("pod shop/db-0"));
+    let csi = Evidence {
+        csi: vec![("csi.example.com".into(), vec![ZONE.into()])],
+        ..Evidence::default()
+    };
+    let held = after(&csi);
+    assert_eq!(
+        (held[ZONE].as_str(), held[BETA].as_str(), held[region].as_str()),
+        ("a", "a", "s")
+    );
+}
+
+#[test]
+fn safety_is_judged_of_all_that_changes_together() {
+    let region = "topology.kubernetes.io/region";
+    let rules = [ZONE, region].map(|key| rule(key, FollowIfSafe, Never));
+    let owned = owning(&[(ZONE, "a", None), (BETA, "a", None), (region, "r", None)]);
+    let node = [(ZONE, "a"), (BETA, "a"), (region, "r")];
+    let now = input(&[(ZONE, "b"), (region, "s")], &node, &owned, &rules);
+    let after = |evidence: &Evidence| settle(&now, Some(evidence)).1.labels;
+    // It holds by either of two keys: each may go alone, both may not.
+    let either = |key: &str, value: &str| Term {
+        expressions: vec![NodeRequirement {
+            key: key.into(),
+            operator: NodeOperator::In,
+            values: vec![value.into()],
+        }],
+    };
+    let evidence = Evidence {
+        volumes: vec![Dependent {
+            what: "PersistentVolume pv".into(),
+            selector: Labels::new(),
+            terms: vec![either(ZONE, "a"), either(region, "r")],
+        }],
+        ..Evidence::default()
+    };
+    let one = after(&evidence);
+    assert_eq!(
+        (one[region].as_str(), one[ZONE].as_str()),
+        ("s", "a"),
+        "the first by key goes"
+    );
+    let swap = Evidence {
+        volumes: vec![Dependent {
+            what: "PersistentVolume pv".into(),
+            selector: Labels::new(),
+            terms: vec![
+                Term {
+                    expressions: [either(ZONE, "a"), either(region, "r")]
+                        .map(|term| term.expressions)
+                        .concat(),
+                },
+                Term {
+                    expressions: [either(ZONE, "b"), either(region, "s")]
+                        .map(|term| term.expressions)
+                        .concat(),
+                },
+            ],
+        }],
+        ..Evidence::default()
+    };
+    let together = after(&swap);
+    assert_eq!(
+        (together[region].as_str(), together[ZONE].as_str()),
+        ("s", "b"),
+        "safe only together"
+    );
+}
+
+#[test]
+fn a_cloud_node_controller_that_rewrites_the_label_from_its_beta_name_is_at_peace_with_us() {
+    let rules = [rule(ZONE, FollowIfSafe, IfPlacementMatches)];
+    let copied = [(ZONE, "a"), (BETA, "a")];
+    let mut now = input(&[(ZONE, "b")], &copied, &Owned::new(), &rules);
+    now.stood_on = vec![labels(&[(ZONE, "a")])];
+    let evidence = Evidence::default();
+    let (first, mut now) = settle(&now, Some(&evidence));
+    assert_eq!(decision(&first, ZONE).reason, Reason::TakenOver);
+    let beta = now.labels[BETA].clone();
+    now.labels.insert(ZONE.into(), beta);
+    assert_eq!(plan(&now, Some(&evidence)).patch, None);
+    let entries = owned::read(now.owned.as_deref()).unwrap();
+    assert_eq!(
+        entries[BETA],
+        Entry {
+            infra_node_uid: entries[BETA].infra_node_uid.clone(),
+            vmi_uid: entries[BETA].vmi_uid.clone(),
+            ..entry("b", Some("a"))
+        }
+    );
+    now.policies.clear();
+    let (_, after) = settle(&now, None);
+    assert_eq!(
+        after.labels,
+        labels(&copied),
+        "what it had copied is written back"
+    );
+}

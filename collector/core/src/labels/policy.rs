@@ -1,0 +1,84 @@
+//! What an admin asks for: `LabelPropagation`, in the words of this domain.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::facts::Selector;
+
+/// A `LabelPropagation` object. Cluster-scoped, so its name is its key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelPolicy {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.generation`; 0 when it has none (a manifest).
+    pub generation: i64,
+    /// `spec.clusterSelector`, over the labels of `UserCluster`s; empty selects all.
+    pub clusters: Selector,
+    /// `spec.dryRun`: planned and shown, never written.
+    pub dry_run: bool,
+    /// `spec.labels`, in their order.
+    pub rules: Vec<Rule>,
+}
+
+/// One of a policy's `labels`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rule {
+    /// Which labels of the infra node.
+    pub source: Source,
+    /// The key (of a key) or prefix (of a prefix) on the user cluster's Node; none: the source's own.
+    pub target: Option<String>,
+    /// What happens when the value changes; none: [`Mode::default_of`] the target key.
+    pub mode: Option<Mode>,
+    /// What happens to a value that somebody else wrote; none: [`Takeover::default`].
+    pub takeover: Option<Takeover>,
+}
+
+/// Which labels of the infra node a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    /// One key.
+    Key(String),
+    /// Every key that begins so, e.g. `rack.example.com/`.
+    Prefix(String),
+}
+
+/// What happens when the infra node's value differs from the Node's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Mode {
+    /// The Node's label follows.
+    Follow,
+    /// Written once, when the Node has none.
+    InitialOnly,
+    /// Follows when no volume, CSI driver or running pod on the Node depends on the old value; until then drift is reported.
+    FollowIfSafe,
+    /// Never written; drift is reported.
+    ReportDrift,
+}
+
+impl Mode {
+    /// The mode of a rule that names none: topology keys report drift, others follow. Moving a zone under bound volumes, CSI
+    /// topology keys or required node affinity breaks running pods (kubernetes #123859, #108555), so that is asked for by name.
+    pub fn default_of(target: &str) -> Self {
+        match target.split_once('/') {
+            Some(("topology.kubernetes.io" | "failure-domain.beta.kubernetes.io", _)) => Self::ReportDrift,
+            _ => Self::Follow,
+        }
+    }
+}
+
+/// Whether a value that others wrote may be replaced.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Takeover {
+    /// Never.
+    Never,
+    /// When it is the value of an infra node on which the VM has stood: then it was copied from there and has gone stale.
+    #[default]
+    IfPlacementMatches,
+    /// Always.
+    Always,
+}

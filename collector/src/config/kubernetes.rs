@@ -1,0 +1,80 @@
+//! Settings that have a meaning only with live clusters.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use virtfleet_wire::settings::Span;
+
+/// The API server of the infra cluster as the inventory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ClusterInventory {
+    /// A kubeconfig file. Absent: the service account of the pod.
+    pub kubeconfig: Option<String>,
+    /// A context of that kubeconfig. Absent: its current one.
+    pub context: Option<String>,
+    /// The namespaces whose VMs, VMIs and migrations are watched, each on its own, so that a Role in each is enough. Empty: all
+    /// namespaces with one watch.
+    pub namespaces: Vec<String>,
+}
+
+/// How labels are written to user clusters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LabelSettings {
+    /// Whether anything is written at all; what would be written is shown either way.
+    pub write: bool,
+    /// The most requests a second to one user cluster.
+    #[schemars(range(min = 1, max = 1000))]
+    pub requests_per_second: u32,
+    /// The most requests at once to one user cluster.
+    #[schemars(range(min = 1, max = 64))]
+    pub parallel: u32,
+    /// How often a Node whose labels could not follow is looked at again.
+    pub recheck: Span,
+}
+
+impl Default for LabelSettings {
+    fn default() -> Self {
+        Self {
+            write: true,
+            // A fleet of 2,000 Nodes in one user cluster follows an edited policy within ten seconds; idle, nothing is asked.
+            requests_per_second: 250,
+            parallel: 8,
+            recheck: Span::seconds(60),
+        }
+    }
+}
+
+/// Which of several collectors writes: the one that holds the Lease.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LeaderSettings {
+    /// Off: this collector writes without asking anybody. Only for one that is alone.
+    pub enabled: bool,
+    /// The namespace of the Lease. Absent: that of the pod, else of the kubeconfig's context.
+    pub namespace: Option<String>,
+    /// The name of the Lease.
+    pub name: String,
+    /// How long a Lease holds that is not renewed.
+    #[schemars(range(min = 2, max = 3600))]
+    pub lease_seconds: u32,
+    /// How long the leader tries to renew before it stops to write. Less than `leaseSeconds`.
+    #[schemars(range(min = 1))]
+    pub renew_seconds: u32,
+    /// How long between two tries. Less than `renewSeconds`.
+    #[schemars(range(min = 1))]
+    pub retry_seconds: u32,
+}
+
+impl Default for LeaderSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            namespace: None,
+            name: "virtfleet-collector".to_owned(),
+            lease_seconds: 15,
+            renew_seconds: 10,
+            retry_seconds: 2,
+        }
+    }
+}

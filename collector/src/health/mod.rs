@@ -1,0 +1,237 @@
+//! Keeps one `GuestHealth` a VM in the infra cluster: written on change only, by the leader only.
+//!
+//! ```text
+//! fleet, LabelBook ─ digests ─▶ whom has something changed for? ─▶ status ─ differs? ─▶ HealthStore
+//! ```
+//! A pass compares digests of all VMs every few seconds, and works out only those that differ; now and then it works out all,
+//! and lists what is kept, so that what others removed comes back.
+
+mod status;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+use virtfleet_collector_core::{
+    health::SILENCE_MS,
+    view::{AgentStatus, VmView},
+};
+use virtfleet_wire::ids::VmKey;
+
+pub use self::store::{HealthStore, KubeHealth, Stored};
+use crate::{
+    fleet::{Fleet, FleetRead as _},
+    labels::{LabelBook, SendError},
+    leader::Writing,
+};
+
+/// Between two passes: long enough for a label to follow a move, so that the two are one change.
+const PASS: Duration = Duration::from_secs(5);
+/// Between two lists of what is kept.
+const RELIST: Duration = Duration::from_mins(10);
+/// The least time between two writes: not more than twenty a second.
+const EACH: Duration = Duration::from_millis(50);
+/// A write is begun only while the leadership lasts this much longer.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// Runs until `stop`.
+pub async fn run<S: HealthStore>(
+    fleet: Arc<Fleet>,
+    book: Arc<LabelBook>,
+    store: S,
+    writing: Writing,
+    stop: CancellationToken,
+) {
+    let mut keeper = Keeper {
+        fleet,
+        book,
+        store,
+        writing,
+        kept: None,
+        seen: BTreeMap::new(),
+        silent: BTreeMap::new(),
+        absent: BTreeSet::new(),
+    };
+    let mut ticks = tokio::time::interval(PASS);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let passed = tokio::select! {
+            () = stop.cancelled() => return,
+            passed = keeper.pass() => passed,
+        };
+        if let Err(error) = passed {
+            tracing::warn!(%error, "GuestHealth objects could not be read or written; tried again");
+        }
+    }
+}
+
+struct Keeper<S> {
+    fleet: Arc<Fleet>,
+    book: Arc<LabelBook>,
+    store: S,
+    writing: Writing,
+    /// What is kept, as far as we know, and when it was listed; none while another one leads.
+    kept: Option<(Instant, BTreeMap<VmKey, Stored>)>,
+    /// The digest under which each VM was worked out last.
+    seen: BTreeMap<VmKey, u64>,
+    /// Since when each silent agent is.
+    silent: BTreeMap<VmKey, Instant>,
+    /// Kept for VMs that were not there in the last pass.
+    absent: BTreeSet<VmKey>,
+}
+
+impl<S: HealthStore> Keeper<S> {
+    /// Ends early when this process does not lead any more.
+    async fn pass(&mut self) -> Result<(), SendError> {
+        if !self.writing.leads() {
+            self.kept = None;
+            return Ok(());
+        }
+        let fleet = self.fleet.snapshot();
+        if !fleet.synced {
+            return Ok(());
+        }
+        if self.kept.as_ref().is_none_or(|(at, _)| now() - *at >= RELIST) {
+            let listed = self.store.list().await?;
+            self.kept = Some((now(), listed));
+            self.seen.clear();
+        }
+        let labels = self.book.digests();
+        self.silent.retain(|key, _| fleet.vms.contains_key(key));
+        self.seen.retain(|key, _| fleet.vms.contains_key(key));
+        for (key, view) in &fleet.vms {
+            let silent_ms = self.silent_ms(key, view);
+            let digest = digest(view, labels.get(key).copied(), silent_ms >= SILENCE_MS);
+            if self.seen.get(key) == Some(&digest) {
+                continue;
+            }
+            if !self.settle(key, silent_ms).await? {
+                return Ok(());
+            }
+            self.seen.insert(key.clone(), digest);
+        }
+        if !fleet.partial {
+            self.sweep(&fleet.vms).await?;
+        }
+        Ok(())
+    }
+
+    fn silent_ms(&mut self, key: &VmKey, view: &VmView) -> u64 {
+        if view.agent.status != AgentStatus::Silent {
+            self.silent.remove(key);
+            return 0;
+        }
+        let since = *self.silent.entry(key.clone()).or_insert_with(now);
+        u64::try_from((now() - since).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Writes what differs for one VM. False when this process may not write any more.
+    async fn settle(&mut self, key: &VmKey, silent_ms: u64) -> Result<bool, SendError> {
+        let Some(detail) = self.fleet.detail(key) else {
+            return Ok(true);
+        };
+        let Some(owner) = store::owner(key, &self.fleet.owners(key)) else {
+            return Ok(true);
+        };
+        let kept = self.kept.as_ref().and_then(|(_, kept)| kept.get(key)).cloned();
+        let before = kept.clone().unwrap_or_default();
+        let labels = self.book.get(key);
+        let status = status::status(&detail, labels.as_ref(), silent_ms, &before.status, &stamp());
+        let is_ours = before.owner.as_ref() == Some(&owner.uid);
+        if is_ours && before.status == status {
+            return Ok(true);
+        }
+        let store = &self.store;
+        let write = async {
+            if !is_ours {
+                store.own(key, &owner).await?;
+            }
+            match store.say(key, &status).await {
+                // Somebody removed it.
+                Err(SendError::Gone) => {
+                    store.own(key, &owner).await?;
+                    store.say(key, &status).await
+                }
+                other => other,
+            }
+        };
+        let Some(written) = self.writing.within(MARGIN, write).await else {
+            return Ok(false);
+        };
+        match written {
+            Ok(()) => {}
+            // Of this VM alone, e.g. its namespace is being deleted: the others go on.
+            Err(error @ (SendError::Refused(_) | SendError::Conflict | SendError::Gone)) => {
+                tracing::debug!(vm = %key, %error, "a GuestHealth was not written");
+                return Ok(true);
+            }
+            Err(error) => return Err(error),
+        }
+        if let Some((_, kept)) = &mut self.kept {
+            let stored = Stored {
+                owner: Some(owner.uid),
+                status,
+                // Made anew, it has another one, which nobody told us.
+                uid: before.uid.filter(|_| is_ours),
+            };
+            kept.insert(key.clone(), stored);
+        }
+        tokio::time::sleep(EACH).await;
+        Ok(true)
+    }
+
+    /// Removes what is kept for VMs that are gone, in two passes at least and with an inventory that is complete. The garbage
+    /// collector does the same by owner, when it gets to it.
+    async fn sweep(&mut self, vms: &BTreeMap<VmKey, VmView>) -> Result<(), SendError> {
+        let Some((_, kept)) = &mut self.kept else {
+            return Ok(());
+        };
+        let gone: BTreeSet<VmKey> = kept
+            .keys()
+            .filter(|key| !vms.contains_key(*key))
+            .cloned()
+            .collect();
+        for key in gone.intersection(&self.absent) {
+            let uid = kept.get(key).and_then(|stored| stored.uid.clone());
+            let delete = self.store.delete(key, uid.as_deref());
+            match self.writing.within(MARGIN, delete).await {
+                None => return Ok(()),
+                Some(Ok(()) | Err(SendError::Gone | SendError::Conflict)) => {
+                    kept.remove(key);
+                }
+                Some(Err(error)) => return Err(error),
+            }
+            tokio::time::sleep(EACH).await;
+        }
+        self.absent = gone;
+        Ok(())
+    }
+}
+
+/// A number that changes with what a GuestHealth says, and not with each answer of an agent.
+fn digest(view: &VmView, labels: Option<u64>, silent: bool) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&view.uid, &view.cluster, &view.user_node, &view.infra_node).hash(&mut hasher);
+    (&view.region, &view.zone, view.state, view.agent.status).hash(&mut hasher);
+    (view.findings, labels, silent).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn stamp() -> String {
+    format!("{:.0}", jiff::Timestamp::now())
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

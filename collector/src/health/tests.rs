@@ -1,0 +1,234 @@
+//! The keeper against a store of its own, tokio's clock held.
+
+use std::{collections::BTreeMap, sync::Mutex};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use virtfleet_collector_core::{
+    dial::DialRules,
+    facts::{Fact, FactKey, InfraNode, InventoryEvent, Labels, Phase, Vm, Vmi},
+    heard::{Failure, FailureClass, Heard},
+};
+
+use super::*;
+use crate::objects::{ConditionStatus, GuestHealthStatus};
+
+#[derive(Clone, Default)]
+struct Fake {
+    kept: Arc<Mutex<BTreeMap<VmKey, Stored>>>,
+    writes: Arc<Mutex<usize>>,
+    broken: Arc<Mutex<bool>>,
+}
+
+impl Fake {
+    fn fault(&self) -> Result<(), SendError> {
+        if *self.broken.lock().unwrap() {
+            return Err(SendError::Unreachable("500".into()));
+        }
+        Ok(())
+    }
+    fn writes(&self) -> usize {
+        *self.writes.lock().unwrap()
+    }
+    fn condition(&self, key: &VmKey, kind: &str) -> (ConditionStatus, String) {
+        let kept = self.kept.lock().unwrap();
+        let found = kept[key]
+            .status
+            .conditions
+            .iter()
+            .find(|one| one.kind == kind)
+            .unwrap();
+        (found.status, found.reason.clone())
+    }
+}
+
+impl HealthStore for Fake {
+    async fn list(&self) -> Result<BTreeMap<VmKey, Stored>, SendError> {
+        self.fault()?;
+        Ok(self.kept.lock().unwrap().clone())
+    }
+    async fn own(&self, key: &VmKey, owner: &OwnerReference) -> Result<(), SendError> {
+        self.fault()?;
+        *self.writes.lock().unwrap() += 1;
+        self.kept.lock().unwrap().entry(key.clone()).or_default().owner = Some(owner.uid.clone());
+        Ok(())
+    }
+    async fn say(&self, key: &VmKey, status: &GuestHealthStatus) -> Result<(), SendError> {
+        self.fault()?;
+        *self.writes.lock().unwrap() += 1;
+        let mut kept = self.kept.lock().unwrap();
+        kept.get_mut(key).ok_or(SendError::Gone)?.status = status.clone();
+        Ok(())
+    }
+    async fn delete(&self, key: &VmKey, _uid: Option<&str>) -> Result<(), SendError> {
+        self.kept
+            .lock()
+            .unwrap()
+            .remove(key)
+            .map(drop)
+            .ok_or(SendError::Gone)
+    }
+}
+
+fn key() -> VmKey {
+    VmKey {
+        namespace: "ns".parse().unwrap(),
+        name: "a".parse().unwrap(),
+    }
+}
+
+fn vmi(host: &str) -> InventoryEvent {
+    InventoryEvent::Apply(Fact::Vmi(Box::new(Vmi {
+        key: key(),
+        uid: Some("vmi-1".parse().unwrap()),
+        labels: Labels::new(),
+        firmware_uuid: None,
+        hostname: None,
+        has_status: true,
+        phase: Phase::Running,
+        node: Some(host.parse().unwrap()),
+        interfaces: Vec::new(),
+        guest_os: None,
+        paused: false,
+        migration: None,
+        deleting: false,
+    })))
+}
+
+fn vm() -> InventoryEvent {
+    InventoryEvent::Apply(Fact::Vm(Vm {
+        key: key(),
+        uid: Some("vm-1".parse().unwrap()),
+        labels: Labels::new(),
+        printable_status: None,
+    }))
+}
+
+fn host(name: &str) -> InventoryEvent {
+    InventoryEvent::Apply(Fact::InfraNode(InfraNode {
+        name: name.parse().unwrap(),
+        uid: None,
+        labels: Labels::new(),
+        ready: Some(true),
+    }))
+}
+
+fn stage(fake: &Fake, writing: Writing) -> (Arc<Fleet>, CancellationToken) {
+    let fleet = Arc::new(Fleet::new(DialRules::default(), || jiff::Timestamp::UNIX_EPOCH));
+    for event in [
+        InventoryEvent::Init,
+        host("h1"),
+        host("h2"),
+        vm(),
+        vmi("h1"),
+        InventoryEvent::Synced,
+    ] {
+        fleet.apply(event);
+    }
+    let stop = CancellationToken::new();
+    let keeper = run(
+        Arc::clone(&fleet),
+        Arc::default(),
+        fake.clone(),
+        writing,
+        stop.clone(),
+    );
+    tokio::spawn(keeper);
+    (fleet, stop)
+}
+
+async fn seconds(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn silence(fleet: &Fleet, at: u64) {
+    fleet.hear(Heard {
+        vm: key(),
+        at,
+        address: None,
+        outcome: Err(Failure {
+            class: FailureClass::Timeout,
+            message: format!("after {at} ms"),
+        }),
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_written_on_change_only_and_again_by_nobody_who_comes_later() {
+    let fake = Fake::default();
+    let (fleet, stop) = stage(&fake, Writing::fixed(true));
+    seconds(6).await;
+    assert_eq!(fake.writes(), 2, "made, and said");
+    assert_eq!(fake.kept.lock().unwrap()[&key()].owner.as_deref(), Some("vm-1"));
+    assert_eq!(fake.condition(&key(), "Placed").0, ConditionStatus::True);
+    assert_eq!(
+        fake.condition(&key(), "AgentReporting").0,
+        ConditionStatus::Unknown
+    );
+    seconds(3600).await;
+    assert_eq!(fake.writes(), 2);
+    fleet.apply(vmi("h2"));
+    seconds(6).await;
+    assert_eq!(fake.writes(), 3);
+    let placement = fake.kept.lock().unwrap()[&key()]
+        .status
+        .placement
+        .clone()
+        .unwrap();
+    assert_eq!(placement.infra_node.as_deref(), Some("h2"));
+    stop.cancel();
+    let (fleet, _stop) = stage(&fake, Writing::fixed(true));
+    fleet.apply(vmi("h2"));
+    seconds(60).await;
+    assert_eq!(fake.writes(), 3, "a restart says nothing new");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_counts_as_silent_only_after_a_while_and_numbers_are_no_news() {
+    let fake = Fake::default();
+    let (fleet, _stop) = stage(&fake, Writing::fixed(true));
+    seconds(6).await;
+    let before = fake.writes();
+    for pull in 0..2 {
+        silence(&fleet, pull);
+        seconds(30).await;
+    }
+    assert_eq!(fake.condition(&key(), "AgentReporting").1, "Waiting");
+    for pull in 2..100 {
+        silence(&fleet, pull);
+        seconds(30).await;
+    }
+    assert_eq!(
+        fake.condition(&key(), "AgentReporting"),
+        (ConditionStatus::False, "Silent".into())
+    );
+    assert_eq!(fake.writes() - before, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_goes_with_its_vm_comes_back_when_removed_and_survives_faults() {
+    let fake = Fake::default();
+    *fake.broken.lock().unwrap() = true;
+    let (fleet, _stop) = stage(&fake, Writing::fixed(true));
+    seconds(60).await;
+    assert_eq!(fake.writes(), 0);
+    *fake.broken.lock().unwrap() = false;
+    seconds(6).await;
+    assert_eq!(fake.writes(), 2);
+    fake.kept.lock().unwrap().clear();
+    seconds(606).await;
+    assert_eq!(fake.kept.lock().unwrap().len(), 1, "made anew");
+    fleet.apply(InventoryEvent::Delete(FactKey::Vmi(key())));
+    seconds(6).await;
+    assert_eq!(fake.condition(&key(), "Placed").1, "Stopped");
+    fleet.apply(InventoryEvent::Delete(FactKey::Vm(key())));
+    seconds(16).await;
+    assert!(fake.kept.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_lead_writes_nothing() {
+    let fake = Fake::default();
+    let (_fleet, _stop) = stage(&fake, Writing::fixed(false));
+    seconds(600).await;
+    assert_eq!(fake.writes(), 0);
+}

@@ -1,0 +1,108 @@
+//! The kinds that are watched: where they are served, what an object of each becomes, and what is needed to read it.
+
+use kube::core::{ApiResource, GroupVersionKind};
+use virtfleet_collector_core::facts::{Fact, FactKey};
+use virtfleet_wire::ids::{ClusterName, VmKey};
+
+use super::object::Object;
+use crate::inventory::read;
+
+/// A kind that is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    Vmi,
+    Vm,
+    Move,
+    InfraNode,
+    UserCluster,
+    Policy,
+    UserNode,
+}
+
+impl Kind {
+    /// The kind's name.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Vmi => "VirtualMachineInstance",
+            Self::Vm => "VirtualMachine",
+            Self::Move => "VirtualMachineInstanceMigration",
+            Self::InfraNode | Self::UserNode => "Node",
+            Self::UserCluster => "UserCluster",
+            Self::Policy => "LabelPropagation",
+        }
+    }
+
+    fn place(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Vmi => ("kubevirt.io", "v1", "virtualmachineinstances"),
+            Self::Vm => ("kubevirt.io", "v1", "virtualmachines"),
+            Self::Move => ("kubevirt.io", "v1", "virtualmachineinstancemigrations"),
+            Self::InfraNode | Self::UserNode => ("", "v1", "nodes"),
+            Self::UserCluster => ("virtfleet.io", "v1alpha1", "userclusters"),
+            Self::Policy => ("virtfleet.io", "v1alpha1", "labelpropagations"),
+        }
+    }
+
+    /// Where it is served.
+    pub(super) fn resource(self) -> ApiResource {
+        let (group, version, plural) = self.place();
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, self.word()), plural)
+    }
+
+    /// As RBAC names it, e.g. `virtualmachines.kubevirt.io`.
+    pub(super) fn rbac(self) -> String {
+        let (group, _, plural) = self.place();
+        if group.is_empty() {
+            plural.to_owned()
+        } else {
+            format!("{plural}.{group}")
+        }
+    }
+
+    /// Whether a fleet can do without: past moves only tell from where a label was copied, and without them fewer are replaced.
+    pub(super) fn is_optional(self) -> bool {
+        self == Self::Move
+    }
+
+    /// The key of what the object becomes; none for a name that no fact may have.
+    pub(super) fn key(self, object: &Object, cluster: Option<&ClusterName>) -> Option<FactKey> {
+        let vm = || {
+            Some(VmKey {
+                namespace: object.namespace().parse().ok()?,
+                name: object.name().parse().ok()?,
+            })
+        };
+        Some(match self {
+            Self::Vmi => FactKey::Vmi(vm()?),
+            Self::Vm => FactKey::Vm(vm()?),
+            Self::Move => FactKey::VmiMove(object.namespace().parse().ok()?, object.name().to_owned()),
+            Self::InfraNode => FactKey::InfraNode(object.name().parse().ok()?),
+            Self::UserCluster => FactKey::UserCluster(object.name().parse().ok()?),
+            Self::Policy => FactKey::Policy(object.name().to_owned()),
+            Self::UserNode => FactKey::UserNode(cluster?.clone(), object.name().parse().ok()?),
+        })
+    }
+
+    /// The fact, or field and fault.
+    pub(super) fn fact(self, object: &Object, cluster: Option<&ClusterName>) -> Result<Fact, String> {
+        let field = object.field();
+        let read = match self {
+            Self::Vmi => read::vmi(&field).map(|vmi| Fact::Vmi(Box::new(vmi))),
+            Self::Vm => read::vm(&field).map(Fact::Vm),
+            Self::Move => read::vmi_move(&field).map(Fact::VmiMove),
+            Self::InfraNode => read::infra_node(&field).map(Fact::InfraNode),
+            Self::UserCluster => read::kubeconfig_secret(&field)
+                .and_then(|_| read::user_cluster(&field, None))
+                .map(Fact::UserCluster),
+            Self::Policy => read::policy(&field).map(|policy| Fact::Policy(Box::new(policy))),
+            Self::UserNode => {
+                let cluster = cluster.ok_or("a Node of no cluster")?;
+                read::user_node(&field, cluster).map(|mut node| {
+                    node.resource_version = object.resource_version().map(str::to_owned);
+                    Fact::UserNode(node)
+                })
+            }
+        };
+        read.map_err(|problem| problem.message)
+    }
+}

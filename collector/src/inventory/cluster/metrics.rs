@@ -1,0 +1,82 @@
+//! What the watches count.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+/// One kind in one cluster; the infra cluster's name is empty.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchLabels {
+    kind: &'static str,
+    cluster: String,
+}
+
+/// Gauges and counters of the watches; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct WatchMetrics {
+    synced: Family<WatchLabels, Gauge>,
+    objects: Family<WatchLabels, Gauge>,
+    failures: Family<WatchLabels, Counter>,
+    relists: Family<WatchLabels, Counter>,
+}
+
+impl WatchMetrics {
+    /// Registers all of them as `watch_…`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "watch_synced",
+            "Whether every watch of the kind has listed completely and works",
+            metrics.synced.clone(),
+        );
+        registry.register(
+            "watch_objects",
+            "Objects that the watches of the kind know",
+            metrics.objects.clone(),
+        );
+        registry.register(
+            "watch_failures",
+            "Lists and watches that failed and were tried again",
+            metrics.failures.clone(),
+        );
+        registry.register(
+            "watch_restarts",
+            "Lists begun, the first included: each further one is a watch that could not go on",
+            metrics.relists.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn stands(&self, kind: &'static str, cluster: &str, synced: bool, objects: usize) {
+        let labels = labels(kind, cluster);
+        self.synced.get_or_create(&labels).set(i64::from(synced));
+        let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+        self.objects.get_or_create(&labels).set(objects);
+    }
+
+    pub(super) fn failed(&self, kind: &'static str, cluster: &str) {
+        self.failures.get_or_create(&labels(kind, cluster)).inc();
+    }
+
+    pub(super) fn begun(&self, kind: &'static str, cluster: &str) {
+        self.relists.get_or_create(&labels(kind, cluster)).inc();
+    }
+
+    /// Forgets a cluster that is gone.
+    pub(super) fn remove(&self, kind: &'static str, cluster: &str) {
+        let labels = labels(kind, cluster);
+        self.synced.remove(&labels);
+        self.objects.remove(&labels);
+        self.failures.remove(&labels);
+        self.relists.remove(&labels);
+    }
+}
+
+fn labels(kind: &'static str, cluster: &str) -> WatchLabels {
+    WatchLabels {
+        kind,
+        cluster: cluster.to_owned(),
+    }
+}

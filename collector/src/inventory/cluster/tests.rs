@@ -1,0 +1,179 @@
+use kube::core::ObjectList;
+use serde_json::{Value, json};
+use virtfleet_collector_core::facts::{Fact, FactKey, InventoryEvent};
+
+use super::{
+    follow::{Failure, Said},
+    keeper::Keeper,
+    kinds::Kind,
+    object::Object,
+};
+use crate::inventory::folder::reader::FolderState;
+
+fn object(value: &Value) -> Object {
+    serde_json::from_str(&value.to_string()).unwrap()
+}
+
+fn vmi(name: &str, node: &Value) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": {
+            "namespace": "vms", "name": name, "uid": format!("uid-{name}"), "resourceVersion": "7",
+            "labels": { "md": "a" }, "annotations": { "long": "x" }, "deletionTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "hostname": "h", "domain": { "firmware": { "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223" }, "devices": {} },
+        },
+        "status": {
+            "phase": "Running", "nodeName": node, "guestOSInfo": { "prettyName": "Debian", "id": "debian" },
+            "interfaces": [
+                {
+                    "name": "default", "mac": "02:00:00:00:00:01", "ipAddress": "10.0.0.1",
+                    "ipAddresses": ["10.0.0.1", "fd00::1"], "infoSource": "domain, guest-agent",
+                },
+                { "mac": "02:00:00:00:00:02", "ipAddress": "10.9.0.1", "infoSource": "guest-agent" },
+            ],
+            "conditions": [{ "type": "Paused", "status": "True", "message": "m" }],
+            "migrationState": {
+                "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "failed": true,
+                "startTimestamp": "2026-01-01T00:00:00Z", "endTimestamp": "2026-01-01T00:00:09Z", "migrationUid": "u",
+            },
+        },
+    })
+}
+
+fn node(name: &str) -> Value {
+    let by_kubelet =
+        json!({ "f:metadata": { "f:labels": { ".": {}, "f:a": {} }, "f:annotations": {} }, "f:status": {} });
+    let by_kubectl = json!({ "f:metadata": { "f:labels": { "f:topology.kubernetes.io/zone": {} } } });
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name, "uid": "u", "resourceVersion": "9", "labels": { "a": "b", "topology.kubernetes.io/zone": "z" },
+            "annotations": { "virtfleet.io/owned-labels": "{}", "other": "x" },
+            "managedFields": [
+                { "manager": "kubelet", "fieldsV1": by_kubelet },
+                { "manager": "kubectl", "fieldsV1": by_kubectl },
+            ],
+        },
+        "spec": { "providerID": "kubevirt://vm-1" },
+        "status": { "conditions": [{ "type": "Ready", "status": "True" }], "images": [{ "names": ["x"] }] },
+    })
+}
+
+fn every_kind() -> [(Kind, &'static str, Value); 7] {
+    let vm = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+        "metadata": { "namespace": "vms", "name": "vm-1", "uid": "u", "labels": { "a": "b" } },
+        "spec": { "template": { "metadata": { "labels": { "md": "a" } } } }, "status": { "printableStatus": "Stopped" },
+    });
+    let moved = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+        "metadata": { "namespace": "vms", "name": "m" },
+        "spec": { "vmiName": "vm-1" }, "status": { "migrationState": { "sourceNode": "host-1" } },
+    });
+    let selector = json!({ "matchExpressions": [{ "key": "k", "operator": "In", "values": ["v"] }] });
+    let user_cluster = json!({
+        "apiVersion": "virtfleet.io/v1alpha1", "kind": "UserCluster",
+        "metadata": { "name": "prod", "labels": { "a": "b" } },
+        "spec": {
+            "vmis": { "namespace": "vms", "selector": selector }, "suspend": true,
+            "kubeconfig": { "secret": { "namespace": "s", "name": "n" } },
+        },
+    });
+    let labels = json!([
+        { "key": "a", "target": "b", "mode": "FollowIfSafe", "takeover": "Always" }, { "prefix": "rack/" },
+    ]);
+    let policy = json!({
+        "apiVersion": "virtfleet.io/v1alpha1", "kind": "LabelPropagation",
+        "metadata": { "name": "zone", "generation": 4 },
+        "spec": { "clusterSelector": { "matchLabels": { "a": "b" } }, "dryRun": true, "labels": labels },
+    });
+    [
+        (Kind::Vmi, "infra", vmi("vm-1", &json!("host-2"))),
+        (Kind::Vm, "infra", vm),
+        (Kind::Move, "infra", moved),
+        (Kind::InfraNode, "infra", node("host-1")),
+        (Kind::UserNode, "clusters/prod", node("vm-1")),
+        (Kind::UserCluster, "clusters/prod", user_cluster),
+        (Kind::Policy, "policies", policy),
+    ]
+}
+
+/// Every kind, filled wherever a reader looks: what `object.rs` keeps must be all of it.
+#[test]
+fn both_readers_give_the_same_fact() {
+    let cluster = "prod".parse().unwrap();
+    for (kind, folder, value) in every_kind() {
+        let mut state = FolderState::default();
+        state.update(format!("{folder}/x.json").as_ref(), Some(&value.to_string()));
+        assert_eq!(state.findings(), [], "{kind:?}");
+        let by_folder = state.facts().next().cloned().unwrap();
+        let mut live = kind.fact(&object(&value), Some(&cluster)).unwrap();
+        assert_eq!(kind.key(&object(&value), Some(&cluster)), Some(live.key()));
+        if let Fact::UserNode(node) = &mut live {
+            assert_eq!(node.resource_version.take().as_deref(), Some("9"));
+            assert_eq!(Vec::from_iter(&node.kubelet_labels), ["a"]);
+            assert_eq!(node.owned.as_deref(), Some("{}"));
+        }
+        assert_eq!(live, by_folder, "{kind:?}");
+    }
+}
+
+#[test]
+fn one_odd_object_hides_no_other() {
+    let list = json!({
+        "kind": "VirtualMachineInstanceList", "apiVersion": "kubevirt.io/v1", "metadata": { "resourceVersion": "7" },
+        "items": [vmi("a", &json!({})), vmi("b", &json!("host-1")), [1], null],
+    });
+    let list: ObjectList<Object> = serde_json::from_str(&list.to_string()).unwrap();
+    let facts: Vec<_> = list.items.iter().map(|one| Kind::Vmi.fact(one, None)).collect();
+    assert_eq!(facts.len(), 4);
+    assert!(facts[0].as_ref().unwrap_err().contains("status.nodeName"));
+    facts[1].as_ref().unwrap();
+    facts[2].as_ref().unwrap_err();
+    facts[3].as_ref().unwrap_err();
+}
+
+fn deletes(events: &[InventoryEvent]) -> Vec<String> {
+    let names = events.iter().filter_map(|event| match event {
+        InventoryEvent::Delete(FactKey::Vmi(key)) => Some(key.name.to_string()),
+        _ => None,
+    });
+    names.collect()
+}
+
+#[test]
+fn only_a_complete_list_says_that_something_is_gone() {
+    let good = |name: &str| object(&vmi(name, &json!("host-1")));
+    let odd = |name: &str| object(&vmi(name, &json!("no node")));
+    let mut keeper = Keeper::new(Kind::Vmi, None);
+    let mut say = |said: Said<Object>| keeper.take(&said);
+    say(Said::Begun);
+    for name in ["a", "b", "c"] {
+        assert_eq!(say(Said::Listed(good(name))).len(), 1);
+    }
+    assert_eq!(say(Said::Complete), []);
+    // A list that fails half-way, again and again, deletes nothing.
+    for _ in 0..3 {
+        say(Said::Begun);
+        say(Said::Listed(good("a")));
+        let failed = Said::Failed(Failure {
+            code: Some(500),
+            message: "x".to_owned(),
+            count: 1,
+        });
+        assert_eq!(say(failed), []);
+    }
+    // What is there and cannot be read is there.
+    say(Said::Begun);
+    say(Said::Listed(good("a")));
+    assert_eq!(say(Said::Listed(odd("b"))), []);
+    assert_eq!(deletes(&say(Said::Complete)), ["c"]);
+    assert_eq!(keeper.unreadable().len(), 1);
+    // Deleted by the watch; a second time it is no news.
+    assert_eq!(deletes(&keeper.take(&Said::Deleted(odd("b")))), ["b"]);
+    assert_eq!(keeper.take(&Said::Deleted(good("b"))), []);
+    assert_eq!((keeper.unreadable().len(), keeper.len()), (0, 1));
+    assert_eq!(deletes(&keeper.drain()), ["a"]);
+}

@@ -1,0 +1,186 @@
+//! What became of each VM's labels, for those who ask: the API, the metrics, GuestHealth.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{PoisonError, RwLock},
+};
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use virtfleet_collector_core::labels::plan::{Action, NodePlan, Reason};
+use virtfleet_wire::ids::{ClusterName, NodeName, VmKey};
+
+/// The last plan for one VM's Node, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelStatus {
+    /// Whose Node it is.
+    pub cluster: ClusterName,
+    /// The Node.
+    pub node: NodeName,
+    /// The infra node that it was planned for.
+    pub infra_node: Option<NodeName>,
+    /// What is wanted, key by key, and the patch that is still to be sent.
+    pub plan: NodePlan,
+    /// When it was planned, RFC 3339.
+    pub planned_at: String,
+    /// When this process last wrote to the Node, RFC 3339.
+    pub written_at: Option<String>,
+    /// Why the last attempt to read or write failed; none when it did not.
+    pub error: Option<String>,
+    /// Keys that others keep changing: left alone for a while.
+    pub contested: BTreeSet<String>,
+}
+
+impl LabelStatus {
+    /// Whether every key is as it should be, as far as somebody asks for it.
+    pub fn in_line(&self) -> bool {
+        let off = |action: Action| !matches!(action, Action::Keep);
+        !self
+            .plan
+            .decisions
+            .iter()
+            .any(|one| off(one.action) && !one.dry_run)
+    }
+}
+
+/// How many Nodes have a key that is not as asked for.
+pub type Drift = BTreeMap<(ClusterName, String, Reason), u64>;
+
+/// See the module. Share it as `Arc<LabelBook>`.
+#[derive(Debug)]
+pub struct LabelBook {
+    all: RwLock<BTreeMap<VmKey, LabelStatus>>,
+    tell: watch::Sender<u64>,
+}
+
+impl Default for LabelBook {
+    fn default() -> Self {
+        Self {
+            all: RwLock::default(),
+            tell: watch::Sender::new(0),
+        }
+    }
+}
+
+impl LabelBook {
+    /// One VM's; none before it was planned, and when it has no Node.
+    pub fn get(&self, key: &VmKey) -> Option<LabelStatus> {
+        self.read().get(key).cloned()
+    }
+
+    /// Everything, by VM.
+    pub fn all(&self) -> BTreeMap<VmKey, LabelStatus> {
+        self.read().clone()
+    }
+
+    /// A number for each VM that changes with what is said of its labels.
+    pub(crate) fn digests(&self) -> BTreeMap<VmKey, u64> {
+        let digest = |status: &LabelStatus| {
+            let mut hasher = DefaultHasher::new();
+            for one in &status.plan.decisions {
+                (
+                    &one.key,
+                    one.reason,
+                    one.action == Action::Keep,
+                    one.dry_run,
+                    &one.message,
+                )
+                    .hash(&mut hasher);
+            }
+            status.error.hash(&mut hasher);
+            hasher.finish()
+        };
+        let all = self.read();
+        all.iter()
+            .map(|(key, status)| (key.clone(), digest(status)))
+            .collect()
+    }
+
+    /// Keys that are not as asked for, counted; dry runs are not.
+    pub fn drift(&self) -> Drift {
+        let mut drift = Drift::new();
+        for status in self.read().values() {
+            let off = status.plan.decisions.iter();
+            for one in off.filter(|one| one.action != Action::Keep && !one.dry_run) {
+                let key = (status.cluster.clone(), one.key.clone(), one.reason);
+                *drift.entry(key).or_default() += 1;
+            }
+        }
+        drift
+    }
+
+    /// What policies conflict about: who (joined by `, `) and what, each once, in a fixed order.
+    pub fn conflicts(&self) -> BTreeSet<(String, String)> {
+        let all = self.read();
+        let decisions = all.values().flat_map(|status| &status.plan.decisions);
+        decisions
+            .filter(|one| one.reason == Reason::Conflict)
+            .filter_map(|one| Some((one.policy.clone()?, one.message.clone())))
+            .collect()
+    }
+
+    /// Grows with every change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.tell.subscribe()
+    }
+
+    /// Writes down a plan; returns what stood there before.
+    pub(super) fn put(&self, key: &VmKey, mut status: LabelStatus) -> Option<LabelStatus> {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        let before = all.get(key).cloned();
+        if status.written_at.is_none() {
+            // Of the same Node only: a successor was never written to.
+            let same = before.as_ref().filter(|old| old.node == status.node);
+            status.written_at = same.and_then(|old| old.written_at.clone());
+        }
+        all.insert(key.clone(), status);
+        drop(all);
+        self.tell.send_modify(|count| *count += 1);
+        before
+    }
+
+    /// What came of an attempt to write.
+    pub(super) fn set_error(&self, key: &VmKey, error: Option<String>) {
+        self.change(key, |status| status.error = error);
+    }
+
+    /// The Node was just written to.
+    pub(super) fn set_written(&self, key: &VmKey) {
+        self.change(key, |status| status.written_at = Some(now()));
+    }
+
+    fn change(&self, key: &VmKey, change: impl FnOnce(&mut LabelStatus)) {
+        if let Some(status) = self
+            .all
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_mut(key)
+        {
+            change(status);
+        }
+        self.tell.send_modify(|count| *count += 1);
+    }
+
+    pub(super) fn remove(&self, key: &VmKey) {
+        let gone = self
+            .all
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
+        if gone.is_some() {
+            self.tell.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<VmKey, LabelStatus>> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) fn now() -> String {
+    format!("{:.0}", Timestamp::now())
+}

@@ -1,0 +1,127 @@
+//! What the sender counts. All labels are bounded: by results, reasons, user clusters, and keys that policies name.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use virtfleet_collector_core::labels::plan::Reason;
+use virtfleet_wire::ids::ClusterName;
+
+use super::{book::Drift, writer::SendError};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClusterLabel {
+    cluster: String,
+}
+
+/// Counters of the sender; clones share them.
+#[derive(Debug, Clone)]
+pub struct LabelMetrics {
+    patches: Family<ResultLabel, Counter>,
+    evidence: Family<ResultLabel, Counter>,
+    queue: Family<ClusterLabel, Gauge>,
+}
+
+impl LabelMetrics {
+    /// Registers all of them as `label…`. Every result exists from the start, so that a rate has a first sample.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            patches: Family::default(),
+            evidence: Family::default(),
+            queue: Family::default(),
+        };
+        for result in SendError::ALL.into_iter().chain(["cut"]) {
+            drop(metrics.patches.get_or_create(&ResultLabel { result }));
+            drop(metrics.evidence.get_or_create(&ResultLabel { result }));
+        }
+        registry.register(
+            "label_patches",
+            "Patches of Nodes that have ended, by result",
+            metrics.patches.clone(),
+        );
+        registry.register(
+            "label_evidence_reads",
+            "Looks at what depends on a Node's labels, by result",
+            metrics.evidence.clone(),
+        );
+        registry.register(
+            "label_queue",
+            "VMs whose labels wait to be looked at, by user cluster",
+            metrics.queue.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn patched(&self, result: &'static str) {
+        self.patches.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    pub(super) fn looked(&self, result: &'static str) {
+        self.evidence.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    pub(super) fn queue(&self, cluster: &ClusterName, len: usize) {
+        let label = ClusterLabel {
+            cluster: cluster.to_string(),
+        };
+        self.queue
+            .get_or_create(&label)
+            .set(i64::try_from(len).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn forget(&self, cluster: &ClusterName) {
+        self.queue.remove(&ClusterLabel {
+            cluster: cluster.to_string(),
+        });
+    }
+}
+
+/// The most series of drift that a page has; what is left out is in one more series with the key `_other`.
+const SERIES: usize = 1000;
+
+/// `virtfleet_label_drift` for the fleet's page: cluster, key, reason, count; bounded.
+pub fn drift_series(drift: Drift) -> Vec<(String, String, &'static str, u64)> {
+    let mut series = Vec::new();
+    let mut others: std::collections::BTreeMap<(ClusterName, Reason), u64> =
+        std::collections::BTreeMap::new();
+    for ((cluster, key, reason), count) in drift {
+        if series.len() < SERIES {
+            series.push((cluster.to_string(), key, reason.as_str(), count));
+        } else {
+            *others.entry((cluster, reason)).or_default() += count;
+        }
+    }
+    let others = others.into_iter();
+    series.extend(others.map(|((cluster, reason), count)| {
+        (cluster.to_string(), "_other".to_owned(), reason.as_str(), count)
+    }));
+    series
+}
+
+/// Logs the first of each kind of message only: a broken cluster must not fill the disk.
+#[derive(Debug, Default)]
+pub(super) struct Once(Mutex<BTreeSet<(ClusterName, &'static str)>>);
+
+impl Once {
+    pub(super) fn first(&self, cluster: &ClusterName, class: &'static str) -> bool {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.insert((cluster.clone(), class))
+    }
+    pub(super) fn clear(&self, cluster: &ClusterName) -> bool {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = seen.len();
+        seen.retain(|(known, _)| known != cluster);
+        seen.len() != before
+    }
+}

@@ -1,0 +1,359 @@
+//! One writer among several collectors, by a Lease on the infra cluster.
+//!
+//! ```text
+//! Lease ◀─ read, write ─ run ─▶ Leadership (watch) ─▶ whoever writes: Writing::permit before each request
+//! ```
+//! Beside the Lease each patch carries a resourceVersion, so that even a request that outlives its sender's term writes
+//! nothing over what came later. No crate was taken: kube-leader-election compares the Lease's time with the local clock and
+//! is built on an older kube.
+
+mod election;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{Api, Client, api::PostParams};
+use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+pub use self::election::{Election, Leadership, Record, Step, Timing};
+
+/// Requests that may be on their way while the Lease is held. Far above what the senders allow themselves.
+const GATE: u32 = 1 << 16;
+/// How long the end of this process waits for requests that are on their way before it gives the Lease up.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Where a Lease is kept.
+pub trait LeaseStore: Send + Sync + 'static {
+    /// What is needed to replace what was read: the resourceVersion.
+    type Version: Clone + Send + Sync;
+    /// The Lease, when there is one.
+    fn read(&self) -> impl Future<Output = Result<Option<(Record, Self::Version)>, String>> + Send;
+    /// Creates it, or replaces the version that was read; fails when somebody else was faster.
+    fn write(
+        &self,
+        record: &Record,
+        over: Option<&Self::Version>,
+    ) -> impl Future<Output = Result<Self::Version, String>> + Send;
+}
+
+/// What a writer asks before each request. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Writing {
+    leadership: watch::Receiver<Leadership>,
+    gate: Arc<Semaphore>,
+}
+
+/// While it lives the Lease is not given up of one's own accord.
+#[derive(Debug)]
+pub struct Permit {
+    /// The request must have ended by then; none: no election.
+    pub until: Option<Instant>,
+    _gate: OwnedSemaphorePermit,
+}
+
+impl Writing {
+    /// A writer without election: `allowed` for ever, or never (the manifest folder).
+    pub fn fixed(allowed: bool) -> Self {
+        let fixed = if allowed {
+            Leadership::Leader { until: None }
+        } else {
+            Leadership::Standby
+        };
+        Self {
+            leadership: watch::channel(fixed).1,
+            gate: Arc::new(Semaphore::new(GATE as usize)),
+        }
+    }
+
+    /// Whether this process may write now.
+    pub fn leads(&self) -> bool {
+        self.leadership.borrow().holds(now(), Duration::ZERO)
+    }
+
+    /// Leave for one request, when it may take `margin` at least. It must be given back, and the request be dropped, at
+    /// [`Permit::until`].
+    pub fn permit(&self, margin: Duration) -> Option<Permit> {
+        let gate = Arc::clone(&self.gate).try_acquire_owned().ok()?;
+        match *self.leadership.borrow() {
+            leadership if !leadership.holds(now(), margin) => None,
+            Leadership::Leader { until } => Some(Permit { until, _gate: gate }),
+            Leadership::Standby => None,
+        }
+    }
+
+    /// Tells of every change: of who leads, and of every renewal.
+    pub fn changes(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    /// Runs `request` while the leadership lasts and may take `margin` at least. None when it was not begun, or cut.
+    pub async fn within<T>(&self, margin: Duration, request: impl Future<Output = T>) -> Option<T> {
+        let permit = self.permit(margin)?;
+        let mut leadership = self.changes();
+        // A renewal moves the end on, so only the loss itself cuts.
+        let lost = async {
+            loop {
+                let held = *leadership.borrow_and_update();
+                match held {
+                    Leadership::Standby => return,
+                    Leadership::Leader { until: None } => {
+                        if leadership.changed().await.is_err() {
+                            std::future::pending::<()>().await;
+                        }
+                    }
+                    Leadership::Leader { until: Some(until) } => tokio::select! {
+                        () = tokio::time::sleep_until(until.into()) => return,
+                        told = leadership.changed() => if told.is_err() { return },
+                    },
+                }
+            }
+        };
+        let out = tokio::select! {
+            biased;
+            () = lost => None,
+            out = request => Some(out),
+        };
+        drop(permit);
+        out
+    }
+}
+
+/// Takes part in the election until `stop`; then waits for requests under way and gives the Lease up.
+pub struct Candidate<S> {
+    store: S,
+    election: Election,
+    timing: Timing,
+    tell: watch::Sender<Leadership>,
+    gate: Arc<Semaphore>,
+    gauge: Gauge,
+    name: String,
+}
+
+impl<S: LeaseStore> Candidate<S> {
+    /// A candidate for the Lease `name`, and what its writers ask.
+    pub fn new(store: S, name: String, identity: String, timing: Timing, gauge: Gauge) -> (Self, Writing) {
+        let (tell, leadership) = watch::channel(Leadership::Standby);
+        let gate = Arc::new(Semaphore::new(GATE as usize));
+        let writing = Writing {
+            leadership,
+            gate: Arc::clone(&gate),
+        };
+        let candidate = Self {
+            store,
+            election: Election::new(identity, timing),
+            timing,
+            tell,
+            gate,
+            gauge,
+            name,
+        };
+        (candidate, writing)
+    }
+
+    /// See the type.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let began = now();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                // An attempt that hangs must not keep us from seeing our own end.
+                tried = tokio::time::timeout(self.timing.renew / 2, attempt(&self.store, &mut self.election)) => {
+                    let problem = match tried {
+                        Ok(Ok(())) => None,
+                        Ok(Err(error)) => Some(error),
+                        Err(_) => Some(format!("no answer within {:?}", self.timing.renew / 2)),
+                    };
+                    if let Some(problem) = problem {
+                        tracing::warn!(lease = self.name, problem, "the Lease could not be read or written; tried again");
+                    }
+                }
+            }
+            self.publish();
+            let mut pause = began + self.timing.retry.mul_f32(0.9 + 0.2 * fastrand::f32());
+            if let Leadership::Leader { until: Some(until) } = self.election.leadership(now()) {
+                pause = pause.min(until);
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep_until(pause.into()) => self.publish(),
+            }
+        }
+        self.end().await;
+    }
+
+    fn publish(&self) {
+        let leadership = self.election.leadership(now());
+        let before = self.tell.send_replace(leadership);
+        let leads = leadership != Leadership::Standby;
+        self.gauge.set(i64::from(leads));
+        if leads != (before != Leadership::Standby) {
+            let holder = self.election.holder().unwrap_or("nobody");
+            tracing::info!(lease = self.name, leads, holder, "who writes has changed");
+        }
+    }
+
+    async fn end(mut self) {
+        let record = self.election.release(stamp());
+        self.publish();
+        let Some(record) = record else { return };
+        let drained = tokio::time::timeout(DRAIN, self.gate.acquire_many(GATE)).await;
+        if drained.is_err() {
+            tracing::warn!(
+                lease = self.name,
+                "requests are still on their way; the Lease is left to expire"
+            );
+            return;
+        }
+        let give_up = async {
+            let found = self.store.read().await?;
+            let ours = |found: &Record| found.holder.as_deref() == Some(self.election.identity());
+            match found {
+                Some((found, version)) if ours(&found) => {
+                    self.store.write(&record, Some(&version)).await.map(drop)
+                }
+                _ => Ok(()),
+            }
+        };
+        match tokio::time::timeout(DRAIN, give_up).await {
+            Ok(Ok(())) => tracing::info!(lease = self.name, "the Lease was given up"),
+            Ok(Err(error)) => tracing::warn!(
+                lease = self.name,
+                error,
+                "the Lease could not be given up; it expires"
+            ),
+            Err(_) => tracing::warn!(
+                lease = self.name,
+                "the Lease could not be given up in time; it expires"
+            ),
+        }
+    }
+}
+
+async fn attempt<S: LeaseStore>(store: &S, election: &mut Election) -> Result<(), String> {
+    let found = store.read().await?;
+    let (record, version) = found.unzip();
+    match election.read(record, now(), stamp()) {
+        Step::Wait => Ok(()),
+        Step::Write(record) => {
+            let sent = now();
+            store.write(&record, version.as_ref()).await?;
+            election.written(record, sent, now());
+            Ok(())
+        }
+    }
+}
+
+/// The gauge `leader`: whether this process may write.
+pub fn register(registry: &mut Registry) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(
+        "leader",
+        "Whether this collector is the one that writes",
+        gauge.clone(),
+    );
+    gauge
+}
+
+/// The host's name (a pod's is the pod's) and a random part, so that a container that was restarted is somebody new.
+pub fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let host = if host.is_empty() { "collector" } else { host };
+    format!("{host}_{:016x}", fastrand::u64(..))
+}
+
+/// The namespace of the pod that this is; none outside a pod.
+pub fn own_namespace() -> Option<String> {
+    let text = std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").ok()?;
+    Some(text.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// A `coordination.k8s.io` Lease.
+pub struct KubeLease {
+    api: Api<Lease>,
+    name: String,
+}
+
+impl KubeLease {
+    /// The Lease `name` in `namespace`; it need not exist.
+    pub fn new(client: Client, namespace: &str, name: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl LeaseStore for KubeLease {
+    /// The whole object, so that what others keep in its metadata stays.
+    type Version = Lease;
+
+    async fn read(&self) -> Result<Option<(Record, Lease)>, String> {
+        let found = self.api.get_opt(&self.name).await;
+        let found = found.map_err(|error| format!("reading the Lease {}: {error}", self.name))?;
+        Ok(found.map(|lease| (record(&lease), lease)))
+    }
+
+    async fn write(&self, record: &Record, over: Option<&Lease>) -> Result<Lease, String> {
+        let mut lease = over.cloned().unwrap_or_default();
+        let before = lease.spec.take().unwrap_or_default();
+        let renewed = record
+            .renewed
+            .as_deref()
+            .and_then(|text| text.parse::<Timestamp>().ok());
+        let same = before.holder_identity == record.holder;
+        let acquired = if same {
+            before.acquire_time.clone()
+        } else {
+            renewed.map(MicroTime)
+        };
+        lease.spec = Some(LeaseSpec {
+            holder_identity: record.holder.clone(),
+            lease_duration_seconds: record.seconds,
+            renew_time: renewed.map(MicroTime),
+            acquire_time: acquired,
+            lease_transitions: Some(record.transitions),
+            ..before
+        });
+        let params = PostParams::default();
+        let written = if over.is_some() {
+            self.api.replace(&self.name, &params, &lease).await
+        } else {
+            lease.metadata.name = Some(self.name.clone());
+            self.api.create(&params, &lease).await
+        };
+        written.map_err(|error| format!("writing the Lease {}: {error}", self.name))
+    }
+}
+
+fn record(lease: &Lease) -> Record {
+    let spec = lease.spec.clone().unwrap_or_default();
+    Record {
+        holder: spec.holder_identity,
+        seconds: spec.lease_duration_seconds,
+        renewed: spec.renew_time.map(|time| format!("{:.6}", time.0)),
+        transitions: spec.lease_transitions.unwrap_or_default(),
+    }
+}
+
+fn stamp() -> String {
+    format!("{:.6}", Timestamp::now())
+}
+
+/// tokio's clock, which tests can hold.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! The definitions of our objects, as the API server takes them.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt as _;
+use serde_json::{Value, json};
+use virtfleet_wire::layered::to_yaml;
+
+use super::{GuestHealth, LabelPropagation, UserCluster};
+
+/// Every definition.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![UserCluster::crd(), LabelPropagation::crd(), GuestHealth::crd()]
+}
+
+fn values() -> Vec<Value> {
+    let crds = crds();
+    crds.iter()
+        .filter_map(|crd| serde_json::to_value(crd).ok())
+        .collect()
+}
+
+/// As one `List`, in JSON.
+pub fn crds_json() -> String {
+    let list = json!({ "apiVersion": "v1", "kind": "List", "items": values() });
+    serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"
+}
+
+/// As YAML documents.
+pub fn crds_yaml() -> String {
+    let documents = values();
+    let documents = documents
+        .iter()
+        .map(|crd| format!("---\n{}", to_yaml(crd).trim_end()));
+    documents.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `virtfleet-collector crds >packaging/collector/crds/virtfleet.io.yaml` brings it up to date.
+    #[test]
+    fn the_packaged_definitions_are_current() {
+        let packaged = include_str!("../../../packaging/collector/crds/virtfleet.io.yaml");
+        assert_eq!(packaged, crds_yaml());
+    }
+
+    #[test]
+    fn every_definition_is_structural_and_has_a_status() {
+        for crd in values() {
+            let name = crd["metadata"]["name"].as_str().unwrap();
+            let version = &crd["spec"]["versions"][0];
+            assert_eq!(version["subresources"]["status"], json!({}), "{name}");
+            assert!(crd["spec"]["names"]["shortNames"][0].is_string(), "{name}");
+            assert!(version["schema"].to_string().find("\"$ref\"").is_none(), "{name}");
+        }
+        assert_eq!(crds_json().matches("CustomResourceDefinition\"").count(), 3);
+    }
+}

@@ -1,0 +1,89 @@
+//! `LabelPropagation`: which labels of infra nodes user-cluster Nodes get.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use virtfleet_collector_core::labels::policy::{Mode, Takeover};
+
+use super::{Condition, LabelSelector, condition::by_type};
+
+/// Which labels of the infra node a VM stands on are kept true on its Node in the user cluster. Several objects compose.
+#[derive(CustomResource, Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "virtfleet.io",
+    version = "v1alpha1",
+    kind = "LabelPropagation",
+    shortname = "lp",
+    category = "virtfleet",
+    status = "LabelPropagationStatus",
+    derive = "PartialEq",
+    doc = "Which labels of the infra node a VM stands on are kept true on its Node in the user cluster.",
+    printcolumn(
+        name = "Accepted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Accepted')].status"
+    ),
+    printcolumn(
+        name = "Conflicted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Conflicted')].status"
+    ),
+    printcolumn(name = "DryRun", type_ = "boolean", json_path = ".spec.dryRun"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelPropagationSpec {
+    /// Which user clusters, by the labels of their UserCluster objects; absent selects all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_selector: Option<LabelSelector>,
+    /// What would be written is shown and never written.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Which labels.
+    #[schemars(length(min = 1, max = 256))]
+    pub labels: Vec<LabelRule>,
+}
+
+/// One label, or all whose keys begin alike. Exactly one of key and prefix is set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend(
+    "oneOf" = [{"required": ["key"]}, {"required": ["prefix"]}],
+    "x-kubernetes-validations" = [{
+        "rule": "has(self.key) != has(self.prefix)",
+        "message": "exactly one of key and prefix must be set",
+    }],
+))]
+#[serde(rename_all = "camelCase")]
+pub struct LabelRule {
+    /// The key of the infra node's label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub key: Option<String>,
+    /// What the keys of the infra node's labels begin with, e.g. rack.example.com/.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub prefix: Option<String>,
+    /// The key (of a key) or prefix (of a prefix) on the user cluster's Node; absent: the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 317))]
+    pub target: Option<String>,
+    /// What happens when the infra node's value changes or the VM moves; absent: ReportDrift for topology keys, else Follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// What happens to a value that somebody else wrote; absent: IfPlacementMatches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takeover: Option<Takeover>,
+}
+
+/// What became of a LabelPropagation. Written on change only.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelPropagationStatus {
+    /// The generation of the spec that this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Accepted: every rule can be used. Conflicted: another object asks for something else for the same key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = by_type)]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,29 @@
+//! Our own Kubernetes objects, group `virtfleet.io`, version `v1alpha1`. `virtfleet-collector crds` prints their definitions,
+//! made from these types.
+//!
+//! The docstrings are the descriptions in the definitions (`kubectl explain`), so they are written for whoever writes the YAML.
+
+#![expect(
+    clippy::duplicated_attributes,
+    reason = "each printer column has its type, and several have the same"
+)]
+
+mod condition;
+mod crds;
+mod guest_health;
+mod label_propagation;
+pub mod publish;
+mod selector;
+pub mod status;
+mod user_cluster;
+
+pub use condition::{Condition, ConditionStatus};
+pub use crds::{crds, crds_json, crds_yaml};
+pub use guest_health::{
+    GuestHealth, GuestHealthFinding, GuestHealthSpec, GuestHealthStatus, LastMigration, Placement,
+};
+pub use label_propagation::{LabelPropagation, LabelPropagationSpec, LabelPropagationStatus, LabelRule};
+pub use selector::{LabelSelector, SelectorOperator, SelectorRequirement};
+pub use user_cluster::{
+    KubeconfigRef, Mla, Phase, SecretKeyRef, UserCluster, UserClusterSpec, UserClusterStatus, VmisRef,
+};

@@ -1,0 +1,161 @@
+//! `UserCluster`: one tenant's cluster, whose nodes are VMs of the infra cluster.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, LabelSelector, condition::by_type};
+
+/// A user cluster: which VMs are its nodes, and how its API server is reached.
+#[derive(CustomResource, Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "virtfleet.io",
+    version = "v1alpha1",
+    kind = "UserCluster",
+    shortname = "uc",
+    category = "virtfleet",
+    status = "UserClusterStatus",
+    derive = "PartialEq",
+    doc = "A user cluster: which VMs are its nodes, and how its API server is reached.",
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "VMs", type_ = "integer", json_path = ".status.vms"),
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
+    printcolumn(
+        name = "Suspended",
+        type_ = "boolean",
+        json_path = ".spec.suspend",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Namespace",
+        type_ = "string",
+        json_path = ".spec.vmis.namespace",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.message",
+        priority = 1
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct UserClusterSpec {
+    /// Which VirtualMachineInstances are its nodes.
+    pub vmis: VmisRef,
+    /// Its kubeconfig. Absent: the cluster is Pending, its VMs are shown and nothing is written to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<KubeconfigRef>,
+    /// Where its metrics go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mla: Option<Mla>,
+    /// Nothing is written to the user cluster; what would be written is shown.
+    #[serde(default)]
+    pub suspend: bool,
+}
+
+/// Which VirtualMachineInstances are a user cluster's nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VmisRef {
+    /// Their namespace in the infra cluster. Several user clusters may share it, each with its own selector.
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub namespace: String,
+    /// Which of that namespace; absent selects all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// Where a kubeconfig is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeconfigRef {
+    /// The Secret that holds it. It is watched: a new kubeconfig is used at once. A kubeconfig that runs a program or names
+    /// a file is refused.
+    pub secret: SecretKeyRef,
+}
+
+/// A key of a Secret in the infra cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretKeyRef {
+    /// The Secret's namespace.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    /// The Secret's name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The key in it.
+    #[serde(default = "default_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+fn default_key() -> String {
+    "kubeconfig".to_owned()
+}
+
+/// Where a user cluster's metrics go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Mla {
+    /// The URL that takes Prometheus remote write.
+    #[schemars(length(min = 1, max = 2048), regex(pattern = "^https?://"))]
+    pub url: String,
+}
+
+/// What is known of a user cluster. Written on change only.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UserClusterStatus {
+    /// The generation of the spec that this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Whether its API server is reached.
+    #[serde(default)]
+    pub phase: Phase,
+    /// Why it is not Ready, and what to do.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 4096))]
+    pub message: String,
+    /// Ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = by_type)]
+    pub conditions: Vec<Condition>,
+    /// VMs that are its nodes.
+    #[serde(default)]
+    pub vms: i64,
+    /// Nodes that it has.
+    #[serde(default)]
+    pub nodes: i64,
+}
+
+/// Whether a user cluster's API server is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// There is no kubeconfig yet, or its Nodes have not been read yet.
+    #[default]
+    Pending,
+    /// Its Nodes are watched.
+    Ready,
+    /// Its API server does not answer as it should; its last known Nodes stay.
+    Unreachable,
+    /// Its Nodes are watched, and nothing is written.
+    Suspended,
+}
+
+impl Phase {
+    /// As in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Ready => "Ready",
+            Self::Unreachable => "Unreachable",
+            Self::Suspended => "Suspended",
+        }
+    }
+}

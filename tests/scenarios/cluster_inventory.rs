@@ -1,0 +1,398 @@
+//! Tier 3: the inventory from live clusters, against real API servers: what is created, moved and deleted is seen, whatever
+//! happens to the servers in between; what cannot be seen is named and removes nothing.
+#![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
+
+use std::{fs, net::TcpListener, path::Path, time::Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use virtfleet_tests::{
+    cluster::{
+        self, ApiServer, User,
+        live::{Collector, PATIENCE, infra, secret, settings, user_cluster},
+    },
+    parts, skip, wait,
+};
+
+fn running(name: &str, host: &str) -> cluster::Object {
+    let number = name.rsplit('-').next().unwrap_or_default();
+    cluster::vmi("vms", name)
+        .label("md", "pool-a")
+        .phase("Running")
+        .on(host)
+        .interface("default", "02:00:00:00:00:01", &[&format!("10.0.0.{number}")])
+}
+
+fn hosts(infra: &ApiServer) {
+    for (name, zone) in [("host-1", "zone-a"), ("host-2", "zone-b")] {
+        let labels = [
+            ("topology.kubernetes.io/zone", zone),
+            ("topology.kubernetes.io/region", "eu"),
+        ];
+        let node = cluster::infra_node(name, &labels).condition("Ready", "True", "KubeletReady");
+        infra.apply(&node).unwrap();
+    }
+}
+
+/// The objects of these paths, as one manifest.
+fn manifest(server: &ApiServer, paths: &[&str]) -> String {
+    let mut items = Vec::new();
+    for path in paths {
+        let list = server.admin().get(path).unwrap().ok().unwrap();
+        let kind = list["kind"].as_str().unwrap().trim_end_matches("List").to_owned();
+        for item in list["items"].as_array().unwrap() {
+            let mut item = item.clone();
+            item["kind"] = kind.clone().into();
+            item["apiVersion"] = list["apiVersion"].clone();
+            items.push(item);
+        }
+    }
+    json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()
+}
+
+/// What is said of all VMs, without what only a clock says.
+fn said(collector: &Collector) -> Value {
+    let mut all = json!({});
+    for path in ["vms", "hosts", "clusters"] {
+        let mut list = collector.json(&format!("/api/v1/{path}")).unwrap();
+        for item in list["items"].as_array_mut().unwrap() {
+            for about_agents in ["agent", "agentsUp", "agentsSilent"] {
+                item.as_object_mut().unwrap().remove(about_agents);
+            }
+        }
+        all[path] = list["items"].take();
+    }
+    all
+}
+
+#[test]
+fn folder_and_live_cluster_say_the_same_tier3() {
+    let test = "folder_and_live_cluster_say_the_same_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let (infra, tenant) = (infra(root).unwrap(), ApiServer::start(root).unwrap());
+    for name in ["vms", "secrets"] {
+        infra.namespace(name).unwrap();
+    }
+    hosts(&infra);
+    let migration = json!({
+        "sourceNode": "host-1", "targetNode": "host-2", "completed": true,
+        "startTimestamp": "2026-01-01T00:00:00Z", "endTimestamp": "2026-01-01T00:00:09Z",
+    });
+    infra.apply(&running("vm-1", "host-1")).unwrap();
+    infra
+        .apply(&running("vm-2", "host-2").migration_state(migration.clone()))
+        .unwrap();
+    infra.apply(&cluster::vm("vms", "vm-3")).unwrap();
+    let moved = cluster::vmim("vms", "move-1", "vm-2").with("/status/migrationState", migration);
+    infra.apply(&moved).unwrap();
+    infra.apply(&user_cluster("prod", "vms")).unwrap();
+    infra
+        .apply(&secret("prod", &tenant.kubeconfig(tenant.admin_user())))
+        .unwrap();
+    for name in ["vm-1", "vm-2"] {
+        let node = cluster::user_node(name, &format!("kubevirt://{name}"), &["10.0.0.1"], &[("a", "b")])
+            .condition("Ready", "True", "KubeletReady");
+        tenant.apply(&node).unwrap();
+    }
+
+    let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
+    let live = Collector::start(&root.join("live"), &inventory).unwrap();
+    live.until_ready().unwrap();
+    live.until_vm("vms/vm-2", "userNode", &json!("vm-2")).unwrap();
+    live.until_vm("vms/vm-1", "userNode", &json!("vm-1")).unwrap();
+
+    let manifests = root.join("manifests");
+    let write = |name: &str, text: String| {
+        let file = manifests.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    let kubevirt = "/apis/kubevirt.io/v1/namespaces/vms";
+    let paths = [
+        format!("{kubevirt}/virtualmachineinstances"),
+        format!("{kubevirt}/virtualmachines"),
+        format!("{kubevirt}/virtualmachineinstancemigrations"),
+        "/api/v1/nodes".to_owned(),
+    ];
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    write("infra/all.json", manifest(&infra, &paths));
+    write("clusters/prod/nodes.json", manifest(&tenant, &["/api/v1/nodes"]));
+    write(
+        "clusters/prod/cluster.json",
+        manifest(&infra, &["/apis/virtfleet.io/v1alpha1/userclusters"]),
+    );
+    let inventory = format!("{{ folder: {} }}", manifests.display());
+    let by_folder = Collector::start(&root.join("folder"), &inventory).unwrap();
+    by_folder.until_ready().unwrap();
+    let expected = said(&by_folder);
+    assert_eq!(expected["vms"].as_array().unwrap().len(), 3, "{expected:#}");
+    wait::eventually(PATIENCE, "both say the same", || {
+        let now = said(&live);
+        anyhow::ensure!(now == expected, "{now:#}\nand the folder\n{expected:#}");
+        Ok(())
+    })
+    .unwrap();
+    let metrics = live.metrics().unwrap();
+    for line in [
+        "virtfleet_collector_watch_synced{kind=\"VirtualMachineInstance\",cluster=\"\"} 1",
+        "virtfleet_collector_watch_objects{kind=\"Node\",cluster=\"prod\"} 2",
+    ] {
+        assert!(metrics.contains(line), "{line} is missing in {metrics}");
+    }
+}
+
+#[test]
+fn what_happens_is_seen_and_a_restart_removes_nothing_tier3() {
+    let test = "what_happens_is_seen_and_a_restart_removes_nothing_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let mut infra = infra(root).unwrap();
+    infra.namespace("vms").unwrap();
+    hosts(&infra);
+    for name in ["vm-1", "vm-2", "vm-3"] {
+        infra.apply(&running(name, "host-1")).unwrap();
+    }
+    let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
+    let collector = Collector::start(&root.join("live"), &inventory).unwrap();
+    collector.until_ready().unwrap();
+    collector
+        .until_vms(&["vms/vm-1", "vms/vm-2", "vms/vm-3"])
+        .unwrap();
+
+    // Created, moved, deleted.
+    infra.apply(&running("vm-4", "host-1")).unwrap();
+    infra
+        .merge(
+            &running("vm-1", "host-1"),
+            &json!({ "status": { "nodeName": "host-2" } }),
+        )
+        .unwrap();
+    infra.remove(&running("vm-3", "host-1")).unwrap();
+    let all = ["vms/vm-1", "vms/vm-2", "vms/vm-4"];
+    collector.until_vms(&all).unwrap();
+    collector.until_vm("vms/vm-1", "zone", &json!("zone-b")).unwrap();
+
+    // An object that cannot be read keeps its last good state and is named.
+    infra
+        .merge(
+            &running("vm-2", "host-1"),
+            &json!({ "status": { "nodeName": "no node" } }),
+        )
+        .unwrap();
+    let message = collector
+        .until_finding("inventory-object-unreadable", "vms/vm-2")
+        .unwrap();
+    assert!(message.contains("status.nodeName"), "{message}");
+    collector
+        .until_vm("vms/vm-2", "infraNode", &json!("host-1"))
+        .unwrap();
+
+    // The server is away, comes back and has forgotten every version: at no moment is a VM gone.
+    infra.stop();
+    collector
+        .until_finding("inventory-watch-failing", "virtualmachineinstances")
+        .unwrap();
+    assert_eq!(collector.vms().unwrap(), all);
+    infra.start_again().unwrap();
+    infra.etcd_compact().unwrap();
+    wait::eventually(PATIENCE, "no watch fails", || {
+        assert_eq!(collector.vms().unwrap(), all, "nothing was deleted");
+        anyhow::ensure!(collector.finding("inventory-watch-failing", "").is_err());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(collector.vms().unwrap(), all);
+
+    // Deleted while nobody watched: the next complete list tells.
+    collector.process.signal(Signal::SIGSTOP).unwrap();
+    infra.remove(&running("vm-4", "host-1")).unwrap();
+    infra.start_again().unwrap();
+    collector.process.signal(Signal::SIGCONT).unwrap();
+    collector.until_vms(&["vms/vm-1", "vms/vm-2"]).unwrap();
+    infra.apply(&running("vm-5", "host-2")).unwrap();
+    collector
+        .until_vms(&["vms/vm-1", "vms/vm-2", "vms/vm-5"])
+        .unwrap();
+}
+
+#[test]
+fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
+    let test = "what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let infra = infra(root).unwrap();
+    for name in ["vms", "more", "other", "system"] {
+        infra.namespace(name).unwrap();
+    }
+    hosts(&infra);
+    for namespace in ["vms", "more", "other"] {
+        infra.apply(&cluster::vmi(namespace, "vm-1")).unwrap();
+    }
+    let user: User = infra.service_account("system", "collector").unwrap();
+    let reads = |group: &str, resources: &[&str]| json!([{ "apiGroups": [group], "resources": resources, "verbs": ["list", "watch"] }]);
+    let kinds = ["virtualmachines", "virtualmachineinstances"];
+    infra
+        .grant("kubevirt", &user, Some("vms"), &reads("kubevirt.io", &kinds))
+        .unwrap();
+    infra.grant("nodes", &user, None, &reads("", &["nodes"])).unwrap();
+    let ours = reads("virtfleet.io", &["userclusters", "labelpropagations"]);
+    infra.grant("ours", &user, None, &ours).unwrap();
+
+    let inventory = settings(root, &infra.kubeconfig(&user), ", namespaces: [vms, more]").unwrap();
+    let collector = Collector::start(&root.join("live"), &inventory).unwrap();
+    let message = collector
+        .until_finding(
+            "inventory-watch-failing",
+            "virtualmachines.kubevirt.io in namespace more",
+        )
+        .unwrap();
+    assert!(
+        message.contains("list and watch") && message.contains("Role"),
+        "{message}"
+    );
+    wait::eventually(PATIENCE, "only the forbidden namespace is waited for", || {
+        let waits = collector.waits_for()?;
+        let forbidden = "virtualmachineinstances.kubevirt.io in namespace more";
+        anyhow::ensure!(
+            waits.contains(forbidden) && !waits.contains("in namespace vms"),
+            "{waits}"
+        );
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(collector.json("/api/v1/vms").unwrap()["partial"], json!(true));
+
+    infra
+        .grant("kubevirt", &user, Some("more"), &reads("kubevirt.io", &kinds))
+        .unwrap();
+    collector.until_ready().unwrap();
+    collector.until_vms(&["more/vm-1", "vms/vm-1"]).unwrap();
+    // Migrations stay forbidden, which is said and holds nothing up.
+    collector
+        .finding("inventory-kind-absent", "virtualmachineinstancemigrations")
+        .unwrap();
+}
+
+/// A server that takes connections and never says a word.
+fn black_hole() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+fn node_of(tenant: &ApiServer, name: &str) {
+    let node = cluster::user_node(name, &format!("kubevirt://{name}"), &[], &[]);
+    tenant.apply(&node).unwrap();
+}
+
+fn until_nodes(collector: &Collector, cluster: &str, nodes: usize) {
+    wait::eventually(PATIENCE, &format!("{cluster} has {nodes} nodes"), || {
+        let list = collector.json("/api/v1/clusters")?;
+        let found = list["items"]
+            .as_array()
+            .and_then(|all| all.iter().find(|item| item["name"] == cluster));
+        let found = found.map(|item| item["nodes"].clone());
+        anyhow::ensure!(found == Some(json!(nodes)), "{list:#}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn user_clusters_come_go_and_die_alone_tier3() {
+    let test = "user_clusters_come_go_and_die_alone_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let root: &Path = folder.path();
+    let (infra, mut tenant) = (infra(root).unwrap(), ApiServer::start(root).unwrap());
+    for name in ["vms", "secrets"] {
+        infra.namespace(name).unwrap();
+    }
+    tenant.namespace("system").unwrap();
+    node_of(&tenant, "node-1");
+    let (_hole, url) = black_hole();
+    let dead = tenant
+        .kubeconfig(tenant.admin_user())
+        .replace(&tenant.url(), &url);
+    infra.apply(&user_cluster("dead", "dead")).unwrap();
+    infra.apply(&secret("dead", &dead)).unwrap();
+    infra.apply(&user_cluster("prod", "vms")).unwrap();
+
+    let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
+    let collector = Collector::start(&root.join("live"), &inventory).unwrap();
+    collector.until_ready().unwrap();
+    // Pending until there is a Secret; the dead one delays nothing.
+    collector.until_finding("user-cluster-pending", "prod").unwrap();
+    let first = tenant.service_account("system", "collector").unwrap();
+    let nodes = json!([{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"] }]);
+    let begun = Instant::now();
+    infra.apply(&secret("prod", &tenant.kubeconfig(&first))).unwrap();
+    let message = collector
+        .until_finding("user-cluster-unreachable", "prod")
+        .unwrap();
+    assert!(message.contains("list and watch on nodes"), "{message}");
+    tenant.grant("nodes", &first, None, &nodes).unwrap();
+    until_nodes(&collector, "prod", 1);
+    assert!(begun.elapsed() < PATIENCE);
+    collector
+        .until_finding("user-cluster-unreachable", "dead")
+        .unwrap();
+
+    // A kubeconfig that runs a program is refused, and what is known stays.
+    let exec = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n\
+                clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {exec: {command: touch, args: [/tmp/x]}}}]\n";
+    infra.apply(&secret("prod", exec)).unwrap();
+    collector
+        .until_finding("user-cluster-unreachable", "runs a program")
+        .unwrap();
+    until_nodes(&collector, "prod", 1);
+
+    // Rotated: the new one is used, and Nodes that went meanwhile go.
+    tenant
+        .remove(&cluster::user_node("node-1", "", &[], &[]))
+        .unwrap();
+    node_of(&tenant, "node-2");
+    node_of(&tenant, "node-3");
+    infra
+        .apply(&secret("prod", &tenant.kubeconfig(tenant.admin_user())))
+        .unwrap();
+    until_nodes(&collector, "prod", 2);
+    wait::eventually(PATIENCE, "prod is reached", || {
+        anyhow::ensure!(collector.finding("user-cluster-unreachable", "prod").is_err());
+        Ok(())
+    })
+    .unwrap();
+
+    // Its API server dies: what is known stays; it comes back: what is new is seen.
+    tenant.stop();
+    collector
+        .until_finding("user-cluster-unreachable", "prod")
+        .unwrap();
+    until_nodes(&collector, "prod", 2);
+    tenant.start_again().unwrap();
+    node_of(&tenant, "node-4");
+    until_nodes(&collector, "prod", 3);
+
+    // The object goes, and its Nodes with it.
+    infra.remove(&user_cluster("prod", "vms")).unwrap();
+    wait::eventually(PATIENCE, "prod is gone", || {
+        let list = collector.json("/api/v1/clusters")?;
+        anyhow::ensure!(!list.to_string().contains("prod"), "{list:#}");
+        anyhow::ensure!(collector.finding("user-cluster-missing", "prod").is_err());
+        anyhow::ensure!(!collector.metrics()?.contains("cluster=\"prod\""));
+        Ok(())
+    })
+    .unwrap();
+}

@@ -1,0 +1,219 @@
+//! Tier 3: labels that follow, written by one of several collectors, on real API servers.
+
+#[path = "cluster_labels/stage.rs"]
+mod stage;
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use nix::sys::signal::Signal;
+use serde_json::json;
+use stage::{NAMESPACE, PATIENCE, Stage};
+use virtfleet_tests::{
+    cluster::{self, live::Collector},
+    parts, skip, wait,
+};
+
+const ANNOTATION: &str = "virtfleet.io/owned-labels";
+
+#[test]
+fn the_life_of_a_vm_tier3() {
+    let test = "the_life_of_a_vm_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let stage = Stage::new().unwrap();
+    let collector = stage.collector("a").unwrap();
+    collector.until_leads().unwrap();
+
+    // Created, and its node registers.
+    let vmi = stage.vmi("vm-1", "host-1").unwrap();
+    stage.node("vm-1").unwrap();
+    stage.until_label("vm-1", "rack", Some("rack-1")).unwrap();
+    let node = stage.live_node("vm-1").unwrap();
+    let owned = node["metadata"]["annotations"][ANNOTATION].as_str().unwrap();
+    assert!(owned.contains("rack-1"), "{owned}");
+    let addresses = node["status"]["addresses"].as_array().unwrap().len();
+
+    // A migration that fails writes nothing; one that succeeds is followed.
+    let mark = stage.tenant.audit_mark().unwrap();
+    let failed = json!({ "sourceNode": "host-1", "targetNode": "host-2", "failed": true, "endTimestamp": "2026-01-01T00:00:09Z" });
+    let at = |host: &str| cluster::vmi(NAMESPACE, "vm-1").phase("Running").on(host);
+    stage.infra.apply(&at("host-1").migration_state(failed)).unwrap();
+    wait::measure(Duration::from_secs(3), || Ok(())).unwrap();
+    assert_eq!(stage.patches(mark).unwrap().len(), 0);
+    let moved = json!({ "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "endTimestamp": "2026-01-01T00:01:09Z" });
+    stage.infra.apply(&at("host-2").migration_state(moved)).unwrap();
+    stage.until_label("vm-1", "rack", Some("rack-2")).unwrap();
+    let patches = stage.patches(mark).unwrap();
+    assert_eq!(patches.len(), 1, "{patches:?}");
+    let sent = &patches[0].request;
+    assert!(
+        sent["spec"].is_null() && sent["status"].is_null(),
+        "metadata only: {sent}"
+    );
+    assert!(
+        sent["metadata"]["resourceVersion"].is_string() && sent["metadata"]["uid"].is_string(),
+        "{sent}"
+    );
+    let told = wait::eventually(PATIENCE, "an Event tells of the move", || {
+        let told = stage.events(NAMESPACE, "LabelsMoved")?;
+        ensure!(!told.is_empty(), "none");
+        Ok(told)
+    });
+    assert!(told.unwrap()[0].contains("rack-1 → rack-2"));
+
+    // GuestHealth says the same, owned by the VMI.
+    let health = stage
+        .until_health("vm-1", "LabelsTrue", "True", "InLine")
+        .unwrap();
+    stage.until_health("vm-1", "Placed", "True", "Placed").unwrap();
+    assert_eq!(
+        health["metadata"]["ownerReferences"][0]["uid"],
+        vmi["metadata"]["uid"]
+    );
+
+    // The host is relabelled, the policy edited, a key withdrawn.
+    stage.host("host-2", "rack-9").unwrap();
+    stage.until_label("vm-1", "rack", Some("rack-9")).unwrap();
+    stage.policy(&["rack", "room"]).unwrap();
+    stage.until_label("vm-1", "room", Some("room-1")).unwrap();
+    stage.policy(&["rack"]).unwrap();
+    stage.until_label("vm-1", "room", None).unwrap();
+    let node = stage.live_node("vm-1").unwrap();
+    assert_eq!(
+        node["status"]["addresses"].as_array().unwrap().len(),
+        addresses,
+        "both families are still there"
+    );
+
+    // Deleted and made anew under the same name.
+    stage.tenant.remove(&node).unwrap();
+    stage.infra.remove(&at("host-2")).unwrap();
+    wait::eventually(PATIENCE, "its GuestHealth goes with it", || {
+        ensure!(stage.health("vm-1").is_err(), "it is there");
+        Ok(())
+    })
+    .unwrap();
+    stage.vmi("vm-1", "host-1").unwrap();
+    stage.node("vm-1").unwrap();
+    stage.until_label("vm-1", "rack", Some("rack-1")).unwrap();
+    stage
+        .until_health("vm-1", "LabelsTrue", "True", "InLine")
+        .unwrap();
+}
+
+#[test]
+fn a_restart_with_nothing_changed_writes_nothing_tier3() {
+    let test = "a_restart_with_nothing_changed_writes_nothing_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let stage = Stage::new().unwrap();
+    let names: Vec<_> = (0..20).map(|n| format!("vm-{n}")).collect();
+    for name in &names {
+        stage.vmi(name, "host-1").unwrap();
+        stage.node(name).unwrap();
+    }
+    let first = stage.collector("a").unwrap();
+    for name in &names {
+        stage.until_label(name, "rack", Some("rack-1")).unwrap();
+        stage.until_health(name, "LabelsTrue", "True", "InLine").unwrap();
+    }
+    wait::measure(Duration::from_secs(6), || Ok(())).unwrap();
+    assert!(!stage.holder().unwrap().is_empty());
+    first.process.terminate(PATIENCE).unwrap();
+    assert_eq!(stage.holder().unwrap(), "", "the Lease was given up");
+
+    let (tenant, infra) = (
+        stage.tenant.audit_mark().unwrap(),
+        stage.infra.audit_mark().unwrap(),
+    );
+    let second = stage.collector("b").unwrap();
+    second.until_leads().unwrap();
+    wait::measure(Duration::from_secs(12), || Ok(())).unwrap();
+    let written = stage.tenant.audit_since(tenant).unwrap();
+    let reads = ["get", "list", "watch"];
+    let writes: Vec<_> = written
+        .iter()
+        .filter(|one| !reads.contains(&one.verb.as_str()))
+        .collect();
+    assert!(writes.is_empty(), "{writes:?}");
+    let written = stage.infra.audit_since(infra).unwrap();
+    let health = written
+        .iter()
+        .filter(|one| one.resource == "guesthealths" && one.verb == "patch");
+    assert_eq!(health.count(), 0, "no GuestHealth is written again");
+
+    // At rest: no request but the Lease's and watches.
+    let (tenant, infra) = (
+        stage.tenant.audit_mark().unwrap(),
+        stage.infra.audit_mark().unwrap(),
+    );
+    wait::measure(Duration::from_secs(10), || Ok(())).unwrap();
+    let asked = stage.tenant.audit_since(tenant).unwrap().into_iter();
+    let asked = asked.chain(stage.infra.audit_since(infra).unwrap());
+    let other: Vec<_> = asked
+        .filter(|one| one.resource != "leases" && one.verb != "watch")
+        .collect();
+    assert!(other.is_empty(), "{other:?}");
+}
+
+#[test]
+fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
+    let test = "a_standby_takes_over_when_the_leader_is_killed_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let stage = Stage::new().unwrap();
+    let names: Vec<_> = (0..5).map(|n| format!("vm-{n}")).collect();
+    for name in &names {
+        stage.vmi(name, "host-1").unwrap();
+        stage.node(name).unwrap();
+    }
+    let mark = stage.tenant.audit_mark().unwrap();
+    let mut pair = vec![stage.collector("c0").unwrap(), stage.collector("c1").unwrap()];
+    let mut moves = 0;
+    for round in 0..4 {
+        wait::eventually(PATIENCE, "one of them leads", || {
+            let leading = pair
+                .iter()
+                .map(Collector::leads)
+                .collect::<anyhow::Result<Vec<_>>>()?;
+            let count = leading.iter().filter(|leads| **leads).count();
+            ensure!(count == 1, "{count}");
+            Ok(())
+        })
+        .unwrap();
+        let leader = pair.iter().position(|one| one.leads().unwrap()).unwrap();
+        let (host, rack) = [("host-2", "rack-2"), ("host-1", "rack-1")][round % 2];
+        for name in &names {
+            stage.vmi(name, host).unwrap();
+            moves += 1;
+        }
+        // In the middle of it.
+        let mut killed = pair.remove(leader);
+        killed.process.signal(Signal::SIGKILL).unwrap();
+        killed.process.wait(PATIENCE).unwrap();
+        pair.push(stage.collector(&format!("c{}", round + 2)).unwrap());
+        for name in &names {
+            stage.until_label(name, "rack", Some(rack)).unwrap();
+        }
+    }
+    let accepted = || -> anyhow::Result<usize> {
+        let patches = stage.patches(mark)?;
+        Ok(patches.iter().filter(|one| one.code == 200).count())
+    };
+    // The log may come a moment after the watch.
+    wait::eventually(PATIENCE, "every change is in the log", || {
+        let accepted = accepted()?;
+        ensure!(accepted >= moves + names.len(), "{accepted}");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(
+        accepted().unwrap(),
+        moves + names.len(),
+        "each change was written once, whoever wrote it"
+    );
+}

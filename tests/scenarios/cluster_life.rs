@@ -1,0 +1,185 @@
+//! Tier 3: what happens to VMs, Nodes and policies in their life, as far as labels are concerned.
+#![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+use virtfleet_tests::{
+    cluster::{
+        self,
+        live::PATIENCE,
+        scene::{OWNED, Scene, patched, policy},
+    },
+    parts, skip, wait,
+};
+
+/// Two hosts in two racks and rows, and a collector that leads.
+fn scene(rules: &Value) -> (Scene, cluster::live::Collector) {
+    let scene = Scene::new(&["prod"]).unwrap();
+    for n in 1..=2 {
+        let (rack, row) = (format!("rack-{n}"), format!("row-{n}"));
+        scene
+            .host(&format!("host-{n}"), &[("rack", &rack), ("row", &row)])
+            .unwrap();
+    }
+    scene.policy("places", rules).unwrap();
+    let collector = scene.collector("a", "").unwrap();
+    collector.until_leads().unwrap();
+    (scene, collector)
+}
+
+fn settled() {
+    wait::measure(Duration::from_secs(3), || Ok(())).unwrap();
+}
+
+#[test]
+fn vms_and_nodes_come_back_under_their_names_tier3() {
+    let test = "vms_and_nodes_come_back_under_their_names_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let (scene, _collector) = scene(&json!([{ "key": "rack", "mode": "Follow" }]));
+    let tenant = &scene.tenants[0];
+    let mark = tenant.server.audit_mark().unwrap();
+    let vmi = scene.vmi("prod", "vm-1", "host-1").unwrap();
+    let node = tenant.node("vm-1", &[]).unwrap();
+    tenant.until_label("vm-1", "rack", Some("rack-1")).unwrap();
+
+    // The VM is made anew elsewhere, its Node stays: nothing is taken away meanwhile.
+    scene.infra.remove(&vmi).unwrap();
+    settled();
+    assert_eq!(tenant.label("vm-1", "rack").unwrap().as_deref(), Some("rack-1"));
+    scene.infra.apply(&cluster::vmi("prod", "vm-1")).unwrap();
+    settled();
+    assert_eq!(
+        tenant.only_sets(mark, &["rack"]).unwrap(),
+        1,
+        "it stands nowhere yet"
+    );
+    scene.vmi("prod", "vm-1", "host-2").unwrap();
+    tenant.until_label("vm-1", "rack", Some("rack-2")).unwrap();
+
+    // The Node is made anew, at rest and just after a write.
+    for round in 0..2 {
+        tenant.server.remove(&node).unwrap();
+        let follow = tenant.follow().unwrap();
+        tenant.node("vm-1", &[]).unwrap();
+        let made = follow.next(PATIENCE).unwrap().unwrap();
+        let labelled = wait::eventually(PATIENCE, "it has its label", || {
+            let change = follow.next(PATIENCE)?.unwrap();
+            ensure!(change.object["metadata"]["labels"]["rack"] == "rack-2", "not yet");
+            Ok(change)
+        });
+        let took = labelled.unwrap().at.duration_since(made.at);
+        println!("round {round}: a Node that was made anew had its label after {took:.0?}");
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    }
+
+    // KKP's way: the VM is to be evacuated, its Machine is deleted, a successor comes under a new name.
+    let before = tenant.server.audit_mark().unwrap();
+    let leaving = cluster::vmi("prod", "vm-1").phase("Running").on("host-2");
+    scene
+        .infra
+        .apply(&leaving.with("/status/evacuationNodeName", "host-2"))
+        .unwrap();
+    scene.vmi("prod", "vm-2", "host-1").unwrap();
+    tenant.node("vm-2", &[]).unwrap();
+    tenant.until_label("vm-2", "rack", Some("rack-1")).unwrap();
+    tenant.server.remove(&node).unwrap();
+    scene.infra.remove(&vmi).unwrap();
+    settled();
+    assert_eq!(
+        tenant.only_sets(before, &["rack"]).unwrap(),
+        1,
+        "only the successor's"
+    );
+}
+
+#[test]
+fn a_policy_is_edited_and_what_stood_there_before_comes_back_tier3() {
+    let test = "a_policy_is_edited_and_what_stood_there_before_comes_back_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let rack = json!({ "key": "rack", "mode": "Follow", "takeover": "Always" });
+    let row = |target: &str| json!({ "key": "row", "target": target, "mode": "Follow" });
+    let (scene, collector) = scene(&json!([&rack]));
+    let tenant = &scene.tenants[0];
+    for vm in ["vm-1", "vm-2"] {
+        scene.vmi("prod", vm, "host-1").unwrap();
+    }
+    tenant.node("vm-1", &[("rack", "theirs")]).unwrap();
+    tenant.node("vm-2", &[]).unwrap();
+    for vm in ["vm-1", "vm-2"] {
+        tenant.until_label(vm, "rack", Some("rack-1")).unwrap();
+    }
+    // Another key is asked for, under one name and then another.
+    for (target, gone) in [("row", None), ("place.example.com/row", Some("row"))] {
+        scene.policy("places", &json!([&rack, row(target)])).unwrap();
+        for vm in ["vm-1", "vm-2"] {
+            tenant.until_label(vm, target, Some("row-1")).unwrap();
+            if let Some(gone) = gone {
+                tenant.until_label(vm, gone, None).unwrap();
+            }
+        }
+    }
+    // It is withdrawn by somebody who does not know what the one before has written.
+    collector.process.terminate(Duration::from_secs(20)).unwrap();
+    scene
+        .policy("places", &json!([row("place.example.com/row")]))
+        .unwrap();
+    let collector = scene.collector("b", "").unwrap();
+    tenant.until_label("vm-1", "rack", Some("theirs")).unwrap();
+    tenant.until_label("vm-2", "rack", None).unwrap();
+    // The object itself goes.
+    scene.infra.remove(&policy("places", &json!([]))).unwrap();
+    for vm in ["vm-1", "vm-2"] {
+        tenant.until_label(vm, "place.example.com/row", None).unwrap();
+        let node = tenant.live(vm).unwrap();
+        assert!(node["metadata"]["annotations"][OWNED].is_null(), "{node:#}");
+    }
+    drop(collector);
+    for write in tenant.writes(0).unwrap() {
+        patched(&write).unwrap();
+    }
+}
+
+#[test]
+fn two_policies_that_differ_write_and_remove_nothing_tier3() {
+    let test = "two_policies_that_differ_write_and_remove_nothing_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let (scene, _collector) =
+        scene(&json!([{ "key": "rack", "mode": "Follow" }, { "key": "row", "mode": "Follow" }]));
+    let tenant = &scene.tenants[0];
+    scene.vmi("prod", "vm-1", "host-1").unwrap();
+    tenant.node("vm-1", &[]).unwrap();
+    tenant.until_label("vm-1", "rack", Some("rack-1")).unwrap();
+    scene
+        .policy(
+            "other",
+            &json!([{ "key": "row", "target": "rack", "mode": "Follow" }]),
+        )
+        .unwrap();
+    for policy in ["\"places\": ", "\"other\": "] {
+        let found = wait::eventually(PATIENCE, "an Event on each policy", || {
+            let all = scene.events("LabelConflict")?;
+            let found = all.iter().find(|note| note.starts_with(policy));
+            found.cloned().ok_or_else(|| anyhow::anyhow!("{all:?}"))
+        });
+        println!("{}", found.unwrap());
+    }
+    // Both would write now; neither does, and the key that nobody argues about follows.
+    let mark = tenant.server.audit_mark().unwrap();
+    scene.vmi("prod", "vm-1", "host-2").unwrap();
+    tenant.until_label("vm-1", "row", Some("row-2")).unwrap();
+    settled();
+    assert_eq!(tenant.only_sets(mark, &["row"]).unwrap(), 1);
+    assert_eq!(tenant.label("vm-1", "rack").unwrap().as_deref(), Some("rack-1"));
+    // Settled by taking one away.
+    scene.infra.remove(&policy("other", &json!([]))).unwrap();
+    tenant.until_label("vm-1", "rack", Some("rack-2")).unwrap();
+    tenant.only_sets(mark, &["row", "rack"]).unwrap();
+}

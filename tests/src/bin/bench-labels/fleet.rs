@@ -1,0 +1,226 @@
+//! A fleet on real API servers: infra nodes with racks, VMIs on them, and a Node for each VMI in one of the user clusters.
+
+use std::{iter, path::Path, thread, time::Instant};
+
+use anyhow::{Result, anyhow};
+use serde_json::{Value, json};
+use virtfleet_tests::cluster::{
+    self, ApiServer, Client, Follow, MERGE_PATCH,
+    live::{self, Collector},
+};
+
+/// The label that follows.
+pub(crate) const RACK_KEY: &str = "rack.example.com/rack";
+/// The label for which the edited policy asks.
+pub(crate) const NEW_KEY: &str = "row.example.com/known";
+
+/// See the module.
+pub(crate) struct Fleet {
+    infra: ApiServer,
+    tenants: Vec<ApiServer>,
+    pub(crate) vmis: usize,
+    /// The infra node of each VM.
+    hosts: Vec<usize>,
+    /// The rack of each infra node.
+    racks: Vec<String>,
+}
+
+/// Calls `make` for every number below `count`, several at once.
+fn many(count: usize, make: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    const THREADS: usize = 8;
+    let make = &make;
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|worker| scope.spawn(move || (worker..count).step_by(THREADS).try_for_each(make)))
+            .collect();
+        workers.into_iter().try_for_each(|worker| {
+            let ended = worker.join();
+            ended.map_err(|_| anyhow!("a thread has panicked"))?
+        })
+    })
+}
+
+fn post(client: &Client, path: &str, object: &Value) -> Result<()> {
+    client.post(path, object)?.ok().map(drop)
+}
+
+impl Fleet {
+    /// Creates all of it. `heavy`: objects as large as real ones.
+    pub(crate) fn create(
+        folder: &Path,
+        vmis: usize,
+        hosts: usize,
+        clusters: usize,
+        heavy: bool,
+    ) -> Result<Self> {
+        let infra = live::infra(folder)?;
+        let tenants = iter::repeat_with(|| ApiServer::start(folder))
+            .take(clusters)
+            .collect::<Result<Vec<_>>>()?;
+        infra.namespace("secrets")?;
+        for (number, tenant) in tenants.iter().enumerate() {
+            let name = format!("tenant-{number}");
+            infra.namespace(&name)?;
+            infra.apply(&live::user_cluster(&name, &name))?;
+            infra.apply(&live::secret(&name, &tenant.kubeconfig(tenant.admin_user())))?;
+        }
+        let fleet = Self {
+            hosts: (0..vmis).map(|vm| vm % hosts).collect(),
+            racks: (0..hosts).map(|host| format!("r{host}")).collect(),
+            infra,
+            tenants,
+            vmis,
+        };
+        many(hosts, |host| {
+            let labels = [
+                ("topology.kubernetes.io/zone", "zone-a"),
+                (RACK_KEY, &fleet.racks[host]),
+                (NEW_KEY, "yes"),
+            ];
+            let node = cluster::infra_node(&host_name(host), &labels);
+            post(fleet.infra.admin(), "/api/v1/nodes", &weighted(node, heavy))
+        })?;
+        many(vmis, |vm| fleet.create_vm(vm, heavy))?;
+        fleet
+            .infra
+            .apply(&policy(&json!([{ "prefix": "rack.example.com/" }])))?;
+        Ok(fleet)
+    }
+
+    fn create_vm(&self, vm: usize, heavy: bool) -> Result<()> {
+        let (name, space) = (name(vm), self.space(vm));
+        let vmi = cluster::vmi(&space, &name)
+            .phase("Running")
+            .on(&host_name(self.hosts[vm]));
+        let path = format!("/apis/kubevirt.io/v1/namespaces/{space}/virtualmachineinstances");
+        post(self.infra.admin(), &path, &weighted(vmi, heavy))?;
+        let labels = [("kubernetes.io/hostname", name.as_str())];
+        let node = cluster::user_node(&name, &format!("kubevirt://{name}"), &["10.0.0.1"], &labels);
+        let node = weighted(node, heavy);
+        let tenant = self.tenant(vm).admin();
+        post(tenant, "/api/v1/nodes", &node)?;
+        if heavy {
+            // A Node's status is not taken when it is created.
+            let status = json!({ "status": node["status"] });
+            let path = format!("/api/v1/nodes/{name}/status");
+            tenant.patch(&path, MERGE_PATCH, &status)?.ok()?;
+        }
+        Ok(())
+    }
+
+    fn space(&self, vm: usize) -> String {
+        format!("tenant-{}", vm % self.tenants.len())
+    }
+    fn tenant(&self, vm: usize) -> &ApiServer {
+        &self.tenants[vm % self.tenants.len()]
+    }
+    /// The rack of the host on which a VM stands.
+    pub(crate) fn rack_of(&self, vm: usize) -> String {
+        self.racks[self.hosts[vm]].clone()
+    }
+    /// The VMs on a host.
+    pub(crate) fn on(&self, host: usize) -> Vec<usize> {
+        (0..self.vmis).filter(|vm| self.hosts[*vm] == host).collect()
+    }
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &ApiServer> {
+        iter::once(&self.infra).chain(&self.tenants)
+    }
+    /// Watches the Nodes of every user cluster.
+    pub(crate) fn follow(&self) -> Result<Vec<Follow>> {
+        let tenants = self.tenants.iter();
+        tenants
+            .map(|tenant| Follow::begin(tenant.admin(), "/api/v1/nodes"))
+            .collect()
+    }
+
+    /// A collector on it, with its default settings.
+    pub(crate) fn collector(&self, folder: &Path) -> Result<Collector> {
+        std::fs::create_dir_all(folder)?;
+        let kubeconfig = self.infra.kubeconfig(self.infra.admin_user());
+        let inventory = live::settings(folder, &kubeconfig, "")?;
+        let collector =
+            Collector::start_with(folder, &inventory, "leaderElection: { namespace: secrets }\n")?;
+        collector.until_ready()?;
+        Ok(collector)
+    }
+
+    /// Moves a VM to the next host: when, and the rack there. The time is taken before the patch is sent.
+    pub(crate) fn move_on(&mut self, vm: usize) -> Result<(Instant, String)> {
+        self.hosts[vm] = (self.hosts[vm] + 1) % self.racks.len();
+        let host = host_name(self.hosts[vm]);
+        let change = json!({ "status": { "nodeName": host }, "metadata": { "labels": { "kubevirt.io/nodeName": host } } });
+        let (name, space) = (name(vm), self.space(vm));
+        let path = format!("/apis/kubevirt.io/v1/namespaces/{space}/virtualmachineinstances/{name}");
+        let at = Instant::now();
+        self.infra.admin().patch(&path, MERGE_PATCH, &change)?.ok()?;
+        Ok((at, self.rack_of(vm)))
+    }
+
+    /// Gives a host another rack: when, and which.
+    pub(crate) fn relabel(&mut self, host: usize) -> Result<(Instant, String)> {
+        self.racks[host] = format!("{}-new", self.racks[host]);
+        let change = json!({ "metadata": { "labels": { RACK_KEY: self.racks[host] } } });
+        let path = format!("/api/v1/nodes/{}", host_name(host));
+        let at = Instant::now();
+        self.infra.admin().patch(&path, MERGE_PATCH, &change)?.ok()?;
+        Ok((at, self.racks[host].clone()))
+    }
+
+    /// Labels a VM's Node ourselves.
+    pub(crate) fn label_node(&self, vm: usize, key: &str, value: &str) -> Result<()> {
+        let change = json!({ "metadata": { "labels": { key: value } } });
+        let path = format!("/api/v1/nodes/{}", name(vm));
+        self.tenant(vm)
+            .admin()
+            .patch(&path, MERGE_PATCH, &change)?
+            .ok()
+            .map(drop)
+    }
+
+    /// Asks for one more key.
+    pub(crate) fn edit_policy(&self) -> Result<()> {
+        let rules = json!([{ "prefix": "rack.example.com/" }, { "key": NEW_KEY }]);
+        self.infra.apply(&policy(&rules)).map(drop)
+    }
+}
+
+/// The name of a VM and of its Node.
+pub(crate) fn name(vm: usize) -> String {
+    format!("vm-{vm}")
+}
+
+fn host_name(host: usize) -> String {
+    format!("host-{host}")
+}
+
+fn policy(rules: &Value) -> Value {
+    json!({
+        "apiVersion": "virtfleet.io/v1alpha1", "kind": "LabelPropagation",
+        "metadata": { "name": "racks" }, "spec": { "labels": rules },
+    })
+}
+
+/// With as much besides what is read as objects of real clusters have: labels, annotations, volumes, images.
+fn weighted(object: cluster::Object, heavy: bool) -> Value {
+    let mut object = object.0;
+    if !heavy {
+        return object;
+    }
+    for number in 0..12 {
+        object["metadata"]["labels"][format!("kubermatic.example.com/label-{number}")] =
+            format!("value-{number}").into();
+        object["metadata"]["annotations"][format!("example.com/annotation-{number}")] = "x".repeat(80).into();
+    }
+    if object["kind"] == "Node" {
+        let images = (0..40).map(|number| {
+            json!({ "names": [format!("registry.example.com/some/image-{number}@sha256:{}", "0".repeat(64))], "sizeBytes": 50_000_000 })
+        });
+        object["status"]["images"] = images.collect();
+    } else {
+        let volumes = (0..6).map(|number| {
+            json!({ "name": format!("volume-{number}"), "target": format!("vd{number}"), "phase": "Ready", "message": "x".repeat(100) })
+        });
+        object["status"]["volumeStatus"] = volumes.collect();
+    }
+    object
+}

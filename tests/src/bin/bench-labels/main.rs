@@ -1,0 +1,315 @@
+//! How fast labels follow, what a steady fleet asks for, and what a large one weighs, on real API servers: `make bench-labels`.
+//!
+//! The peer in the same run is the bare way: a patch of a Node by this program until the watch tells of it. A label cannot follow
+//! in less than two of these, the VMI's and the Node's.
+
+mod fleet;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+use fleet::{Fleet, NEW_KEY, RACK_KEY};
+use serde_json::json;
+use virtfleet_tests::{
+    cluster::{ApiServer, Change, Follow, live::Collector},
+    measure::{Table, usage},
+    wait,
+};
+
+/// Measure labels on real API servers.
+#[derive(Debug, Parser)]
+#[command(name = "bench-labels")]
+struct Arguments {
+    /// VMs, each with a Node in a user cluster.
+    #[arg(long, default_value_t = 2000)]
+    vmis: usize,
+    /// Infra nodes.
+    #[arg(long, default_value_t = 100)]
+    hosts: usize,
+    /// User clusters, each an API server.
+    #[arg(long, default_value_t = 2)]
+    clusters: usize,
+    /// Moves of one VM each.
+    #[arg(long, default_value_t = 600)]
+    moves: usize,
+    /// Moves a second.
+    #[arg(long, default_value_t = 20)]
+    rate: u32,
+    /// Infra nodes that get another rack, one after the other.
+    #[arg(long, default_value_t = 20)]
+    relabels: usize,
+    /// Seconds in which nothing happens.
+    #[arg(long, default_value_t = 60)]
+    steady: u64,
+    /// VMs and Nodes of the large fleet whose memory is measured, on a tenth as many infra nodes; 0 leaves it out.
+    #[arg(long, default_value_t = 10_000)]
+    large: usize,
+}
+
+/// For the first pass over a fleet of thousands, on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(5);
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// The value at a share of sorted times.
+fn quantile(sorted: &[Duration], share: f64) -> Duration {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index of a short list"
+    )]
+    let at = (share * sorted.len() as f64) as usize;
+    sorted
+        .get(at.min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or_default()
+}
+
+fn millis(of: Duration) -> String {
+    format!("{:.0} ms", of.as_secs_f64() * 1e3)
+}
+
+/// Nodes that wait for a value of a label, and since when.
+struct Expected<'a> {
+    follows: &'a [Follow],
+    key: &'a str,
+    open: BTreeMap<String, (String, Instant)>,
+    took: Vec<Duration>,
+}
+
+impl<'a> Expected<'a> {
+    fn new(follows: &'a [Follow], key: &'a str) -> Self {
+        Self {
+            follows,
+            key,
+            open: BTreeMap::new(),
+            took: Vec::new(),
+        }
+    }
+
+    fn expect(&mut self, node: String, value: String, since: Instant) {
+        self.open.insert(node, (value, since));
+    }
+
+    fn take(&mut self, change: &Change) {
+        let name = change.object["metadata"]["name"].as_str().unwrap_or_default();
+        let value = change.object["metadata"]["labels"][self.key].as_str();
+        if let Some((wanted, since)) = self.open.get(name)
+            && value == Some(wanted)
+        {
+            self.took.push(change.at.saturating_duration_since(*since));
+            self.open.remove(name);
+        }
+    }
+
+    /// Takes what there is, and waits for nothing.
+    fn drain(&mut self) -> Result<()> {
+        for follow in self.follows {
+            while let Some(change) = follow.next(Duration::ZERO)? {
+                self.take(&change);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every Node has its value; all times, sorted.
+    fn finish(mut self, what: &str) -> Result<Vec<Duration>> {
+        wait::eventually(PATIENCE, what, || {
+            self.drain()?;
+            ensure!(
+                self.open.is_empty(),
+                "{} of {} are left",
+                self.open.len(),
+                self.open.len() + self.took.len()
+            );
+            Ok(())
+        })?;
+        self.took.sort_unstable();
+        Ok(self.took)
+    }
+}
+
+/// A patch of a Node by ourselves until the watch tells of it.
+fn bare(fleet: &Fleet, follows: &[Follow], rounds: usize) -> Result<Vec<Duration>> {
+    let mut took = Vec::new();
+    for round in 0..rounds {
+        let vm = round % fleet.vmis;
+        let mut expected = Expected::new(follows, "bench.example.com/bare");
+        let value = format!("v{round}");
+        expected.expect(fleet::name(vm), value.clone(), Instant::now());
+        fleet.label_node(vm, "bench.example.com/bare", &value)?;
+        took.extend(expected.finish("our own patch")?);
+    }
+    took.sort_unstable();
+    Ok(took)
+}
+
+fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut fleet = Fleet::create(
+        folder.path(),
+        arguments.vmis,
+        arguments.hosts,
+        arguments.clusters,
+        false,
+    )?;
+    let follows = fleet.follow()?;
+    let mut first = Expected::new(&follows, RACK_KEY);
+    let begun = Instant::now();
+    for vm in 0..fleet.vmis {
+        first.expect(fleet::name(vm), fleet.rack_of(vm), begun);
+    }
+    let collector = fleet.collector(&folder.path().join("collector"))?;
+    let took = first.finish("the first labels")?;
+    table.row(&[
+        &format!("start of the collector to {} Nodes labelled", arguments.vmis),
+        "",
+        &millis(quantile(&took, 1.0)),
+        "",
+    ]);
+
+    let peer = bare(&fleet, &follows, 200)?;
+    let mut moved = Expected::new(&follows, RACK_KEY);
+    let pause = Duration::from_secs(1) / arguments.rate;
+    for number in 0..arguments.moves {
+        // Each VM at most once until all have been moved: a second move would wait for the first.
+        let vm = (number * 7) % fleet.vmis;
+        let (at, value) = fleet.move_on(vm)?;
+        moved.expect(fleet::name(vm), value, at);
+        moved.drain()?;
+        wait::measure(pause.saturating_sub(at.elapsed()), || Ok(()))?;
+    }
+    let moved = moved.finish("labels after moves")?;
+    let ratio = |times: &[Duration], share| {
+        format!(
+            "{:.1}",
+            quantile(times, share).as_secs_f64() / quantile(&peer, share).as_secs_f64()
+        )
+    };
+    for (what, share) in [("p50", 0.5), ("p99", 0.99), ("longest", 1.0)] {
+        table.row(&[
+            &format!("a move to its label, {what} of {}", moved.len()),
+            "p99 <= 1 s",
+            &millis(quantile(&moved, share)),
+            &ratio(&moved, share),
+        ]);
+        table.row(&[
+            &format!("  bare patch to its watch event, {what} of {}", peer.len()),
+            "",
+            &millis(quantile(&peer, share)),
+            "1",
+        ]);
+    }
+
+    let mut relabelled = Vec::new();
+    for host in 0..arguments.relabels.min(arguments.hosts) {
+        let mut expected = Expected::new(&follows, RACK_KEY);
+        let (at, value) = fleet.relabel(host)?;
+        for vm in fleet.on(host) {
+            expected.expect(fleet::name(vm), value.clone(), at);
+        }
+        relabelled.extend(expected.finish("labels after a relabel")?.pop());
+    }
+    relabelled.sort_unstable();
+    table.row(&[
+        &format!("a host's relabel to all its VMs, longest of {}", relabelled.len()),
+        "<= 1 s",
+        &millis(quantile(&relabelled, 1.0)),
+        &ratio(&relabelled, 1.0),
+    ]);
+
+    let mut edited = Expected::new(&follows, NEW_KEY);
+    let at = Instant::now();
+    fleet.edit_policy()?;
+    for vm in 0..fleet.vmis {
+        edited.expect(fleet::name(vm), "yes".to_owned(), at);
+    }
+    let edited = edited.finish("labels after an edit of the policy")?;
+    table.row(&[
+        "a policy's edit to the whole fleet",
+        "<= 10 s",
+        &millis(quantile(&edited, 1.0)),
+        &ratio(&edited, 1.0),
+    ]);
+    steady(&fleet, arguments.steady, table)?;
+    resident(&collector, "resident, this fleet", "", table)
+}
+
+/// What is asked for while nothing happens.
+fn steady(fleet: &Fleet, seconds: u64, table: &mut Table) -> Result<()> {
+    // What the edit still leads to: statuses and Events.
+    wait::measure(Duration::from_secs(20), || Ok(()))?;
+    let marks = fleet.servers().map(ApiServer::audit_mark);
+    let marks = marks.collect::<Result<Vec<_>>>()?;
+    wait::measure(Duration::from_secs(seconds), || Ok(()))?;
+    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
+    for (server, mark) in fleet.servers().zip(marks) {
+        for entry in server.audit_since(mark)? {
+            *asked
+                .entry(format!("{} {}", entry.verb, entry.resource))
+                .or_default() += 1;
+        }
+    }
+    let text: Vec<_> = asked
+        .iter()
+        .map(|(what, count)| format!("{count} {what}"))
+        .collect();
+    table.row(&[
+        &format!("requests in {seconds} steady seconds"),
+        "watches, Lease",
+        &text.join(", "),
+        "",
+    ]);
+    Ok(())
+}
+
+fn resident(collector: &Collector, what: &str, goal: &str, table: &mut Table) -> Result<()> {
+    let id = collector.process.id();
+    table.row(&[
+        &format!("{what} (most ever)"),
+        goal,
+        &format!(
+            "{:.0} MiB ({:.0})",
+            usage::resident(id)? as f64 / MIB,
+            usage::peak(id)? as f64 / MIB
+        ),
+        "",
+    ]);
+    Ok(())
+}
+
+fn weight(vmis: usize, table: &mut Table) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let fleet = Fleet::create(folder.path(), vmis, vmis / 10, 1, true)?;
+    let follows = fleet.follow()?;
+    let mut first = Expected::new(&follows, RACK_KEY);
+    let begun = Instant::now();
+    for vm in 0..fleet.vmis {
+        first.expect(fleet::name(vm), fleet.rack_of(vm), begun);
+    }
+    let collector = fleet.collector(&folder.path().join("collector"))?;
+    first.finish("the first labels of the large fleet")?;
+    wait::measure(Duration::from_secs(30), || Ok(()))?;
+    let what = format!("resident, {vmis} VMIs and Nodes, {} hosts", vmis / 10);
+    resident(&collector, &what, "<= 150 MiB", table)
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    ensure!(arguments.vmis >= arguments.moves, "at most one move a VM");
+    let mut table = Table::new(&["figure", "goal", "measured", "x bare"]);
+    speed(&arguments, &mut table).context("speed")?;
+    if arguments.large > 0 {
+        weight(arguments.large, &mut table).context("weight")?;
+    }
+    print!("{}", table.render());
+    // Kept by those who compare runs.
+    println!(
+        "{}",
+        json!({ "vmis": arguments.vmis, "hosts": arguments.hosts, "clusters": arguments.clusters })
+    );
+    Ok(())
+}

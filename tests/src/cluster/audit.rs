@@ -1,0 +1,151 @@
+//! What an API server was asked, from its audit log.
+
+use std::{
+    fs::File,
+    io::{BufRead as _, BufReader, Seek as _, SeekFrom},
+};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::server::ApiServer;
+
+pub(super) const FILE: &str = "audit.log";
+
+/// Who asked for what; for changes of Nodes also what was sent and answered. Nothing of what the server asks itself and of
+/// what looks whether it lives.
+pub(super) const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  users: ["system:apiserver"]
+- level: None
+  nonResourceURLs: ["/healthz*", "/livez*", "/readyz*"]
+- level: RequestResponse
+  verbs: [patch, update]
+  resources: [{ group: "", resources: [nodes, nodes/status] }]
+- level: Metadata
+"#;
+
+/// One request.
+#[derive(Debug, Clone, Default)]
+pub struct Entry {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub verb: String,
+    /// In the plural, e.g. `nodes`; empty for a path that is no resource.
+    pub resource: String,
+    /// E.g. `status`, or empty.
+    pub subresource: String,
+    /// Empty for what has none.
+    pub namespace: String,
+    /// Empty for a collection.
+    pub name: String,
+    /// The user's name.
+    pub user: String,
+    /// The answer's status code; from 500 on, and 0, nothing is said of whether it was done.
+    pub code: u16,
+    /// What the client calls itself.
+    pub user_agent: String,
+    /// Path and query.
+    pub uri: String,
+    /// When it came, as RFC 3339 with microseconds in UTC: in the order of the text.
+    pub received: String,
+    /// What was sent, for patches and updates of Nodes; else null.
+    pub request: Value,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Line {
+    stage: String,
+    verb: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    user_agent: String,
+    request_received_timestamp: String,
+    user: UserInfo,
+    object_ref: Reference,
+    response_status: Status,
+    request_object: Value,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct UserInfo {
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Reference {
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Status {
+    code: u16,
+}
+
+impl ApiServer {
+    /// Every request so far, in the order of their answers; a watch counts when it begins. Restarts of the server go on in the
+    /// same log.
+    pub fn audit(&self) -> Result<Vec<Entry>> {
+        self.audit_since(0)
+    }
+
+    /// Where the log ends now, for [`ApiServer::audit_since`].
+    pub fn audit_mark(&self) -> Result<u64> {
+        let path = self.folder().join(FILE);
+        let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
+        Ok(found.len())
+    }
+
+    /// The requests that were answered after `mark`.
+    pub fn audit_since(&self, mark: u64) -> Result<Vec<Entry>> {
+        let path = self.folder().join(FILE);
+        let mut file = File::open(&path).with_context(|| path.display().to_string())?;
+        file.seek(SeekFrom::Start(mark))?;
+        let mut reader = BufReader::new(file);
+        let mut entries = Vec::new();
+        let mut text = String::new();
+        // A last line without its end is still being written.
+        while reader.read_line(&mut text)? > 0 && text.ends_with('\n') {
+            let line: Line =
+                serde_json::from_str(&text).with_context(|| format!("{}: {text}", path.display()))?;
+            // A watch has two lines: at its start and at its end.
+            let counts = match line.stage.as_str() {
+                "ResponseStarted" => line.verb == "watch",
+                // After a panic its client went away before it was answered; it may have been done all the same.
+                "ResponseComplete" | "Panic" => line.verb != "watch",
+                _ => false,
+            };
+            if counts {
+                entries.push(entry(line));
+            }
+            text.clear();
+        }
+        Ok(entries)
+    }
+}
+
+fn entry(line: Line) -> Entry {
+    Entry {
+        verb: line.verb,
+        resource: line.object_ref.resource,
+        subresource: line.object_ref.subresource,
+        namespace: line.object_ref.namespace,
+        name: line.object_ref.name,
+        user: line.user.username,
+        code: line.response_status.code,
+        user_agent: line.user_agent,
+        uri: line.request_uri,
+        received: line.request_received_timestamp,
+        request: line.request_object,
+    }
+}

@@ -1,0 +1,93 @@
+//! KubeVirt's kinds as CustomResourceDefinitions of its shapes: names, versions and subresources as KubeVirt 1.x declares them
+//! (`pkg/virt-operator/resource/generate/components/crds.go`), with a schema that keeps every field and checks none.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::ApiServer;
+
+/// The group of all of them.
+pub const GROUP: &str = "kubevirt.io";
+
+/// Makes an API server serve VirtualMachines, VirtualMachineInstances and VirtualMachineInstanceMigrations.
+pub fn install(server: &ApiServer) -> Result<()> {
+    server.install(&definitions())
+}
+
+/// The definitions.
+///
+/// A VirtualMachineInstance has no status subresource: whoever may write it writes its status in the same request. The other
+/// two have one.
+pub fn definitions() -> Vec<Value> {
+    let column = |name: &str, path: &str| {
+        let kind = if name == "Age" { "date" } else { "string" };
+        json!({ "name": name, "type": kind, "jsonPath": path })
+    };
+    let age = || column("Age", ".metadata.creationTimestamp");
+    let phase = || column("Phase", ".status.phase");
+    let ready = || column("Ready", ".status.conditions[?(@.type=='Ready')].status");
+    vec![
+        definition(
+            "VirtualMachine",
+            ["vm", "vms"],
+            true,
+            &[age(), column("Status", ".status.printableStatus"), ready()],
+        ),
+        definition(
+            "VirtualMachineInstance",
+            ["vmi", "vmis"],
+            false,
+            &[
+                age(),
+                phase(),
+                column("IP", ".status.interfaces[0].ipAddress"),
+                column("NodeName", ".status.nodeName"),
+                ready(),
+            ],
+        ),
+        definition(
+            "VirtualMachineInstanceMigration",
+            ["vmim", "vmims"],
+            true,
+            &[phase(), column("VMI", ".spec.vmiName")],
+        ),
+    ]
+}
+
+fn definition(kind: &str, short: [&str; 2], status: bool, columns: &[Value]) -> Value {
+    let singular = kind.to_lowercase();
+    let plural = format!("{singular}s");
+    let version = |name: &str, storage: bool| {
+        let free = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let mut version = json!({
+            "name": name,
+            "served": true,
+            "storage": storage,
+            "deprecated": !storage,
+            "additionalPrinterColumns": columns,
+            "schema": { "openAPIV3Schema": {
+                "type": "object",
+                "properties": { "spec": free, "status": free },
+                "x-kubernetes-preserve-unknown-fields": true,
+            } },
+        });
+        if status {
+            version["subresources"] = json!({ "status": {} });
+        }
+        version
+    };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{GROUP}"), "labels": { "app.kubernetes.io/component": "kubevirt" } },
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind, "listKind": format!("{kind}List"), "singular": singular, "plural": plural,
+                "shortNames": short, "categories": ["all"],
+            },
+            "versions": [version("v1", true), version("v1alpha3", false)],
+        },
+    })
+}

@@ -1,0 +1,205 @@
+//! A collector on real API servers: one infra cluster, and as many user clusters as a scenario wants.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{ApiServer, kubevirt};
+use crate::{
+    bins,
+    pki::{self, Authority},
+    ports,
+    process::{Launch, Process},
+    scrape::Client,
+    wait,
+};
+
+/// How long anything may take before a test says that it does not happen.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A running collector.
+pub struct Collector {
+    /// The program.
+    pub process: Process,
+    api: SocketAddr,
+}
+
+impl Collector {
+    /// Starts one whose `inventory:` is this YAML.
+    pub fn start(folder: &Path, inventory: &str) -> Result<Self> {
+        Self::start_with(folder, inventory, "")
+    }
+
+    /// The same with further top-level settings, in YAML.
+    pub fn start_with(folder: &Path, inventory: &str, more: &str) -> Result<Self> {
+        fs::create_dir_all(folder)?;
+        let authority = Authority::new("virtfleet test authority")?;
+        let pki = folder.join("pki");
+        pki::write(&pki, "collector", &authority, &authority.collector()?)?;
+        let api = ports::free()?;
+        let config = folder.join("collector.yaml");
+        let pki = pki.display();
+        let text = format!(
+            "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {inventory}\n\
+             server: {{ address: \"{api}\" }}\nscrape:\n  allowCIDRs: [127.0.0.0/8]\n  tls:\n    ca: {pki}/ca.pem\n    \
+             certificate: {pki}/collector.pem\n    key: {pki}/collector.key\n    trustDomain: {}\n{more}",
+            pki::TRUST_DOMAIN
+        );
+        fs::write(&config, text)?;
+        let process = Launch::new(bins::collector()?)
+            .arg("serve")
+            .arg("--config")
+            .arg(&config)
+            .start(folder)?;
+        Ok(Self { process, api })
+    }
+
+    fn get(&self, path: &str) -> Result<crate::scrape::Answer> {
+        Client::plain(self.api, PATIENCE)?.get(path)
+    }
+
+    /// Waits until the inventory has been read completely.
+    pub fn until_ready(&self) -> Result<()> {
+        wait::eventually(PATIENCE, "the collector is ready", || {
+            self.get("/readyz")?.ok().map(drop)
+        })
+    }
+
+    /// What `/readyz` says while it is not ready.
+    pub fn waits_for(&self) -> Result<String> {
+        let answer = self.get("/readyz")?;
+        ensure!(answer.status == 503, "it is not unready: {}", answer.status);
+        Ok(answer.text()?.to_owned())
+    }
+
+    /// The answer of a path of its API.
+    pub fn json(&self, path: &str) -> Result<Value> {
+        self.get(path)?.ok()?.json()
+    }
+
+    /// Its own metrics.
+    pub fn metrics(&self) -> Result<String> {
+        Ok(self.get("/metrics")?.ok()?.text()?.to_owned())
+    }
+
+    /// The value of one sample of its own metrics, which is given as it is written: `name` or `name{label="value"}`.
+    pub fn sample(&self, series: &str) -> Result<f64> {
+        let page = self.metrics()?;
+        let value = page
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
+            .with_context(|| format!("no {series}"))?;
+        Ok(value.parse()?)
+    }
+
+    /// Whether it holds the Lease.
+    pub fn leads(&self) -> Result<bool> {
+        Ok(self.sample("virtfleet_collector_leader")? > 0.0)
+    }
+
+    /// Waits for that.
+    pub fn until_leads(&self) -> Result<()> {
+        wait::eventually(PATIENCE, "it leads", || {
+            ensure!(self.leads()?, "it does not");
+            Ok(())
+        })
+    }
+
+    /// Names of all VMs, as `namespace/name`, sorted.
+    pub fn vms(&self) -> Result<Vec<String>> {
+        let list = self.json("/api/v1/vms")?;
+        let items = list["items"].as_array().context("items")?;
+        let name = |item: &Value| {
+            let word = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
+            format!("{}/{}", word("namespace"), word("name"))
+        };
+        Ok(items.iter().map(name).collect())
+    }
+
+    /// Waits until these are all VMs, as `namespace/name`, sorted.
+    pub fn until_vms(&self, expected: &[&str]) -> Result<()> {
+        wait::eventually(PATIENCE, &format!("the VMs are {expected:?}"), || {
+            let vms = self.vms()?;
+            ensure!(vms == expected, "{vms:?}");
+            Ok(())
+        })
+    }
+
+    /// Waits until a field of a VM has this value.
+    pub fn until_vm(&self, name: &str, key: &str, value: &Value) -> Result<()> {
+        wait::eventually(PATIENCE, &format!("{key} of {name} is {value}"), || {
+            let vm = self.json(&format!("/api/v1/vms/{name}"))?;
+            ensure!(vm[key] == *value, "{}", vm[key]);
+            Ok(())
+        })
+    }
+
+    /// The message of the finding with this id whose message holds `word`.
+    pub fn finding(&self, id: &str, word: &str) -> Result<String> {
+        let list = self.json("/api/v1/findings")?;
+        let items = list["items"].as_array().context("items")?;
+        let found = items.iter().find(|item| {
+            let item = item.get("finding").unwrap_or(item);
+            item["id"] == id && item.to_string().contains(word)
+        });
+        found
+            .map(ToString::to_string)
+            .with_context(|| format!("no {id} with {word:?} in {list:#}"))
+    }
+
+    /// Waits for it.
+    pub fn until_finding(&self, id: &str, word: &str) -> Result<String> {
+        wait::eventually(PATIENCE, &format!("a finding {id} with {word:?}"), || {
+            self.finding(id, word)
+        })
+    }
+}
+
+/// An infra cluster with KubeVirt's kinds and ours.
+pub fn infra(folder: &Path) -> Result<ApiServer> {
+    let server = ApiServer::start(folder)?;
+    kubevirt::install(&server)?;
+    let ours = Launch::new(bins::collector()?)
+        .args(["crds", "-o", "json"])
+        .text(PATIENCE)?;
+    let ours: Value = serde_json::from_str(&ours)?;
+    server.install(ours["items"].as_array().context("items")?)?;
+    Ok(server)
+}
+
+/// The collector's `inventory:` for a user of the infra cluster.
+pub fn settings(folder: &Path, kubeconfig: &str, more: &str) -> Result<String> {
+    let file: PathBuf = folder.join("infra.kubeconfig");
+    fs::write(&file, kubeconfig)?;
+    Ok(format!(
+        "{{ cluster: {{ kubeconfig: {}{more} }} }}",
+        file.display()
+    ))
+}
+
+/// A `UserCluster` that selects a namespace; its kubeconfig is in the [`secret`] of its name.
+pub fn user_cluster(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "virtfleet.io/v1alpha1", "kind": "UserCluster",
+        "metadata": { "name": name, "labels": { "tier": "gold" } },
+        "spec": {
+            "vmis": { "namespace": namespace },
+            "kubeconfig": { "secret": { "namespace": "secrets", "name": name } },
+        },
+    })
+}
+
+/// The Secret with the kubeconfig of a [`user_cluster`], in the namespace `secrets`.
+pub fn secret(name: &str, kubeconfig: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": { "namespace": "secrets", "name": name },
+        "stringData": { "kubeconfig": kubeconfig },
+    })
+}

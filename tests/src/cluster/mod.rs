@@ -1,0 +1,38 @@
+//! Real Kubernetes API servers for scenarios: each a kube-apiserver with an etcd of its own, on loopback ports, in a folder that
+//! goes with it.
+//!
+//! ```text
+//! ApiServer ─┬─ etcd, server     the two processes; stop and start again, pause and resume, compact
+//!            ├─ user, rbac       who may ask: static tokens, service accounts, what they are allowed
+//!            ├─ client, apply    asking as one of them; making an object be as it is given
+//!            ├─ follow           a watch, with the time of each change
+//!            └─ audit            who asked for what
+//! kubevirt, object               KubeVirt's kinds; VMIs, VMs, migrations and Nodes as JSON
+//! live, scene                    a collector on them; an infra cluster with user clusters whose labels it keeps
+//! proxy                          faults between a collector and an API server
+//! ```
+//!
+//! There is only the API server: no controller manager, scheduler or kubelet. So nothing collects an owner's dependents, a
+//! deleted namespace stays Terminating, and a namespace has no default service account.
+
+mod apply;
+mod audit;
+mod client;
+mod etcd;
+mod follow;
+pub mod kubevirt;
+pub mod live;
+mod object;
+mod proxy;
+mod rbac;
+pub mod scene;
+mod server;
+mod user;
+
+pub use audit::Entry;
+pub use client::{Answer, Client, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
+pub use follow::{Change, Follow};
+pub use object::{Object, infra_node, user_node, vm, vmi, vmi_of, vmim};
+pub use proxy::{Fault, Proxy};
+pub use server::{ApiServer, PATIENCE};
+pub use user::User;

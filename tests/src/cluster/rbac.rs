@@ -1,0 +1,88 @@
+//! What users may do, and users that come and go.
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use super::{server::ApiServer, user::User};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+impl ApiServer {
+    /// Grants a user these rules (as in a Role: `[{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]`), in one
+    /// namespace or in all and for what has none. A second grant with the same `name` replaces the first.
+    pub fn grant(&self, name: &str, user: &User, namespace: Option<&str>, rules: &Value) -> Result<()> {
+        let kind = if namespace.is_some() {
+            "Role"
+        } else {
+            "ClusterRole"
+        };
+        let object = |kind: &str| {
+            let mut object = json!({
+                "apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": { "name": name },
+            });
+            if let Some(namespace) = namespace {
+                object["metadata"]["namespace"] = namespace.into();
+            }
+            object
+        };
+        let mut role = object(kind);
+        role["rules"] = rules.clone();
+        self.apply(&role)?;
+        let mut binding = object(&format!("{kind}Binding"));
+        binding["roleRef"] = json!({ "apiGroup": GROUP, "kind": kind, "name": name });
+        binding["subjects"] = json!([{ "apiGroup": GROUP, "kind": "User", "name": user.name }]);
+        self.apply(&binding)?;
+        Ok(())
+    }
+
+    /// Takes a grant back. The server forgets it within moments.
+    pub fn revoke(&self, name: &str, namespace: Option<&str>) -> Result<()> {
+        let kind = if namespace.is_some() {
+            "RoleBinding"
+        } else {
+            "ClusterRoleBinding"
+        };
+        let mut object = json!({
+            "apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": { "name": name },
+        });
+        if let Some(namespace) = namespace {
+            object["metadata"]["namespace"] = namespace.into();
+        }
+        self.remove(&object)
+    }
+
+    /// A new token of a service account, which is made when it is not there. Tokens become invalid, within ten seconds, when
+    /// the account is deleted ([`ApiServer::delete_service_account`]), also when it is then made again.
+    pub fn service_account(&self, namespace: &str, name: &str) -> Result<User> {
+        let account = account(namespace, name);
+        if self.fetch(&account)?.is_none() {
+            self.apply(&account)?;
+        }
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "expirationSeconds": 86400 },
+        });
+        let path = format!("{}/token", self.path_of(&account)?);
+        let answer = self
+            .admin()
+            .post(&path, &request)?
+            .ok()
+            .with_context(|| path.clone())?;
+        let token = answer["status"]["token"].as_str().context("no token")?;
+        Ok(User {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: Vec::new(),
+            token: token.to_owned(),
+        })
+    }
+
+    /// Deletes a service account, and with it every token that it was given.
+    pub fn delete_service_account(&self, namespace: &str, name: &str) -> Result<()> {
+        self.remove(&account(namespace, name))
+    }
+}
+
+fn account(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "namespace": namespace, "name": name },
+    })
+}

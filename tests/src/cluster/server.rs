@@ -1,0 +1,238 @@
+//! An API server with its etcd.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use super::{apply::Discovered, audit, client::Client, etcd::Etcd, user::User};
+use crate::{
+    parts,
+    pki::{self, Authority},
+    ports,
+    process::{Launch, Process},
+};
+
+/// How long a start may take on a machine that is busy with other tests.
+pub const PATIENCE: Duration = Duration::from_mins(2);
+/// How often a start is tried with new ports, in case another program took one in between.
+const TRIES: usize = 3;
+
+/// A running API server with its etcd. Its drop ends both and removes their files.
+pub struct ApiServer {
+    // In the order of their drop: processes first, then what they use.
+    process: Option<Process>,
+    etcd: Etcd,
+    pub(super) discovered: Mutex<BTreeMap<String, Discovered>>,
+    client: Client,
+    program: PathBuf,
+    address: SocketAddr,
+    ca: String,
+    admin: User,
+    users: Vec<User>,
+    folder: TempDir,
+}
+
+impl ApiServer {
+    /// Starts both in a new folder below `folder` and waits until the API server is ready. Its one user is the admin.
+    ///
+    /// Fails when they are not there (`parts::kube_assets`) or do not become ready.
+    pub fn start(folder: &Path) -> Result<Self> {
+        Self::start_with(folder, &[])
+    }
+
+    /// The same with further users, who may do nothing but what RBAC grants them. They cannot be changed later: for a token
+    /// that comes and goes there is [`ApiServer::service_account`].
+    pub fn start_with(folder: &Path, users: &[User]) -> Result<Self> {
+        let mut last = None;
+        for _ in 0..TRIES {
+            match Self::try_start(folder, users) {
+                Err(error) if format!("{error:#}").contains("address already in use") => last = Some(error),
+                done => return done,
+            }
+        }
+        Err(last.context("no try")?).context("no free port")
+    }
+
+    fn try_start(parent: &Path, users: &[User]) -> Result<Self> {
+        let assets = parts::kube_assets()?;
+        fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
+        let folder = tempfile::Builder::new().prefix("apiserver-").tempdir_in(parent)?;
+        let path = folder.path();
+        let admin = User::new("admin", &["system:masters"])?;
+        let authority = Authority::new("kube-apiserver")?;
+        let address = ports::free()?;
+        pki::write(
+            path,
+            "apiserver",
+            &authority,
+            &authority.server("kube-apiserver", address.ip())?,
+        )?;
+        pki::write(
+            path,
+            "accounts",
+            &authority,
+            &authority.server("service-accounts", address.ip())?,
+        )?;
+        let tokens: String = users.iter().chain([&admin]).map(User::line).collect();
+        fs::write(path.join("tokens.csv"), tokens)?;
+        fs::write(path.join("audit.yaml"), audit::POLICY)?;
+        let etcd = Etcd::start(&assets.join("etcd"), path)?;
+        let ca = authority.pem();
+        let mut server = Self {
+            process: None,
+            etcd,
+            discovered: Mutex::default(),
+            client: Client::new(&format!("https://{address}"), &ca, &admin.token)?,
+            program: assets.join("kube-apiserver"),
+            address,
+            ca,
+            admin,
+            users: users.to_vec(),
+            folder,
+        };
+        server.launch()?;
+        Ok(server)
+    }
+
+    fn launch(&mut self) -> Result<()> {
+        let folder = self.folder.path();
+        let file = |flag: &str, name: &str| format!("--{flag}={}", folder.join(name).display());
+        let mut process = Launch::new(&self.program)
+            .arg(format!("--etcd-servers=http://{}", self.etcd.address()))
+            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+            .arg(format!("--secure-port={}", self.address.port()))
+            .arg(file("tls-cert-file", "apiserver.pem"))
+            .arg(file("tls-private-key-file", "apiserver.key"))
+            .arg(file("token-auth-file", "tokens.csv"))
+            .arg("--service-account-issuer=https://kubernetes.default.svc")
+            .arg(file("service-account-signing-key-file", "accounts.key"))
+            .arg(file("service-account-key-file", "accounts.pem"))
+            .args(["--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"])
+            .arg("--authorization-mode=Node,RBAC")
+            // What only controllers would undo: a default account, a taint on every new Node, finalizers on volumes.
+            .arg("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection")
+            // Many clients of one user ask at once here, and no test is about fairness.
+            .args(["--enable-priority-and-fairness=false", "--max-requests-inflight=0"])
+            .arg("--max-mutating-requests-inflight=0")
+            .arg(file("audit-policy-file", "audit.yaml"))
+            .arg(file("audit-log-path", audit::FILE))
+            // A test that sees an answer sees its line; one file, never rotated.
+            .args(["--audit-log-mode=blocking", "--audit-log-maxsize=100000"])
+            .tied()
+            .start(folder)?;
+        let client = self.client.clone();
+        process.wait_for(PATIENCE, "the API server", |_| {
+            let ready = client.get("/readyz")?;
+            ensure!(ready.code == 200, "{}: {}", ready.code, ready.body);
+            Ok(())
+        })?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Kills the API server, as a crash would; connections are reset, and then refused. etcd goes on.
+    pub fn stop(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again at the same address with the same data, certificates and users, and waits until it is ready.
+    ///
+    /// It remembers no history: a watch that goes on from an older resource version is told 410 (Gone).
+    pub fn start_again(&mut self) -> Result<()> {
+        self.stop();
+        self.launch()
+    }
+
+    /// Halts the API server: connections are accepted and nothing is answered. Undone by [`ApiServer::resume`].
+    pub fn pause(&self) -> Result<()> {
+        self.process
+            .as_ref()
+            .context("it is stopped")?
+            .signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) -> Result<()> {
+        self.process
+            .as_ref()
+            .context("it is stopped")?
+            .signal(Signal::SIGCONT)
+    }
+
+    /// Halts etcd: after a while the API server answers 500 or 504 to what its cache cannot answer.
+    pub fn pause_etcd(&self) -> Result<()> {
+        self.etcd.process().signal(Signal::SIGSTOP)
+    }
+
+    /// Lets etcd go on.
+    pub fn resume_etcd(&self) -> Result<()> {
+        self.etcd.process().signal(Signal::SIGCONT)
+    }
+
+    /// Makes etcd forget all but the newest state: the next page of a list that was begun before the last change is told 410
+    /// (Gone). Watches are not, as the API server serves them from memory; [`ApiServer::start_again`] is for those.
+    pub fn etcd_compact(&self) -> Result<()> {
+        self.etcd.compact()
+    }
+
+    /// `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The certificate of the authority that its own is signed by, as PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca
+    }
+
+    /// The user in the group `system:masters`, who may do everything.
+    pub fn admin_user(&self) -> &User {
+        &self.admin
+    }
+
+    /// A user given to [`ApiServer::start_with`], or `admin`.
+    pub fn user(&self, name: &str) -> Result<&User> {
+        let mut all = self.users.iter().chain([&self.admin]);
+        all.find(|user| user.name == name)
+            .with_context(|| format!("this API server was not started with a user {name}"))
+    }
+
+    /// The kubeconfig (YAML, all data inside) of a user.
+    pub fn kubeconfig(&self, user: &User) -> String {
+        user.kubeconfig(&self.url(), &self.ca)
+    }
+
+    /// Asks as the admin.
+    pub fn admin(&self) -> &Client {
+        &self.client
+    }
+
+    /// Asks as a user.
+    pub fn client(&self, user: &User) -> Result<Client> {
+        Client::new(&self.url(), &self.ca, &user.token)
+    }
+
+    /// The API server's process id, for measuring; none while it is stopped.
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// etcd's process id.
+    pub fn etcd_id(&self) -> u32 {
+        self.etcd.process().id()
+    }
+
+    /// Where its files are, until it is dropped.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
