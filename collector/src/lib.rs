@@ -1,10 +1,14 @@
 //! virtfleet-collector as a library: the programs only parse their command lines and call this.
 //!
 //! ```text
-//! inventory (folder) ─▶ fleet (index, snapshots) ─▶ api ─▶ HTTP ─▶ ctl (virtfleetctl), Prometheus
-//!                         ▲          │ whom to dial
-//!                         └─ heard ─ scrape ─▶ agents
+//! inventory (folder, cluster) ─▶ fleet (index, snapshots) ─▶ api ─▶ HTTP ─▶ ctl (virtfleetctl), Prometheus
+//!     │                            ▲    │    │ whom to dial
+//!     │ tenants: how user          │    │    └─ scrape ─▶ agents
+//!     │ clusters are reached       └────│─ heard ─┘
+//!     ▼                                 ▼
+//! writers: leader (who may) ─▶ labels (Nodes), health (GuestHealth), objects (statuses), events ─▶ API servers
 //! ```
+//! Only `inventory/cluster` reads Kubernetes continuously, and only what `writers` starts writes to it, as the leader.
 
 pub mod api;
 pub mod cli;

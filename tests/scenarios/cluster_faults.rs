@@ -150,11 +150,7 @@ fn servers_that_forget_their_history_cost_no_label_tier3() {
     for tenant in &scene.tenants {
         until_all(tenant, "rack-1");
     }
-    let marks: Vec<_> = scene
-        .tenants
-        .iter()
-        .map(|one| one.server.audit_mark().unwrap())
-        .collect();
+    let marks = scene.marks().unwrap();
     for round in 0..3_usize {
         let n = 2 - round % 2;
         for index in 0..scene.tenants.len() {
@@ -366,11 +362,7 @@ fn a_namespace_that_may_not_be_listed_costs_no_label_tier3() {
     for tenant in &scene.tenants {
         until_all(tenant, "rack-1");
     }
-    let marks: Vec<_> = scene
-        .tenants
-        .iter()
-        .map(|one| one.server.audit_mark().unwrap())
-        .collect();
+    let marks = scene.marks().unwrap();
     // While it runs: what it knows stays, and the other namespace goes on.
     scene.infra.revoke("kubevirt", Some("dev")).unwrap();
     move_all(&scene, &scene.tenants[0], "host-2");

@@ -68,6 +68,16 @@ fn rival(
     }
 }
 
+/// Plays `rival` beside `ours`, and ends it by `stop` whatever fails in `ours`.
+fn against(rival: impl FnOnce() + Send, stop: &AtomicBool, ours: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        scope.spawn(rival);
+        let ended = scope.spawn(ours).join();
+        stop.store(true, Ordering::Relaxed);
+        ended.unwrap();
+    });
+}
+
 /// As Kubernetes' cloud node controller does it: the name without beta is made equal to the beta one, where there is one.
 fn from_beta(labels: &Value) -> Value {
     let mut changes = json!({});
@@ -98,10 +108,10 @@ fn a_cloud_node_controller_finds_nothing_to_do_tier3() {
     let collector = scene.collector("a", "").unwrap();
     collector.until_leads().unwrap();
     let mark = tenant.server.audit_mark().unwrap();
-    thread::scope(|scope| {
-        scope.spawn(move || rival(tenant, &follow, stop, theirs, from_beta));
-        // Whatever fails here, the other thread ends.
-        let ours = scope.spawn(|| {
+    against(
+        move || rival(tenant, &follow, stop, theirs, from_beta),
+        stop,
+        || {
             // What the cloud controller manager copies when a Node registers: all four names.
             let copied = PAIRS.map(|(name, beta)| [(name, name), (beta, name)]).concat();
             let copied: Vec<_> = copied
@@ -137,11 +147,8 @@ fn a_cloud_node_controller_finds_nothing_to_do_tier3() {
                 }
             }
             wait::measure(Duration::from_secs(4), || Ok(())).unwrap();
-        });
-        let ours = ours.join();
-        stop.store(true, Ordering::Relaxed);
-        ours.unwrap();
-    });
+        },
+    );
     let keys = PAIRS.map(|(name, beta)| [name, beta]).concat();
     let ours = tenant.only_sets(mark, &keys).unwrap();
     let theirs = theirs.load(Ordering::Relaxed);
@@ -170,13 +177,14 @@ fn who_never_gives_in_is_left_alone_tier3() {
     let collector = scene.collector("a", "").unwrap();
     collector.until_leads().unwrap();
     let mark = tenant.server.audit_mark().unwrap();
-    thread::scope(|scope| {
-        let theirs_only = |labels: &Value| match labels["rack"].as_str() {
-            Some("theirs") => json!({}),
-            _ => json!({ "rack": "theirs" }),
-        };
-        scope.spawn(move || rival(tenant, &follow, stop, theirs, theirs_only));
-        let ours = scope.spawn(|| {
+    let theirs_only = |labels: &Value| match labels["rack"].as_str() {
+        Some("theirs") => json!({}),
+        _ => json!({ "rack": "theirs" }),
+    };
+    against(
+        move || rival(tenant, &follow, stop, theirs, theirs_only),
+        stop,
+        || {
             scene.vmi("prod", "vm-1", "host-1").unwrap();
             tenant.node("vm-1", &[]).unwrap();
             let note = scene.until_event("LabelContested", "rack").unwrap();
@@ -189,11 +197,8 @@ fn who_never_gives_in_is_left_alone_tier3() {
             tenant.until_label("vm-1", "place", Some("region-9")).unwrap();
             wait::measure(Duration::from_secs(6), || Ok(())).unwrap();
             assert_eq!(tenant.only_sets(contested, &["place"]).unwrap(), 1);
-        });
-        let ours = ours.join();
-        stop.store(true, Ordering::Relaxed);
-        ours.unwrap();
-    });
+        },
+    );
     let ours = tenant.only_sets(mark, &["rack", "place"]).unwrap();
     println!(
         "{ours} patches of ours against {} of theirs",

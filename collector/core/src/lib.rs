@@ -4,7 +4,9 @@
 //! ```text
 //! facts (inventory) ──▶ index ──▶ view (API, metrics, CLI)
 //! heard (scrape)    ──▶   │
-//!                         └──▶ dial: which address of a VM may be dialled
+//!                         ├──▶ dial: which address of a VM may be dialled
+//!                         ├──▶ labels: which labels its Node should carry, and the patch
+//!                         └──▶ health: what is said of it in one word an aspect
 //! ```
 //!
 //! Inside the index: [`index`] takes events and finds whom they touch, `keys` says what a VM shares with others, [`tenant`]

@@ -77,6 +77,14 @@ impl Scene {
         })
     }
 
+    /// Where the audit log of each user cluster ends now.
+    pub fn marks(&self) -> Result<Vec<u64>> {
+        self.tenants
+            .iter()
+            .map(|tenant| tenant.server.audit_mark())
+            .collect()
+    }
+
     /// A folder that goes with it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
