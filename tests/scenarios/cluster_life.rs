@@ -7,7 +7,7 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
-        self,
+        self, Mark,
         live::PATIENCE,
         scene::{OWNED, Scene, patched, policy},
     },
@@ -140,7 +140,7 @@ fn a_policy_is_edited_and_what_stood_there_before_comes_back_tier3() {
         assert!(node["metadata"]["annotations"][OWNED].is_null(), "{node:#}");
     }
     drop(collector);
-    for write in tenant.writes(0).unwrap() {
+    for write in tenant.writes(Mark::BEGIN).unwrap() {
         patched(&write).unwrap();
     }
 }
