@@ -13,9 +13,10 @@ use crate::{
     identity,
     join::{self, Firm, name_all},
     keys::{Keys, Tie},
+    pending,
     state::vm_state,
     store::{Entry, Memory, Store},
-    tenant::tenant,
+    tenant::{Tenant, tenant},
     view::{AgentStatus, AgentView, GuestView, VmState, VmView},
 };
 
@@ -49,6 +50,9 @@ pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
             keys.ties.insert(Tie::Hostname(cluster.clone(), hostname));
         }
     }
+    if tenant == Tenant::None {
+        keys.wish = pending::wish(labels(entry), entry);
+    }
     keys.tenant = tenant;
     keys
 }
@@ -81,6 +85,7 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
         .and_then(|host| store.infra_nodes.get(host));
     let (user_node, mut found) = join::join(store, key, entry);
     found.extend(entry.keys.tenant.finding(key));
+    found.extend(pending::finding(store, key, labels(entry), entry));
     found.extend(shared(store, key, entry));
     if let Some(vmi) = vmi {
         found.extend(of_vmi(vmi, node.is_some()));

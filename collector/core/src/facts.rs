@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::IpAddr,
 };
 
@@ -269,16 +270,49 @@ impl Selector {
         self.match_labels
             .iter()
             .all(|(key, value)| labels.get(key) == Some(value))
-            && self.match_expressions.iter().all(|requirement| {
-                let value = labels.get(&requirement.key);
-                let listed = value.is_some_and(|value| requirement.values.contains(value));
-                match requirement.operator {
-                    Operator::In => listed,
-                    Operator::NotIn => !listed,
-                    Operator::Exists => value.is_some(),
-                    Operator::DoesNotExist => value.is_none(),
-                }
+            && self
+                .match_expressions
+                .iter()
+                .all(|requirement| requirement.holds(labels))
+    }
+
+    /// The first condition that `labels` do not meet, as kubectl's `-l` has it; none when they meet all.
+    pub fn unmet(&self, labels: &Labels) -> Option<String> {
+        let mut equal = self.match_labels.iter();
+        let mut others = self.match_expressions.iter();
+        equal
+            .find(|(key, value)| labels.get(*key) != Some(*value))
+            .map(|(key, value)| format!("{key}={value}"))
+            .or_else(|| {
+                let unmet = others.find(|requirement| !requirement.holds(labels))?;
+                Some(unmet.to_string())
             })
+    }
+}
+
+impl Requirement {
+    fn holds(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        let listed = value.is_some_and(|value| self.values.contains(value));
+        match self.operator {
+            Operator::In => listed,
+            Operator::NotIn => !listed,
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+/// As kubectl's `-l` has it.
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, values) = (&self.key, self.values.join(", "));
+        match self.operator {
+            Operator::In => write!(f, "{key} in ({values})"),
+            Operator::NotIn => write!(f, "{key} notin ({values})"),
+            Operator::Exists => write!(f, "{key}"),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+        }
     }
 }
 

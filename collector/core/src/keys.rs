@@ -10,7 +10,7 @@ use std::{
 
 use virtfleet_wire::ids::{ClusterName, NodeName, Uuid, VmKey};
 
-use crate::{join::Firm, tenant::Tenant};
+use crate::{join::Firm, pending::Wish, tenant::Tenant};
 
 /// A value that only one VM should have. Those who share it are judged together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +32,8 @@ pub(crate) enum Tie {
 pub(crate) struct Keys {
     /// Whose it is.
     pub(crate) tenant: Tenant,
+    /// Whose it would be by its labels, when no `UserCluster` selects it.
+    pub(crate) wish: Option<Wish>,
     /// Its Node as far as the Nodes themselves say.
     pub(crate) firm: Firm,
     /// `status.nodeName`.

@@ -52,6 +52,8 @@ pub(crate) struct Store {
     pub(crate) ties: Ties,
     pub(crate) vms_by_host: VmsBy<NodeName>,
     pub(crate) vms_by_namespace: VmsBy<Namespace>,
+    /// Those that no `UserCluster` selects, by the cluster that their labels name.
+    pub(crate) vms_by_wish: VmsBy<ClusterName>,
     clusters_by_namespace: HashMap<Namespace, BTreeSet<ClusterName>>,
     nodes_by_provider: HashMap<(ClusterName, VmName), BTreeSet<NodeName>>,
 }

@@ -192,13 +192,15 @@ fn hosts(page: &mut Page, fleet: &FleetSnapshot) {
     }
 }
 
+/// Of clusters that only labels name nothing is said: their VMs have `cluster=""` everywhere, and sums must agree.
 fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
+    let known = || fleet.clusters.iter().filter(|cluster| cluster.known);
     let mut family = page.family("virtfleet_cluster_vms", "VMs of the user cluster.", Gauge);
-    for cluster in &fleet.clusters {
+    for cluster in known() {
         family.sample(&[("cluster", cluster.name.as_str())], cluster.vms as f64);
     }
     let mut family = page.family("virtfleet_cluster_nodes", "Nodes of the user cluster.", Gauge);
-    for cluster in &fleet.clusters {
+    for cluster in known() {
         family.sample(&[("cluster", cluster.name.as_str())], cluster.nodes as f64);
     }
     let mut family = page.family(
@@ -206,7 +208,7 @@ fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
         "Nodes of the user cluster that no known VM stands behind.",
         Gauge,
     );
-    for cluster in &fleet.clusters {
+    for cluster in known() {
         family.sample(
             &[("cluster", cluster.name.as_str())],
             cluster.nodes_without_vm as f64,

@@ -17,7 +17,7 @@ use virtfleet_collector_core::{
         policy::{LabelPolicy, Rule, Source},
     },
     view::{
-        AgentStatus, AgentView, ClusterView, FleetSnapshot, GuestView, HostView, IdentityCheck,
+        AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, GuestView, HostView, IdentityCheck,
         IdentityVerdict, InterfaceView, VmDetail, VmState, VmView,
     },
 };
@@ -200,7 +200,7 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
     }
 }
 
-/// Six VMs of every kind, two hosts, one cluster, one finding about the inventory.
+/// Six VMs of every kind, two hosts, one cluster and one that only a label names, one finding about the inventory.
 pub(crate) fn fleet() -> FleetSnapshot {
     use AgentStatus::{Off, Silent, Up, Waiting};
     let mut moved = vm("cluster-a", "worker-2", VmState::Migrating, Waiting);
@@ -247,16 +247,36 @@ pub(crate) fn fleet() -> FleetSnapshot {
                 ..host("infra-3", "", None)
             },
         ],
-        clusters: vec![ClusterView {
-            name: id("prod"),
-            namespace: id("cluster-a"),
-            vms: 5,
-            running: 2,
-            agents_up: 1,
-            zones: [("eu-a".to_owned(), 2), ("eu-b".to_owned(), 1)].into(),
-            nodes: 4,
-            nodes_without_vm: 1,
-        }],
+        clusters: vec![
+            ClusterView {
+                name: id("prod"),
+                known: true,
+                namespace: id("cluster-a"),
+                state: ClusterState::Ready,
+                message: None,
+                vms: 5,
+                running: 2,
+                agents_up: 1,
+                zones: [("eu-a".to_owned(), 2), ("eu-b".to_owned(), 1)].into(),
+                nodes: 4,
+                nodes_without_vm: 1,
+            },
+            ClusterView {
+                name: id("staging"),
+                known: false,
+                namespace: id("stray"),
+                state: ClusterState::Pending,
+                message: Some(
+                    "there is no UserCluster; VMs name it by kubermatic.k8c.io/cluster-id".to_owned(),
+                ),
+                vms: 1,
+                running: 0,
+                agents_up: 0,
+                zones: BTreeMap::new(),
+                nodes: 0,
+                nodes_without_vm: 0,
+            },
+        ],
         findings: vec![
             Finding::new(
                 "inventory-broken-file",

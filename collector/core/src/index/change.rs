@@ -160,6 +160,9 @@ impl FleetIndex {
         if relabel {
             touched.labels.extend(touched.keys.iter().cloned());
         }
+        touched
+            .views
+            .extend(self.store.vms_by_wish.get(name).into_iter().flatten().cloned());
         self.check_cluster(name);
         true
     }
@@ -255,6 +258,13 @@ impl FleetIndex {
                 views.extend(self.store.ties.members(&claimed).cloned());
             }
         }
+        let wished = |keys: &Keys| keys.wish.as_ref().map(|wish| wish.cluster.clone());
+        move_under(
+            &mut self.store.vms_by_wish,
+            vm,
+            wished(&old).as_ref(),
+            wished(&new).as_ref(),
+        );
         let hosts = (old.host.clone(), new.host.clone());
         if let Some(entry) = self.store.vms.get_mut(vm) {
             entry.keys = new;
