@@ -1,5 +1,7 @@
 //! One VM's keys, view and findings from what the store holds. Pure: the same store gives the same values.
 
+use std::borrow::Cow;
+
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::{NodeName, VmKey},
@@ -22,7 +24,8 @@ use crate::{
 
 /// What a VM shares with others.
 pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
-    let tenant = tenant(store.clusters_in(&key.namespace), &key.namespace, labels(entry));
+    let labels = labels(entry);
+    let tenant = tenant(store.clusters_in(&key.namespace), &key.namespace, &labels);
     let cluster = tenant.cluster();
     let firm = cluster.map_or(Firm::None, |cluster| join::firm(store, cluster, key));
     let mut keys = Keys {
@@ -51,19 +54,26 @@ pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
         }
     }
     if tenant == Tenant::None {
-        keys.wish = pending::wish(labels(entry), entry);
+        keys.wish = pending::wish(&labels);
     }
     keys.tenant = tenant;
     keys
 }
 
-/// The VMI's labels, else those that the definition will give it.
-pub(crate) fn labels(entry: &Entry) -> &Labels {
-    static NONE: Labels = Labels::new();
-    let of_vmi = entry.vmi.as_ref().map(|vmi| &vmi.labels);
-    of_vmi
-        .or_else(|| entry.vm.as_ref().map(|vm| &vm.labels))
-        .unwrap_or(&NONE)
+/// The labels by which a VM is selected: the VMI's, and those that only its definition has. Gardener's
+/// machine-controller-manager puts its own on the VirtualMachine and not on the template.
+pub(crate) fn labels(entry: &Entry) -> Cow<'_, Labels> {
+    let of_vm = entry.vm.as_ref().map(|vm| &vm.labels);
+    match (entry.vmi.as_ref().map(|vmi| &vmi.labels), of_vm) {
+        (None, None) => Cow::Owned(Labels::new()),
+        (Some(one), None) | (None, Some(one)) => Cow::Borrowed(one),
+        (Some(vmi), Some(vm)) if vm.keys().all(|key| vmi.contains_key(key)) => Cow::Borrowed(vmi),
+        (Some(vmi), Some(vm)) => {
+            let mut both = vm.clone();
+            both.extend(vmi.iter().map(|(key, value)| (key.clone(), value.clone())));
+            Cow::Owned(both)
+        }
+    }
 }
 
 fn boot_id(report: &GuestReport) -> Option<String> {
@@ -85,7 +95,7 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
         .and_then(|host| store.infra_nodes.get(host));
     let (user_node, mut found) = join::join(store, key, entry);
     found.extend(entry.keys.tenant.finding(key));
-    found.extend(pending::finding(store, key, labels(entry), entry));
+    found.extend(pending::finding(store, key, &labels(entry), entry));
     found.extend(shared(store, key, entry));
     if let Some(vmi) = vmi {
         found.extend(of_vmi(vmi, node.is_some()));

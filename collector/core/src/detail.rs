@@ -37,7 +37,7 @@ pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
     });
     Some(VmDetail {
         vm,
-        labels: derive::labels(entry).clone(),
+        labels: derive::labels(entry).into_owned(),
         infra_node_labels: node.map(|node| node.labels.clone()).unwrap_or_default(),
         user_node_labels: user_node.map(|node| node.labels.clone()).unwrap_or_default(),
         migration: vmi.and_then(|vmi| vmi.migration.clone()),

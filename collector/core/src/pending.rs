@@ -41,20 +41,11 @@ pub(crate) struct Wish {
     pub(crate) key: &'static str,
     /// Its value.
     pub(crate) cluster: ClusterName,
-    /// Whether selectors see the label: not when only the definition of a VM that has a VMI carries it.
-    pub(crate) is_selectable: bool,
 }
 
-/// What the labels of a VM say: those that selectors see, else those of its definition.
-pub(crate) fn wish(seen: &Labels, entry: &Entry) -> Option<Wish> {
-    let of = |labels, is_selectable| {
-        named(labels).map(|(key, cluster)| Wish {
-            key,
-            cluster,
-            is_selectable,
-        })
-    };
-    of(seen, true).or_else(|| of(&entry.vm.as_ref()?.labels, false))
+/// What the labels of a VM say.
+pub(crate) fn wish(seen: &Labels) -> Option<Wish> {
+    named(seen).map(|(key, cluster)| Wish { key, cluster })
 }
 
 /// The finding about a VM whose labels name a user cluster that does not select it.
@@ -74,17 +65,10 @@ pub(crate) fn finding(store: &Store, vm: &VmKey, seen: &Labels, entry: &Entry) -
 fn without_cluster(vm: &VmKey, wish: &Wish) -> Finding {
     let Wish { key, cluster, .. } = wish;
     let namespace = &vm.namespace;
-    let remedy = if wish.is_selectable {
-        format!(
-            "make a UserCluster named {cluster} with spec.vmis: {{namespace: {namespace}, selector: {{matchLabels: \
-             {{{key}: {cluster}}}}}}}, and give it a kubeconfig"
-        )
-    } else {
-        format!(
-            "make a UserCluster named {cluster} with spec.vmis.namespace: {namespace} and a selector that its VMIs match (this \
-             label is on the VirtualMachine only, and selectors see the VMI's), and give it a kubeconfig"
-        )
-    };
+    let remedy = format!(
+        "make a UserCluster named {cluster} with spec.vmis: {{namespace: {namespace}, selector: {{matchLabels: \
+         {{{key}: {cluster}}}}}}}, and give it a kubeconfig"
+    );
     findings::vm(
         findings::TENANT_PENDING,
         Severity::Info,
@@ -103,14 +87,7 @@ fn unmatched(vm: &VmKey, seen: &Labels, wish: &Wish, cluster: &UserCluster) -> F
     } = wish;
     let (why, remedy) = if cluster.namespace == vm.namespace {
         let unmet = cluster.selector.unmet(seen).unwrap_or_default();
-        let remedy = if wish.is_selectable {
-            format!("correct spec.vmis.selector of the UserCluster {name}, or the labels of the VMI")
-        } else {
-            format!(
-                "selectors see the VMI's labels, and {key} is on the VirtualMachine only: put it into \
-                 spec.template.metadata.labels, too, or select by another label"
-            )
-        };
+        let remedy = format!("correct spec.vmis.selector of the UserCluster {name}, or the labels of the VM");
         (
             format!("its selector asks for {unmet}, which the VM does not meet"),
             remedy,

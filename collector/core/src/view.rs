@@ -190,7 +190,7 @@ pub struct VmDetail {
     /// As in the list.
     #[serde(flatten)]
     pub vm: VmView,
-    /// The VMI's labels.
+    /// The labels by which it is selected: the VMI's, and those that only its VirtualMachine has.
     pub labels: Labels,
     /// The infra node's labels.
     pub infra_node_labels: Labels,

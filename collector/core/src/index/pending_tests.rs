@@ -138,19 +138,25 @@ fn whoever_selects_it_has_it_whatever_its_label_says() {
 }
 
 #[test]
-fn a_label_that_selectors_do_not_see_says_so() {
+fn a_label_that_only_the_virtual_machine_has_selects_its_vmi_and_the_vmis_own_goes_first() {
     let mut index = FleetIndex::new(DialRules::default());
     let mut definition = vm("ns", "w0");
-    definition.labels = labels(&[(SHOOT, "shoot--g--p")]);
-    apply(&mut index, [Fact::Vm(definition), labelled("ns", "w0", &[])]);
+    definition.labels = labels(&[(SHOOT, "shoot--g--p"), ("tier", "old")]);
+    let running = labelled("ns", "w0", &[("tier", "new")]);
+    apply(&mut index, [Fact::Vm(definition), running]);
     assert_eq!(clusters(&index)[0].name.as_str(), "shoot--g--p");
     let one = key("ns", "w0");
-    let remedy = finding(&index, &one).unwrap().remedy;
-    assert!(remedy.contains("on the VirtualMachine only"), "{remedy}");
-    let selecting = cluster("shoot--g--p", "ns", &[(SHOOT, "shoot--g--p")]);
-    apply(&mut index, [Fact::UserCluster(selecting)]);
-    let remedy = finding(&index, &one).unwrap().remedy;
-    assert!(remedy.contains("spec.template.metadata.labels"), "{remedy}");
+    assert_eq!(finding(&index, &one).unwrap().id, findings::TENANT_PENDING);
+    let of = |tier| cluster("shoot--g--p", "ns", &[(SHOOT, "shoot--g--p"), ("tier", tier)]);
+    apply(&mut index, [Fact::UserCluster(of("old"))]);
+    assert_eq!(index.snapshot().vms[&one].cluster, None);
+    assert_eq!(
+        finding(&index, &one).unwrap().id,
+        findings::TENANT_LABEL_UNMATCHED
+    );
+    apply(&mut index, [Fact::UserCluster(of("new"))]);
+    assert!(index.snapshot().vms[&one].cluster.is_some());
+    assert_eq!(finding(&index, &one), None);
 }
 
 #[test]
