@@ -190,7 +190,7 @@ mod tests {
             name: name.parse().unwrap(),
             namespace: "ns".parse().unwrap(),
             selector: virtfleet_collector_core::facts::Selector::default(),
-            labels: std::collections::BTreeMap::new(),
+            labels: virtfleet_collector_core::facts::Labels::new(),
             suspend: false,
         }))
     }

@@ -1,5 +1,7 @@
 //! One VM's keys, view and findings from what the store holds. Pure: the same store gives the same values.
 
+use std::{collections::BTreeSet, sync::LazyLock};
+
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::{NodeName, VmKey},
@@ -28,34 +30,36 @@ pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
         firm,
         ..Keys::default()
     };
+    let mut ties = BTreeSet::new();
     if let Some(vmi) = &entry.vmi {
         keys.host.clone_from(&vmi.node);
-        keys.ties.extend(
+        ties.extend(
             vmi.firmware_uuid
                 .filter(|uuid| !uuid.is_placeholder())
                 .map(Tie::Firmware),
         );
         if vm_state(Some(vmi)).can_answer() {
-            keys.ties.extend(store.rules.choose(vmi).ok().map(Tie::Address));
+            ties.extend(store.rules.choose(vmi).ok().map(Tie::Address));
         }
     }
     if let Some((_, answer)) = &entry.memory.answer {
         let report = &answer.report;
-        keys.ties.extend(identity::claimed_uuid(report).map(Tie::Claimed));
-        keys.ties.extend(boot_id(report).map(Tie::Boot));
+        ties.extend(identity::claimed_uuid(report).map(Tie::Claimed));
+        ties.extend(boot_id(report).map(Tie::Boot));
         if keys.firm == Firm::None
             && let (Some(cluster), Some(hostname)) = (cluster, hostname(report))
         {
-            keys.ties.insert(Tie::Hostname(cluster.clone(), hostname));
+            ties.insert(Tie::Hostname(cluster.clone(), hostname));
         }
     }
     keys.tenant = tenant;
+    keys.ties = ties.into_iter().collect();
     keys
 }
 
 /// The VMI's labels, else those that the definition will give it.
 pub(crate) fn labels(entry: &Entry) -> &Labels {
-    static NONE: Labels = Labels::new();
+    static NONE: LazyLock<Labels> = LazyLock::new(Labels::new);
     let of_vmi = entry.vmi.as_ref().map(|vmi| &vmi.labels);
     of_vmi
         .or_else(|| entry.vm.as_ref().map(|vm| &vm.labels))

@@ -129,7 +129,7 @@ impl<'a> Desk<'a> {
     {
         Case {
             key,
-            current: self.input.labels.get(key).map(String::as_str),
+            current: self.input.labels.get(key),
             owned: self.owned.get(key),
             input: self.input,
             host: self.host,
@@ -224,7 +224,7 @@ fn bare(input: &LabelInput, key: &str) -> Decision {
         source: None,
         policy: None,
         mode: None,
-        current: input.labels.get(key).cloned(),
+        current: input.labels.get(key).map(str::to_owned),
         desired: None,
         action: Action::Keep,
         reason: Reason::InLine,
