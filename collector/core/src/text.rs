@@ -115,7 +115,7 @@ impl IntoIterator for Labels {
     type Item = Pair;
     type IntoIter = std::vec::IntoIter<Pair>;
     fn into_iter(self) -> Self::IntoIter {
-        self.0.to_vec().into_iter()
+        Vec::from(&*self.0).into_iter()
     }
 }
 

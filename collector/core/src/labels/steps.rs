@@ -204,7 +204,7 @@ fn conflicting(
 
 /// The keys of a unit that the Node has or had from us, the first in any case.
 fn members<'a>(input: &LabelInput, owned: &Owned, target: &'a str) -> impl Iterator<Item = &'a str> {
-    let there = |key: &&str| input.labels.contains_key(*key) || owned.contains_key(*key);
+    let there = |key: &&str| input.labels.contains_key(key) || owned.contains_key(*key);
     [target].into_iter().chain(pairs::beta(target).filter(there))
 }
 
