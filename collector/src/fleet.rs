@@ -198,7 +198,7 @@ mod tests {
             name: name.parse().unwrap(),
             namespace: "ns".parse().unwrap(),
             selector: virtfleet_collector_core::facts::Selector::default(),
-            labels: BTreeMap::new(),
+            labels: virtfleet_collector_core::facts::Labels::new(),
             suspend: false,
         }))
     }

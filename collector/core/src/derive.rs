@@ -1,6 +1,6 @@
 //! One VM's keys, view and findings from what the store holds. Pure: the same store gives the same values.
 
-use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -32,47 +32,45 @@ pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
         firm,
         ..Keys::default()
     };
+    let mut ties = BTreeSet::new();
     if let Some(vmi) = &entry.vmi {
         keys.host.clone_from(&vmi.node);
-        keys.ties.extend(
+        ties.extend(
             vmi.firmware_uuid
                 .filter(|uuid| !uuid.is_placeholder())
                 .map(Tie::Firmware),
         );
         if vm_state(Some(vmi)).can_answer() {
-            keys.ties.extend(store.rules.choose(vmi).ok().map(Tie::Address));
+            ties.extend(store.rules.choose(vmi).ok().map(Tie::Address));
         }
     }
     if let Some((_, answer)) = &entry.memory.answer {
         let report = &answer.report;
-        keys.ties.extend(identity::claimed_uuid(report).map(Tie::Claimed));
-        keys.ties.extend(boot_id(report).map(Tie::Boot));
+        ties.extend(identity::claimed_uuid(report).map(Tie::Claimed));
+        ties.extend(boot_id(report).map(Tie::Boot));
         if keys.firm == Firm::None
             && let (Some(cluster), Some(hostname)) = (cluster, hostname(report))
         {
-            keys.ties.insert(Tie::Hostname(cluster.clone(), hostname));
+            ties.insert(Tie::Hostname(cluster.clone(), hostname));
         }
     }
     if tenant == Tenant::None {
         keys.wish = pending::wish(&labels);
     }
     keys.tenant = tenant;
+    keys.ties = ties.into_iter().collect();
     keys
 }
 
 /// The labels by which a VM is selected: the VMI's, and those that only its definition has. Gardener's
 /// machine-controller-manager puts its own on the VirtualMachine and not on the template.
-pub(crate) fn labels(entry: &Entry) -> Cow<'_, Labels> {
+pub(crate) fn labels(entry: &Entry) -> Labels {
     let of_vm = entry.vm.as_ref().map(|vm| &vm.labels);
     match (entry.vmi.as_ref().map(|vmi| &vmi.labels), of_vm) {
-        (None, None) => Cow::Owned(Labels::new()),
-        (Some(one), None) | (None, Some(one)) => Cow::Borrowed(one),
-        (Some(vmi), Some(vm)) if vm.keys().all(|key| vmi.contains_key(key)) => Cow::Borrowed(vmi),
-        (Some(vmi), Some(vm)) => {
-            let mut both = vm.clone();
-            both.extend(vmi.iter().map(|(key, value)| (key.clone(), value.clone())));
-            Cow::Owned(both)
-        }
+        (None, None) => Labels::new(),
+        (Some(one), None) | (None, Some(one)) => one.clone(),
+        (Some(vmi), Some(vm)) if vm.keys().all(|key| vmi.contains_key(key)) => vmi.clone(),
+        (Some(vmi), Some(vm)) => vm.clone().into_iter().chain(vmi.clone()).collect(),
     }
 }
 

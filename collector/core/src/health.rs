@@ -186,6 +186,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::facts::Labels;
     use crate::{
         heard::{Failure, FailureClass},
         labels::plan::Reason,
@@ -219,9 +220,9 @@ mod tests {
                 guest: None,
                 findings: 0,
             },
-            labels: BTreeMap::default(),
-            infra_node_labels: BTreeMap::default(),
-            user_node_labels: BTreeMap::default(),
+            labels: Labels::default(),
+            infra_node_labels: Labels::default(),
+            user_node_labels: Labels::default(),
             migration: None,
             interfaces: Vec::new(),
             identity: BTreeMap::default(),

@@ -114,7 +114,7 @@ impl FleetIndex {
                     .map(|(_, answer)| answer.report.findings)
                     .unwrap_or_default();
                 keep_since(&before, &mut answer.report.findings, &self.now);
-                entry.memory.answer = Some((heard.at, answer));
+                entry.memory.answer = Some((heard.at, Box::new(answer)));
                 None
             }
             Err(failure) => Some(failure),

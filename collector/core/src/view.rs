@@ -1,6 +1,6 @@
 //! What the API answers and the CLI prints: the joined truth about VMs, hosts and clusters, as of one revision.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -350,7 +350,7 @@ pub struct FleetSnapshot {
     /// Whether the inventory has been read completely at least once.
     pub synced: bool,
     /// Every VM, by namespace and name.
-    pub vms: BTreeMap<VmKey, VmView>,
+    pub vms: BTreeMap<VmKey, Arc<VmView>>,
     /// Every infra node, by name: those of the inventory and those that a VMI names.
     pub hosts: Vec<HostView>,
     /// Every user cluster, by name: those that have a `UserCluster` and those that only labels of VMs name.

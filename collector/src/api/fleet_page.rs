@@ -1,6 +1,8 @@
 //! `GET /metrics/fleet`: what the collector knows of every VM, host and cluster, as series. Prometheus scrapes it with
 //! `honor_labels`, because `namespace` and `name` here are those of the VM. Families are listed in `docs/metrics.md`.
 
+use std::sync::Arc;
+
 use virtfleet_collector_core::view::{AgentStatus, FleetSnapshot, VmState, VmView};
 use virtfleet_wire::{
     exposition::{MetricType::Gauge, Page},
@@ -137,7 +139,7 @@ fn placement(page: &mut Page, fleet: &FleetSnapshot) {
         "Where a VM stands: one series for every VM that has a VMI; 1.",
         Gauge,
     );
-    let placed = |vm: &&VmView| vm.state != VmState::Stopped;
+    let placed = |vm: &&Arc<VmView>| vm.state != VmState::Stopped;
     for vm in fleet.vms.values().filter(placed) {
         let [cluster, namespace, name] = named(vm);
         family.sample(

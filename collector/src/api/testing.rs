@@ -234,7 +234,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
         synced: true,
         vms: vms
             .into_iter()
-            .map(|vm| (key(vm.namespace.as_str(), vm.name.as_str()), vm))
+            .map(|vm| (key(vm.namespace.as_str(), vm.name.as_str()), Arc::new(vm)))
             .collect(),
         hosts: vec![
             host("infra-1", "eu-a", Some(true)),
@@ -323,9 +323,9 @@ fn detail(vm: &VmView) -> VmDetail {
     .remedy("systemctl status virtfleet-agent");
     VmDetail {
         vm: vm.clone(),
-        labels: [("app".to_owned(), "worker".to_owned())].into(),
-        infra_node_labels: BTreeMap::new(),
-        user_node_labels: BTreeMap::new(),
+        labels: [("app", "worker")].into_iter().collect(),
+        infra_node_labels: Labels::new(),
+        user_node_labels: Labels::new(),
         migration: None,
         interfaces: vec![InterfaceView {
             name: "default".to_owned(),

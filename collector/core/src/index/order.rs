@@ -27,7 +27,7 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
             fact.labels.insert("t".into(), tag.to_string());
             // The cluster that its maker says: one that may be there, or one that never is.
             let wish = [None, Some("c0"), Some("c9")][tag];
-            fact.labels.extend(wish.map(|cluster| ("mcm.gardener.cloud/cluster".into(), cluster.into())));
+            fact.labels.extend(wish.map(|cluster| ("mcm.gardener.cloud/cluster", cluster)));
             fact.node = (host < 2).then(|| ["n0", "n1"][host].parse().unwrap());
             fact.phase = if running { Phase::Running } else { Phase::Pending };
             fact.firmware_uuid = (tag == 0).then(|| virtfleet_wire::ids::Uuid::from_u128(7));
