@@ -16,6 +16,7 @@ pub mod journal;
 pub mod plan;
 pub mod probe;
 pub mod seen;
+pub mod state;
 pub mod wanted;
 
 pub use device::{Bus, DevNumber, Device, DeviceId, Use};
