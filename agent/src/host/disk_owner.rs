@@ -9,7 +9,7 @@ use std::{
 
 use virtfleet_agent_core::disks::wanted::Owner;
 
-use super::{Roots, read_text};
+use super::{Roots, atomic_file::make_directories, read_text};
 
 /// Why an owner could not be set.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum OwnError {
         name: String,
     },
     /// The kernel refused.
-    #[error("cannot set the owner or mode of {}", path.display())]
+    #[error("cannot make {}, or set its owner or mode", path.display())]
     Io {
         /// The directory.
         path: PathBuf,
@@ -51,6 +51,30 @@ pub fn own(roots: &Roots, path: &Path, owner: &Owner) -> Result<bool, OwnError> 
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(at)?;
     }
     Ok(!(owned && moded))
+}
+
+/// Makes a folder and those above it with mode 0755; false when it was there.
+pub fn make_folder(path: &Path) -> Result<bool, OwnError> {
+    if path.is_dir() {
+        return Ok(false);
+    }
+    make_directories(path).map(|()| true).map_err(|source| OwnError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Makes a folder, where it is not there, which root alone may look into.
+pub fn make_private_folder(path: &Path) -> Result<(), OwnError> {
+    let at = |source| OwnError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    make_directories(path).map_err(at)?;
+    for folder in path.ancestors().take(2) {
+        fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(at)?;
+    }
+    Ok(())
 }
 
 /// The third field of the line of that name, or the number itself.

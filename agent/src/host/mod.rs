@@ -13,6 +13,7 @@ mod disk_journal;
 mod disk_observe;
 mod disk_owner;
 mod disk_seed;
+pub mod disks;
 mod durable;
 mod kernel;
 mod lock;
@@ -33,13 +34,13 @@ pub use clock::{clock, clock_sample, is_root};
 #[cfg(test)]
 #[allow(unused_imports, reason = "for the tests of whoever runs commands")]
 pub(crate) use command::fake::FakeCommands;
-pub use command::{CommandError, Commands, Done, SystemCommands, Tool};
+pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_program};
 pub use disk_busy::{busy_below, entries_in};
 pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore};
 pub use disk_observe::{
-    MountsError, UNITS, bad_key, disk_files, disk_mounts, mount_point, node_number, owner_of, swapped,
+    MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number, owner_of, swapped,
 };
-pub use disk_owner::{OwnError, own};
+pub use disk_owner::{OwnError, make_folder, make_private_folder, own};
 pub use disk_seed::{SeedError, Seeded, compare_trees, copy_tree};
 pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};

@@ -9,6 +9,7 @@
 //! To add a step: a file here with its `run`, and a line in [`STEPS`]. A step that fails stops none but those that need it.
 
 mod ask;
+pub mod disks;
 mod pass;
 mod print;
 mod record;

@@ -103,6 +103,7 @@ pub(super) fn apply_within(
             roots,
             settings: &settings,
             services,
+            stage,
             record: &mut record,
         };
         let mut steps = run_steps(table, stage, &mut guest);

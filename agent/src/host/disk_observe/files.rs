@@ -41,6 +41,11 @@ pub fn disk_files(roots: &Roots, systemd: bool) -> BTreeMap<String, String> {
     files
 }
 
+/// Whether systemd's folder has that unit.
+pub fn disk_unit_file_there(roots: &Roots, unit: &str) -> bool {
+    roots.root(UNITS).join(unit).is_file()
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::symlink};

@@ -4,6 +4,6 @@ mod files;
 mod mounts;
 mod places;
 
-pub use files::{UNITS, disk_files};
+pub use files::{UNITS, disk_files, disk_unit_file_there};
 pub use mounts::{MountsError, disk_mounts, node_number, swapped};
 pub use places::{bad_key, mount_point, owner_of};
