@@ -38,8 +38,8 @@ pub fn own(roots: &Roots, path: &Path, owner: &Owner) -> Result<bool, OwnError> 
         path: path.to_owned(),
         source,
     };
-    let user = number(roots, "/etc/passwd", owner.user.as_deref())?;
-    let group = number(roots, "/etc/group", owner.group.as_deref())?;
+    let user = owner_number(roots, "/etc/passwd", owner.user.as_deref())?;
+    let group = owner_number(roots, "/etc/group", owner.group.as_deref())?;
     let before = fs::metadata(path).map_err(at)?;
     let owned = user.is_none_or(|user| user == before.uid()) && group.is_none_or(|group| group == before.gid());
     let moded = owner.mode.is_none_or(|mode| mode == before.mode() & 0o7777);
@@ -77,8 +77,8 @@ pub fn make_private_folder(path: &Path) -> Result<(), OwnError> {
     Ok(())
 }
 
-/// The third field of the line of that name, or the number itself.
-fn number(roots: &Roots, file: &'static str, name: Option<&str>) -> Result<Option<u32>, OwnError> {
+/// The third field of the line of that name in `passwd` or `group`, or the number itself.
+pub fn owner_number(roots: &Roots, file: &'static str, name: Option<&str>) -> Result<Option<u32>, OwnError> {
     let Some(name) = name else {
         return Ok(None);
     };

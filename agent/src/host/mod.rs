@@ -40,7 +40,7 @@ pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore
 pub use disk_observe::{
     MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number, owner_of, swapped,
 };
-pub use disk_owner::{OwnError, make_folder, make_private_folder, own};
+pub use disk_owner::{OwnError, make_folder, make_private_folder, own, owner_number};
 pub use disk_seed::{SeedError, Seeded, compare_trees, copy_tree};
 pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};

@@ -95,7 +95,7 @@ impl Disks<'_> {
                     Some(content.clone()),
                 ));
             }
-            (Probe::Blank(_), Evidence::Approved { .. }) => {
+            (Probe::Blank(_), Evidence::Approved { .. } | Evidence::Found) => {
                 return Err(refused(
                     id,
                     "it is blank, and was judged with data on it".to_owned(),

@@ -14,7 +14,7 @@ use virtfleet_agent_core::{
         seen::{Mapping, Mounted},
         state::DisksState,
         units,
-        wanted::KeySource,
+        wanted::{KeySource, Owner},
     },
     procfs::udev::properties,
 };
@@ -27,7 +27,7 @@ use super::{
 use crate::host::{
     bad_key, disk_files, disk_mounts,
     disks::tools::{blkid, btrfs, check, ext4, xfs},
-    find_program, mount_point, owner_of, read_text, swapped,
+    find_program, mount_point, owner_number, owner_of, read_text, swapped,
 };
 
 /// What our containers are called in `/dev/mapper`.
@@ -90,6 +90,8 @@ pub(super) fn observe(
         missing_tools: missing_tools(engine, wanted),
         bad_keys: bad_keys(engine, wanted),
         gate_off: gate_off(engine),
+        users: numbers(engine, "/etc/passwd", wanted, |owner| owner.user.as_ref()),
+        groups: numbers(engine, "/etc/group", wanted, |owner| owner.group.as_ref()),
         ..Seen::default()
     };
     let udev = udev_uuids(engine, &devices);
@@ -389,22 +391,46 @@ fn missing_tools(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeSet<String> {
 }
 
 fn bad_keys(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeMap<String, String> {
-    let mut paths = BTreeSet::new();
+    let (mut paths, mut tpm) = (BTreeSet::new(), false);
     for encryption in wanted.iter().filter_map(|wanted| wanted.encryption.as_ref()) {
-        if let KeySource::File(path) = &encryption.key {
-            paths.insert(path);
+        match &encryption.key {
+            KeySource::File(path) => drop(paths.insert(path)),
+            KeySource::Tpm2 => tpm = true,
         }
         paths.extend(&encryption.recovery);
     }
-    paths
+    let mut bad: BTreeMap<String, String> = paths
         .into_iter()
         .filter_map(|path| Some((path.clone(), bad_key(engine.roots, path)?)))
-        .collect()
+        .collect();
+    // The resource manager, which systemd-cryptenroll uses.
+    if tpm && !engine.roots.root("/dev/tpmrm0").exists() {
+        bad.insert("tpm2".to_owned(), "the guest has no TPM 2.0 (/dev/tpmrm0)".to_owned());
+    }
+    bad
 }
 
 fn gate_off(engine: &Engine<'_>) -> bool {
     let text = read_text(&engine.roots.proc("cmdline"), 64 << 10).unwrap_or_default();
     text.split_ascii_whitespace().any(|word| word == units::GATE_OFF)
+}
+
+/// The numbers of the names that the settings give.
+fn numbers(
+    engine: &Engine<'_>,
+    file: &'static str,
+    wanted: &[Wanted],
+    name: impl Fn(&Owner) -> Option<&String>,
+) -> BTreeMap<String, u32> {
+    let names = wanted
+        .iter()
+        .filter_map(|wanted| name(wanted.owner.as_ref()?));
+    names
+        .filter_map(|name| {
+            let number = owner_number(engine.roots, file, Some(name)).ok()??;
+            Some((name.clone(), number))
+        })
+        .collect()
 }
 
 /// By what a disk was found, in words.

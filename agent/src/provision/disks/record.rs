@@ -40,7 +40,7 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
         .map(|store| store.last_audit(LOOKED))
         .unwrap_or_default();
     let disks: Vec<DiskState> = after.plan.disks.iter().map(|plan| one(after, plan, &audit)).collect();
-    let mut found = findings::findings(after.plan, after.seen, after.wanted);
+    let mut found = findings::findings(after.wanted, after.plan, after.seen);
     found.extend(disks.iter().filter_map(failure));
     DisksState {
         v: FORMAT,

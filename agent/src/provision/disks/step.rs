@@ -1,6 +1,6 @@
 //! Step `disks` of a pass.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::{
     disks::state::{DisksState, Standing},
@@ -28,7 +28,7 @@ pub struct Machine {
 impl Machine {
     /// As the roots show it.
     pub fn of(roots: &Roots) -> Self {
-        let line = |path| read_text(&path, 4096).unwrap_or_default();
+        let line = |path: PathBuf| read_text(&path, 4096).unwrap_or_default();
         Self {
             vm_uuid: dmi::uuid(&line(roots.sys("class/dmi/id/product_uuid"))).unwrap_or_default(),
             boot_id: plain(&line(roots.proc("sys/kernel/random/boot_id"))).unwrap_or_default(),
