@@ -21,7 +21,7 @@ pub const PIECE_BYTES: u64 = 64 * KIB;
 pub const SAMPLES: u64 = 1024;
 
 /// What a proof reads of a disk of `size` bytes: sorted, disjoint, not touching each other, each beginning at a multiple of 4096 and
-/// ending at one or at the end of the disk. At most about 110 MiB with [`ProofKind::Sampled`], everything with [`ProofKind::Full`].
+/// ending at one or at the end of the disk. At most 112 MiB with [`ProofKind::Sampled`], everything with [`ProofKind::Full`].
 pub fn regions(size: u64, proof: ProofKind) -> Vec<Region> {
     if size == 0 {
         return Vec::new();
