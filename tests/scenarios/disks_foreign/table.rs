@@ -152,7 +152,7 @@ pub(crate) const FOREIGN: &[Foreign] = &[
     sh("xfs's remains under ext4", "ext4", "mkfs.ext4 -q $D; printf XFSB | dd of=$D conv=notrunc,fsync"),
     sh("swap's remains over ext4", "ext4", "mkfs.ext4 -q $D; printf SWAPSPACE2 | dd of=$D bs=1 seek=4086 conv=notrunc,fsync"),
     // What programs keep on raw disks.
-    rest("sqlite database", 0, ANY, "sqlite3 $T/i 'create table t (x); insert into t values (1)'; dd if=$T/i of=$D conv=notrunc,fsync"),
+    rest("sqlite database", 0, ANY, "rm -f $T/i; sqlite3 $T/i 'create table t (x); insert into t values (1)'; dd if=$T/i of=$D conv=notrunc,fsync"),
     raw("page of a database", 38, bytes::database_page),
     rest("tar archive", 0, ANY, "tar -C $T -cf $D dir"),
     // What a clumsy wipe leaves.
