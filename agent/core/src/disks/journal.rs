@@ -124,6 +124,6 @@ pub struct Journal {
     pub entries: Vec<Entry>,
     /// What persons have judged and was not used yet.
     pub approvals: Vec<Approval>,
-    /// Files that cannot be read, with the reason. The disk of that name is refused; an unreadable directory refuses all.
+    /// Files that cannot be read, by the disk's name, with the reason: that disk is refused. An empty name stands for the directory, and refuses all.
     pub broken: Vec<(String, String)>,
 }

@@ -85,8 +85,8 @@ impl Disks<'_> {
                 );
                 return Err(refused(id, reason, None));
             }
-            // What was judged to be lost may have been a blank disk.
-            (Probe::Blank(_), Evidence::Approved { digest: None, .. }) => {}
+            // Judged as lost and blank; or judged as data, of which an unfinished mkfs of ours was cleared since.
+            (Probe::Blank(_), Evidence::Approved { .. }) => {}
             (Probe::HasData(content), _) if !content.is_known() && judged == Some(&content.digest) => {}
             (Probe::HasData(content), _) => {
                 return Err(refused(
@@ -95,12 +95,8 @@ impl Disks<'_> {
                     Some(content.clone()),
                 ));
             }
-            (Probe::Blank(_), Evidence::Approved { .. } | Evidence::Found) => {
-                return Err(refused(
-                    id,
-                    "it is blank, and was judged with data on it".to_owned(),
-                    None,
-                ));
+            (Probe::Blank(_), Evidence::Found) => {
+                return Err(refused(id, "what was found on it is nobody's to format".to_owned(), None));
             }
             (Probe::Unknown(doubt), _) => return Err(unknown(id)(doubt.clone())),
         }

@@ -79,7 +79,7 @@ impl Disks<'_> {
         }
         let path = disk.path.clone();
         self.with(disk, intent, || {
-            luks::format(self.commands, &intent.uuid, &intent.arguments, key, &path).map(drop)
+            luks::format(self.commands, &intent.arguments, key, &path).map(drop)
         })
     }
 

@@ -13,18 +13,15 @@ fn tool(action: &str) -> Tool {
         .deadline(DEADLINE)
 }
 
-/// Makes a LUKS2 header. Only what holds a proof calls this.
+/// Makes a LUKS2 header by the arguments of an intent, `luksFormat` and the UUID among them. Only what holds a proof calls this.
 pub(in super::super) fn format(
     commands: &dyn Commands,
-    uuid: &str,
     arguments: &[String],
     key: &Path,
     device: &Path,
 ) -> Result<Done, CommandError> {
-    let tool = tool("luksFormat")
-        .args(["--type", "luks2", "--uuid", uuid, "--key-file"])
-        .arg(key);
-    commands.check(&tool.args(arguments).arg("--").arg(device))
+    let tool = Tool::new("cryptsetup").args(arguments).arg("--key-file").arg(key);
+    commands.check(&tool.arg("--").arg(device).deadline(DEADLINE))
 }
 
 /// Adds a second key to a header, which a first key opens.
