@@ -10,4 +10,4 @@ mod loops;
 mod stage;
 
 pub use loops::LoopDisk;
-pub use stage::{Order, Outcome, Stage, needs};
+pub use stage::{Order, Outcome, Stage, grows, needs};

@@ -24,8 +24,6 @@ use crate::{
 const SOON: Duration = Duration::from_secs(30);
 /// Longer than any pass of the tests.
 const PASS: Duration = Duration::from_mins(5);
-/// The VM of every stage.
-const VM: &str = "6f1c1f3a-95d6-5e0b-8b43-7a0b5d5b0a01";
 
 /// Root, loop devices and the programs that the stage itself needs.
 pub fn needs(programs: &[&str]) -> Result<()> {
@@ -40,6 +38,21 @@ pub fn needs(programs: &[&str]) -> Result<()> {
             .any(|folder| Path::new(folder).join(program).is_file());
         ensure!(found, "{program} is not installed; as root: tests/parts/setup.sh");
     }
+    Ok(())
+}
+
+/// Whether a mounted filesystem of that kind can be made larger here. The kernel lets nobody without `CAP_SYS_RESOURCE` grow an ext4, and root in a
+/// container may lack it.
+pub fn grows(filesystem: &str) -> Result<()> {
+    const SYS_RESOURCE: u64 = 1 << 24;
+    let status = fs::read_to_string("/proc/self/status")?;
+    let mut lines = status.lines().filter_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = lines.next().context("CapEff in /proc/self/status")?;
+    let capabilities = u64::from_str_radix(capabilities.trim(), 16)?;
+    ensure!(
+        filesystem != "ext4" || capabilities & SYS_RESOURCE != 0,
+        "root has no CAP_SYS_RESOURCE here, without which the kernel grows no mounted ext4"
+    );
     Ok(())
 }
 
@@ -124,6 +137,8 @@ pub struct Stage {
     host: Option<Process>,
     folder: tempfile::TempDir,
     boots: u32,
+    /// Of its own: stages that run at the same time see each other's loop devices, and two filesystems of one UUID are refused.
+    vm: String,
 }
 
 impl Stage {
@@ -134,6 +149,7 @@ impl Stage {
             host: None,
             folder,
             boots: 0,
+            vm: format!("6f1c1f3a-95d6-5e0b-8b43-{:012x}", fastrand::u64(..) >> 16),
         };
         let root = stage.root();
         for path in ["etc", "run/udev/data", "var/lib", "proc", "sys", "dev", "tmp", "srv"] {
@@ -214,7 +230,7 @@ impl Stage {
     pub fn order(&self, order: &Order) -> Result<Outcome> {
         let mut order = order.clone();
         if order.vm.is_empty() {
-            VM.clone_into(&mut order.vm);
+            self.vm.clone_into(&mut order.vm);
         }
         let mut stream = UnixStream::connect(self.root().join("run/stage.sock")).context("the stage")?;
         stream.set_read_timeout(Some(PASS))?;
