@@ -140,7 +140,7 @@ fn tier2_killed_at_every_point_between_two_effects() {
             let mut point = 1;
             loop {
                 let name = format!("{}-{}{point}", kind.word(), if seeded { "s" } else { "n" });
-                let mut life = Life::new(&mut stage, &name, kind, seeded).unwrap();
+                let life = Life::new(&mut stage, &name, kind, seeded).unwrap();
                 let order = Order {
                     kill_at: Some(point),
                     ..Order::default()
@@ -235,23 +235,23 @@ fn live(
         }
         Ok(())
     };
-    for _ in 0..random.u8(2..6) {
-        kill(&life, "while it is made", 900_000, random)?;
+    for _ in 0..random.u8(3..8) {
+        kill(&life, "while it is made", 400_000, random)?;
     }
     life.complete()?;
     life.write()?;
     if grows(kind.word()).is_ok() {
         life.disk.grow(bytes(kind) * 2)?;
-        for _ in 0..2 {
-            kill(&life, "while it grows", 250_000, random)?;
+        for _ in 0..3 {
+            kill(&life, "while it grows", 120_000, random)?;
         }
         life.complete()?;
         life.kept()?;
     }
     if random.u8(..) < 128 {
         life.stage.sh(&format!("umount /srv/{name}"))?;
-        for _ in 0..2 {
-            kill(&life, "while it is mounted again", 250_000, random)?;
+        for _ in 0..3 {
+            kill(&life, "while it is mounted again", 120_000, random)?;
         }
         life.stage.pass_until(&life.disks, name, "ready")?;
         life.kept()?;
