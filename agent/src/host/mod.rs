@@ -8,6 +8,7 @@ mod atomic_file;
 mod bounded;
 mod clock;
 mod command;
+pub mod disks;
 mod durable;
 mod kernel;
 mod lock;

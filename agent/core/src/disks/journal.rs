@@ -1,6 +1,7 @@
 //! What was begun and what was finished with each declared disk: kept on the root disk, written before each destructive step.
 
 use serde::{Deserialize, Serialize};
+use virtfleet_wire::settings::ProofKind;
 
 use super::{
     device::DeviceId,
@@ -67,6 +68,10 @@ pub enum Evidence {
     Approved {
         /// See [`super::plan::Refusal::evidence`].
         hash: String,
+        /// What was read when it was judged, to be read again.
+        proof: ProofKind,
+        /// [`Content::digest`] of what was judged, to be found again; none when the disk was blank then.
+        digest: Option<String>,
     },
 }
 

@@ -219,8 +219,11 @@ fn approved_or(case: &Case<'_>, refusal: Refusal) -> Result<Verdict, Refusal> {
         .iter()
         .any(|approval| approval.name == case.disk.name && approval.hash == refusal.evidence);
     if approved && refusal.kind.may_be_approved() && !refusal.evidence.is_empty() {
+        let digest = refusal.facts.iter().find(|(name, _)| name == "digest");
         Ok(Verdict::Make {
             evidence: Evidence::Approved {
+                proof: case.disk.proof,
+                digest: digest.map(|(_, digest)| digest.clone()),
                 hash: refusal.evidence,
             },
             clear: false,
