@@ -288,7 +288,7 @@ fn an_approval_is_for_one_name_and_one_evidence_and_never_for_known_data() {
         let Step::Format(intent) = &approved.steps[0] else {
             panic!()
         };
-        assert_eq!(intent.evidence, Evidence::Approved { hash });
+        assert!(matches!(&intent.evidence, Evidence::Approved { hash: approved, .. } if *approved == hash));
         let changed = Seen {
             probes: [(
                 "data".to_owned(),
