@@ -182,7 +182,7 @@ fn gate(required: bool, seen: &Seen) -> Vec<Step> {
             Some(there) => there != text && is_gates(there),
             None => true,
         };
-        let files = gate_files().into_iter().filter(wrong);
+        let files = gate_files(&seen.agent).into_iter().filter(wrong);
         return files.map(|(path, text)| Step::WriteFile { path, text }).collect();
     }
     let ours = seen

@@ -188,14 +188,21 @@ fn drop_in(name: &str, line: &str) -> String {
 }
 
 /// The gate and the drop-ins that put it before containers and kubelet, by path.
-pub fn gate_files() -> Vec<(String, String)> {
+///
+/// `agent` is the path of the agent's program; empty means where a package puts it.
+pub fn gate_files(agent: &str) -> Vec<(String, String)> {
+    let agent = if agent.is_empty() {
+        "/usr/bin/virtfleet-agent"
+    } else {
+        agent
+    };
     let comment = "# Written by virtfleet-agent because a disk of its settings is required, and removed when none is.\n";
     let mut files = vec![(
         format!("{DIRECTORY}/{GATE}"),
         format!(
             "{comment}[Unit]\n{GATE_MARK}yes\nDescription=Required secondary disks are in place (virtfleet)\n\
              ConditionKernelCommandLine=!{GATE_OFF}\nAfter=virtfleet-provision.service\n\n\
-             [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/bin/virtfleet-agent disks check\n"
+             [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={agent} disks check\n"
         ),
     )];
     for service in GATED {

@@ -160,7 +160,7 @@ fn a_line_of_fstab_is_added_once_and_replaced() {
 
 #[test]
 fn the_gate_holds_back_containers_and_kubelet_unless_the_kernel_is_told_otherwise() {
-    let files = gate_files();
+    let files = gate_files("");
     assert_eq!(files.len(), 5);
     assert!(
         files
