@@ -47,7 +47,7 @@ pub enum FormatError {
         /// The device.
         path: PathBuf,
         /// How.
-        source: CommandError,
+        source: Box<CommandError>,
     },
     /// The tool is content, and what it left is not what was meant.
     #[error("{} was formatted and is not as meant: {reason}", path.display())]
@@ -110,7 +110,7 @@ impl Disks<'_> {
         self.still(&held, &disk.id).map_err(changed)?;
         run().map_err(|source| FormatError::Tool {
             path: path.clone(),
-            source,
+            source: Box::new(source),
         })?;
         let verify = |reason: String| FormatError::Verify {
             path: path.clone(),
