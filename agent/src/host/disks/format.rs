@@ -4,6 +4,10 @@
 //! disk that is held; they take it exclusively themselves. Between the two lies the window in which a program that ignores the lock
 //! could write something that we then write over. It is as long as a program takes to start: after letting go we look once more at
 //! number, sequence number and both ends of the disk, and then run the tool.
+//!
+//! Measured on two busy cores: 1 to 5 ms from that look to the tool's first open, 5 ms (mkswap) to 150 ms (mkfs.xfs) to its first write. In 120 rounds
+//! against a `mkfs.ext4 -F` that was aimed at the window it was not hit. `mkfs.xfs` and `mkfs.btrfs`, run without force, look for signatures once more
+//! themselves; `mkfs.ext4` asks only a terminal, and `mkswap` not at all. What is written in between elsewhere than at the ends is not seen.
 
 use std::path::{Path, PathBuf};
 
