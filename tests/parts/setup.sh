@@ -55,7 +55,6 @@ sqlite3                command:sqlite3
 squashfs-tools         command:mksquashfs
 udftools               command:mkudffs
 util-linux             command:mkfs.cramfs
-util-linux-extra       command:mkfs.bfs
 xfsprogs               command:mkfs.xfs
 '
 

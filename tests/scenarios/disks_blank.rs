@@ -56,10 +56,8 @@ fn needs() -> Result<()> {
     programs.iter().try_for_each(|name| skip::program(name).map(drop))
 }
 
-fn run(test: &str, work: impl FnOnce() -> Result<()>) {
-    if let Some(()) = skip::need(TIER, test, needs()).unwrap() {
-        work().unwrap();
-    }
+fn run(test: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    skip::need(TIER, test, needs())?.map_or(Ok(()), |()| work())
 }
 
 #[test]
@@ -122,7 +120,8 @@ fn tier2_a_blank_disk_is_blank_at_every_size() {
             dd * 25
         );
         Ok(())
-    });
+    })
+    .unwrap();
 }
 
 /// The claimed and formatted disk.
@@ -185,7 +184,8 @@ fn tier2_what_is_formatted_is_what_was_meant_and_is_never_formatted_again() {
             }
             Ok(())
         },
-    );
+    )
+    .unwrap();
 }
 
 #[test]
@@ -242,7 +242,8 @@ fn tier2_an_intent_for_something_else_is_refused() {
         disks(&roots).format(disk, &intent)?;
         ensure!(content(&device)?.uuid.as_deref() == Some(UUID));
         Ok(())
-    });
+    })
+    .unwrap();
 }
 
 #[test]
@@ -268,7 +269,8 @@ fn tier2_a_device_in_use_is_never_blank() {
         drop(held);
         drop(disks(&roots).claim(&intent)?);
         Ok(())
-    });
+    })
+    .unwrap();
 }
 
 fn entry(intent: &FormatIntent) -> Result<Entry> {
@@ -377,5 +379,6 @@ fn tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is() {
             drop(disks.claim(&intent)?);
             Ok(())
         },
-    );
+    )
+    .unwrap();
 }

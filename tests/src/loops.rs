@@ -20,7 +20,7 @@ use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
 use crate::{process::Launch, skip};
 
 /// How long a tool may take on a machine that is busy.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 
 /// Root and loop devices, for [`skip::need`].
 pub fn needs() -> Result<()> {

@@ -17,6 +17,14 @@ fn block(length: usize, values: &[(usize, &[u8])]) -> Vec<u8> {
 
 const UUID: &[u8] = b"0123456789abcdef";
 
+/// Four bytes as a number.
+fn word_of(bytes: &[u8]) -> u32 {
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
 /// md(4) 0.90: 4 KiB, 64 KiB from the end rounded down to 64 KiB (`MD_NEW_SIZE_SECTORS`); native byte order.
 pub(crate) fn md_0_90(size: u64) -> Parts {
     let place = size / (64 * KIB) * (64 * KIB) - 64 * KIB;
@@ -51,7 +59,7 @@ fn md_1(place: u64) -> Parts {
     // Checksum over the first 256 bytes and no roles, itself taken as zero: 32-bit words added up, the carry folded in.
     let sum: u64 = super_block[..256]
         .chunks(4)
-        .map(|word| u64::from(u32::from_le_bytes(word.try_into().unwrap())))
+        .map(|word| u64::from(word_of(word)))
         .sum();
     let folded = u32::try_from((sum & 0xffff_ffff) + (sum >> 32)).unwrap_or_default();
     super_block[216..220].copy_from_slice(&folded.to_le_bytes());
@@ -200,7 +208,7 @@ pub(crate) fn apfs(_: u64) -> Parts {
     // Fletcher's checksum of what follows the first eight bytes (Apple File System Reference, Objects).
     let (mut low, mut high) = (0_u64, 0_u64);
     for word in block[8..].chunks(4) {
-        low = (low + u64::from(u32::from_le_bytes(word.try_into().unwrap()))) % 0xffff_ffff;
+        low = (low + u64::from(word_of(word))) % 0xffff_ffff;
         high = (high + low) % 0xffff_ffff;
     }
     let first = 0xffff_ffff - (low + high) % 0xffff_ffff;

@@ -15,22 +15,22 @@ use super::{
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
     /// It could not be found out, or somebody else has it now.
-    #[error("{} is not formatted: {}", id.name, doubt.reason)]
+    #[error("{name} is not formatted: {}", doubt.reason)]
     Unknown {
-        /// The device that was meant.
-        id: DeviceId,
+        /// The kernel's name of the device that was meant.
+        name: String,
         /// What is not known.
         doubt: Doubt,
     },
     /// There is something on it.
-    #[error("{} is not formatted: {reason}", id.name)]
+    #[error("{name} is not formatted: {reason}")]
     NotAsPlanned {
-        /// The device that was meant.
-        id: DeviceId,
+        /// The kernel's name of the device that was meant.
+        name: String,
         /// What is unlike the plan.
         reason: String,
         /// What is on it, when that is it.
-        content: Option<Content>,
+        content: Option<Box<Content>>,
     },
     /// The disks are not known.
     #[error(transparent)]
@@ -173,15 +173,15 @@ fn unlike(device: &Device, id: &DeviceId) -> Option<String> {
 }
 
 pub(super) fn unknown(id: &DeviceId) -> impl FnOnce(Doubt) -> ClaimError {
-    let id = id.clone();
-    move |doubt| ClaimError::Unknown { id, doubt }
+    let name = id.name.clone();
+    move |doubt| ClaimError::Unknown { name, doubt }
 }
 
 pub(super) fn refused(id: &DeviceId, reason: String, content: Option<Content>) -> ClaimError {
     ClaimError::NotAsPlanned {
-        id: id.clone(),
+        name: id.name.clone(),
         reason,
-        content,
+        content: content.map(Box::new),
     }
 }
 

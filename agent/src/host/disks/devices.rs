@@ -122,3 +122,6 @@ fn bus(name: &str, subsystem: Option<&str>) -> Bus {
         _ => Bus::Other,
     }
 }
+
+#[cfg(test)]
+mod tests;

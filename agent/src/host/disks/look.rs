@@ -72,11 +72,11 @@ impl Disks<'_> {
             id: id.clone(),
             exclusive: true,
         };
-        let head = Region {
+        let start = Region {
             offset: 0,
             length: id.size.min(CHUNK as u64),
         };
-        let (held, bytes) = Reader::start(order, vec![head], limits)?.wait(limits.all, &mut |_| {})?;
+        let (held, bytes) = Reader::start(order, vec![start], limits)?.wait(limits.all, &mut |_| {})?;
         if let Some(content) = self.known(id, &bytes)? {
             let probe = Probe::HasData(content);
             return Ok(Looked { probe, held });
@@ -110,7 +110,7 @@ impl Disks<'_> {
         self.still(&held, id)?;
         let probe = match (self.known(id, &bytes)?, bytes.first) {
             (Some(content), _) => Probe::HasData(content),
-            (None, Some(_)) => Probe::HasData(content(String::new(), &bytes)),
+            (None, Some(_)) => Probe::HasData(of(String::new(), &bytes)),
             (None, None) => Probe::Blank(Blankness {
                 proof,
                 regions: count,
@@ -148,7 +148,7 @@ impl Disks<'_> {
             also: found.kinds,
             uuid: found.uuid,
             label: found.label,
-            ..content(kind, bytes)
+            ..of(kind, bytes)
         }))
     }
 
@@ -169,7 +169,7 @@ impl Disks<'_> {
     }
 }
 
-fn content(kind: String, bytes: &Bytes) -> Content {
+fn of(kind: String, bytes: &Bytes) -> Content {
     Content {
         kind,
         first_byte: bytes.first,

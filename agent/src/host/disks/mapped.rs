@@ -128,7 +128,7 @@ impl Disks<'_> {
         })?;
         mkfs::run(self.commands, program, &intent.arguments, &path).map_err(|source| FormatError::Tool {
             path: path.clone(),
-            source,
+            source: Box::new(source),
         })?;
         let verify = |reason: String| FormatError::Verify {
             path: path.clone(),

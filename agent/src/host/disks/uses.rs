@@ -50,13 +50,12 @@ pub(super) fn mounts(roots: &Roots) -> Result<Vec<UsedMount>, MountsError> {
     processes.sort_unstable();
     let mut known = BTreeSet::new();
     let mut found = BTreeSet::new();
+    // A namespace that was copied from the first one has the same mounts: they say nothing new.
+    let mut of_first = BTreeSet::new();
     for process in processes {
         let folder = roots.proc(process.to_string());
-        let Ok(namespace) = fs::read_link(folder.join("ns/mnt")) else {
-            // It has ended; or it is one of the kernel's in a container that hides them, which has no mounts of its own.
-            continue;
-        };
-        if !known.insert(namespace) {
+        // Some sandboxes hide the link and show the mounts: then they are read once more.
+        if fs::read_link(folder.join("ns/mnt")).is_ok_and(|namespace| !known.insert(namespace)) {
             continue;
         }
         let path = folder.join("mountinfo");
@@ -79,6 +78,11 @@ pub(super) fn mounts(roots: &Roots) -> Result<Vec<UsedMount>, MountsError> {
                 own
             };
             let first = process == 1;
+            if first {
+                of_first.insert((place.clone(), number));
+            } else if of_first.contains(&(place.clone(), number)) {
+                continue;
+            }
             let at = if first {
                 place
             } else {

@@ -7,7 +7,7 @@ use virtfleet_agent_core::disks::Doubt;
 use crate::host::{CommandError, Commands, Done, Tool};
 
 /// It reads a few hundred KiB.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// What it knows on a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
