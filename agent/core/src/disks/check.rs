@@ -237,10 +237,10 @@ impl<'a> One<'a> {
         }
         match disk.reserved_percent {
             Some(_) if disk.filesystem != DiskFilesystem::Ext4 => {
-                self.refuse("reservedPercent", "ext4 alone keeps blocks for root")
+                self.refuse("reservedPercent", "ext4 alone keeps blocks for root");
             }
             Some(percent) if percent > 50 => {
-                self.refuse("reservedPercent", format!("{percent} is more than 50"))
+                self.refuse("reservedPercent", format!("{percent} is more than 50"));
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{
-    plan::{DiskPlan, Plan, Refusal, RefusalKind},
+    plan::{DiskPlan, Plan, Refusal, RefusalKind, Step},
     seen::Seen,
     units::disk_of,
     wanted::{KeySource, Wanted},
@@ -87,7 +87,7 @@ fn refused(disk: &DiskPlan, refusal: &Refusal, required: bool) -> Finding {
 }
 
 fn pending(disk: &DiskPlan, required: bool) -> Option<Finding> {
-    let words: Vec<&str> = disk.steps.iter().map(|step| step.word()).collect();
+    let words: Vec<&str> = disk.steps.iter().map(Step::word).collect();
     let severity = if required {
         Severity::Warning
     } else {
@@ -134,12 +134,17 @@ fn tpm(declared: &Wanted) -> Option<Finding> {
     })
 }
 
+/// Whether it is the unit itself and no drop-in.
+fn is_unit(path: &str) -> bool {
+    matches!(path.rsplit_once('.'), Some((_, "mount" | "swap")))
+}
+
 /// Units of disks that are no longer declared. They are not removed: settings that are missing for a moment must not cost a mount.
 fn left_behind(plan: &Plan, seen: &Seen) -> Vec<Finding> {
     let gone = seen.files.iter().filter_map(|(path, text)| {
         let name = disk_of(text)?;
         let declared = plan.disks.iter().any(|disk| disk.name == name || disk.name == "*");
-        (!declared && (path.ends_with(".mount") || path.ends_with(".swap"))).then(|| {
+        (!declared && is_unit(path)).then(|| {
             let message = format!("{path} was written for a disk that is no longer declared");
             about("disk-left-behind", Severity::Info, name, "NotDeclared", message)
                 .with("file", path)

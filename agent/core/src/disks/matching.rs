@@ -3,6 +3,8 @@
 //! Identity (serial, volume, path) is decided first, over all disks. What any identity fits is out of reach for those that are
 //! asked for by size and order. No disk is ever given to two names.
 
+#![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{

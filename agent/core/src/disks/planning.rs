@@ -1,5 +1,7 @@
 //! Making the plan. Pure: the same settings, observation and journal give the same plan.
 
+#![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
+
 mod case;
 mod content;
 mod files;
@@ -163,13 +165,12 @@ fn refused_settings(problems: &[WantedProblem]) -> Vec<DiskPlan> {
             "`virtfleet-agent check-config` names file and line",
             vec![("required", problem.required.to_string())],
         );
-        match plans.iter_mut().find(|plan| plan.name == name) {
-            Some(plan) => plan.refusals.push(refusal),
-            None => {
-                let mut plan = empty(name);
-                plan.refusals.push(refusal);
-                plans.push(plan);
-            }
+        if let Some(plan) = plans.iter_mut().find(|plan| plan.name == name) {
+            plan.refusals.push(refusal);
+        } else {
+            let mut plan = empty(name);
+            plan.refusals.push(refusal);
+            plans.push(plan);
         }
     }
     plans

@@ -1,5 +1,7 @@
 //! Making a refusal, and the hash over its evidence that a person quotes.
 
+use std::fmt::Write as _;
+
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -88,7 +90,11 @@ pub fn evidence_hash(kind: RefusalKind, device: &DeviceId, facts: &[(String, Str
         part(name);
         part(fact);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in hash.finalize() {
+        write!(text, "{byte:02x}").ok();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The text of every file that is written for a disk below `/etc`: mount and swap units, drop-ins, the gate, lines of fstab.
 
+// Writing to a string cannot fail, so its results are of no use.
 use std::fmt::Write as _;
 
 use super::wanted::Wanted;
@@ -98,15 +99,16 @@ impl Placing<'_> {
         text.push_str("After=local-fs-pre.target\n");
         if self.wanted.filesystem == DiskFilesystem::Ext4 {
             let check = format!("systemd-fsck@{}.service", specifiers(&escape_path(&what)));
-            let _ = writeln!(text, "Requires={check}\nAfter={check}");
+            writeln!(text, "Requires={check}\nAfter={check}").ok();
         }
-        let _ = writeln!(
+        writeln!(
             text,
             "\n[Mount]\nWhat={}\nWhere={}\nType={}",
             specifiers(&what),
             specifiers(path),
             self.wanted.filesystem.word()
-        );
+        )
+        .ok();
         self.options(&mut text);
         text
     }
@@ -114,14 +116,14 @@ impl Placing<'_> {
     fn swap(&self) -> String {
         let mut text = self.head();
         text.push_str("DefaultDependencies=no\nConflicts=umount.target\nBefore=umount.target\n");
-        let _ = writeln!(text, "\n[Swap]\nWhat={}", specifiers(&self.what()));
+        writeln!(text, "\n[Swap]\nWhat={}", specifiers(&self.what())).ok();
         self.options(&mut text);
         text
     }
 
     fn options(&self, text: &mut String) {
         if !self.wanted.options.is_empty() {
-            let _ = writeln!(text, "Options={}", specifiers(&self.wanted.options.join(",")));
+            writeln!(text, "Options={}", specifiers(&self.wanted.options.join(","))).ok();
         }
     }
 
@@ -237,7 +239,7 @@ pub fn escape_path(path: &str) -> String {
             b'.' if index == 0 => text.push_str("\\x2e"),
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b':' | b'_' | b'.' => text.push(char::from(byte)),
             _ => {
-                let _ = write!(text, "\\x{byte:02x}");
+                write!(text, "\\x{byte:02x}").ok();
             }
         }
     }

@@ -72,6 +72,7 @@ pub struct Owner {
 /// A declared disk whose settings make sense.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Wanted {
     /// Its name in the settings.
     pub name: String,

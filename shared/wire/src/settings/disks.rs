@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 /// One secondary disk. Only disks that are named here are ever touched; a disk is formatted only when it is proven blank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "settings: each is a switch of its own"
+)]
 pub struct DiskSettings {
     /// Names the disk, here and for good: the filesystem's UUID is made from it and from the VM's UUID. Lower-case letters, digits and `-`, at most 40.
     pub name: String,

@@ -72,189 +72,57 @@ fn a_name_is_given_once() {
     assert_eq!(wanted.len(), 1);
 }
 
+/// A disk like [`disk`] with these settings, in JSON.
+fn with(settings: &str) -> DiskSettings {
+    let mut value = serde_json::to_value(disk("data")).unwrap();
+    let settings: serde_json::Value = serde_json::from_str(settings).unwrap();
+    for (key, setting) in settings.as_object().unwrap() {
+        value[key] = setting.clone();
+    }
+    serde_json::from_value(value).unwrap()
+}
+
 #[test]
 fn a_disk_is_named_by_what_it_is_or_by_consent_by_where() {
-    let text = |text: &str| Some(text.to_owned());
-    let size = || text("100Gi");
     for (matching, keys) in [
+        (r#"{"serial": "a"}"#, &GOOD[..]),
+        (r#"{"serial": "0123456789-0123456789-0123456789"}"#, &GOOD),
+        (r#"{"volume": "a"}"#, &GOOD),
+        (r#"{"path": "pci-*"}"#, &GOOD),
+        (r#"{"serial": "a", "size": "1Gi"}"#, &GOOD),
+        (r#"{"size": "1Gi", "order": 1, "allowPositional": true}"#, &GOOD),
+        (r#"{"size": "1Gi", "allowPositional": true}"#, &GOOD),
         (
-            DiskMatch {
-                serial: text("a"),
-                ..DiskMatch::default()
-            },
-            &GOOD[..],
-        ),
-        (
-            DiskMatch {
-                serial: text(&"a".repeat(36)),
-                ..DiskMatch::default()
-            },
+            r#"{"path": "pci-*", "size": "1Gi", "order": 2, "allowPositional": true}"#,
             &GOOD,
         ),
+        ("{}", &["match"]),
+        (r#"{"allowPositional": true}"#, &["match"]),
+        (r#"{"size": "1Gi"}"#, &["match"]),
+        (r#"{"size": "1Gi", "order": 1}"#, &["match"]),
+        (r#"{"serial": "a", "size": "1Gi", "order": 1}"#, &["match"]),
+        (r#"{"order": 1, "allowPositional": true}"#, &["match.order"]),
         (
-            DiskMatch {
-                volume: text("a"),
-                ..DiskMatch::default()
-            },
-            &GOOD,
-        ),
-        (
-            DiskMatch {
-                path: text("pci-*"),
-                ..DiskMatch::default()
-            },
-            &GOOD,
-        ),
-        (
-            DiskMatch {
-                serial: text("a"),
-                size: size(),
-                ..DiskMatch::default()
-            },
-            &GOOD,
-        ),
-        (
-            DiskMatch {
-                size: size(),
-                order: Some(1),
-                allow_positional: true,
-                ..DiskMatch::default()
-            },
-            &GOOD,
-        ),
-        (
-            DiskMatch {
-                size: size(),
-                allow_positional: true,
-                ..DiskMatch::default()
-            },
-            &GOOD,
-        ),
-        (
-            DiskMatch {
-                path: text("pci-*"),
-                size: size(),
-                order: Some(2),
-                allow_positional: true,
-                ..DiskMatch::default()
-            },
-            &GOOD,
-        ),
-        (DiskMatch::default(), &["match"]),
-        (
-            DiskMatch {
-                allow_positional: true,
-                ..DiskMatch::default()
-            },
-            &["match"],
-        ),
-        (
-            DiskMatch {
-                size: size(),
-                ..DiskMatch::default()
-            },
-            &["match"],
-        ),
-        (
-            DiskMatch {
-                size: size(),
-                order: Some(1),
-                ..DiskMatch::default()
-            },
-            &["match"],
-        ),
-        (
-            DiskMatch {
-                serial: text("a"),
-                size: size(),
-                order: Some(1),
-                ..DiskMatch::default()
-            },
-            &["match"],
-        ),
-        (
-            DiskMatch {
-                order: Some(1),
-                allow_positional: true,
-                ..DiskMatch::default()
-            },
+            r#"{"size": "1Gi", "order": 0, "allowPositional": true}"#,
             &["match.order"],
         ),
-        (
-            DiskMatch {
-                size: size(),
-                order: Some(0),
-                allow_positional: true,
-                ..DiskMatch::default()
-            },
-            &["match.order"],
-        ),
-        (
-            DiskMatch {
-                serial: text(""),
-                ..DiskMatch::default()
-            },
-            &["match.serial"],
-        ),
-        (
-            DiskMatch {
-                serial: text("a "),
-                ..DiskMatch::default()
-            },
-            &["match.serial"],
-        ),
-        (
-            DiskMatch {
-                volume: text(" a"),
-                ..DiskMatch::default()
-            },
-            &["match.volume"],
-        ),
-        (
-            DiskMatch {
-                path: text("/dev/disk/by-path/x"),
-                ..DiskMatch::default()
-            },
-            &["match.path"],
-        ),
-        (
-            DiskMatch {
-                serial: text("a"),
-                size: text("much"),
-                ..DiskMatch::default()
-            },
-            &["match.size"],
-        ),
-        (
-            DiskMatch {
-                serial: text("a"),
-                size: text("0"),
-                ..DiskMatch::default()
-            },
-            &["match.size"],
-        ),
+        (r#"{"serial": ""}"#, &["match.serial"]),
+        (r#"{"serial": "a "}"#, &["match.serial"]),
+        (r#"{"volume": " a"}"#, &["match.volume"]),
+        (r#"{"path": "/dev/disk/by-path/x"}"#, &["match.path"]),
+        (r#"{"serial": "a", "size": "much"}"#, &["match.size"]),
+        (r#"{"serial": "a", "size": "0"}"#, &["match.size"]),
     ] {
         assert_eq!(
-            bad(DiskSettings {
-                matching: matching.clone(),
-                ..disk("data")
-            }),
+            bad(with(&format!(r#"{{"match": {matching}}}"#))),
             keys,
-            "{matching:?}"
+            "{matching}"
         );
     }
-    let grows = DiskSettings {
-        matching: DiskMatch {
-            serial: text("a"),
-            size: size(),
-            ..DiskMatch::default()
-        },
-        grow: true,
-        ..disk("data")
-    };
-    assert_eq!(bad(grows.clone()), ["match.size"]);
+    let sized = r#"{"match": {"serial": "a", "size": "100Gi"}, "grow": GROW}"#;
+    assert_eq!(bad(with(&sized.replace("GROW", "true"))), ["match.size"]);
     assert_eq!(
-        check(&[DiskSettings { grow: false, ..grows }]).0[0].size,
+        check(&[with(&sized.replace("GROW", "false"))]).0[0].size,
         Some(100 << 30)
     );
 }
@@ -315,136 +183,44 @@ fn no_disk_is_mounted_over_the_system_or_the_journal() {
 
 #[test]
 fn what_does_not_go_together_is_named() {
-    let swap = || DiskSettings {
-        filesystem: DiskFilesystem::Swap,
-        mount_point: None,
-        ..disk("data")
-    };
-    let owner = || Some(DiskOwner::default());
-    let luks = || {
-        Some(DiskEncryption {
-            luks2: Luks2Settings {
-                key: "/etc/k".into(),
-                recovery_key: None,
-            },
-        })
-    };
-    for (disk, keys) in [
-        (swap(), &GOOD[..]),
+    for (settings, keys) in [
+        (r#"{"filesystem": "swap", "mountPoint": null}"#, &GOOD[..]),
+        (r#"{"filesystem": "swap"}"#, &["mountPoint"]),
         (
-            DiskSettings {
-                mount_point: Some("/x".into()),
-                ..swap()
-            },
-            &["mountPoint"],
-        ),
-        (
-            DiskSettings {
-                owner: owner(),
-                ..swap()
-            },
+            r#"{"filesystem": "swap", "mountPoint": null, "owner": {}}"#,
             &["owner"],
         ),
         (
-            DiskSettings {
-                seed_from: SeedFrom::Existing,
-                ..swap()
-            },
-            &["seedFrom"],
-        ),
-        (DiskSettings { grow: true, ..swap() }, &["grow"]),
-        (
-            DiskSettings {
-                shared: true,
-                ..swap()
-            },
-            &["shared"],
-        ),
-        (
-            DiskSettings {
-                mount_point: None,
-                ..disk("data")
-            },
-            &GOOD,
-        ),
-        (
-            DiskSettings {
-                mount_point: None,
-                owner: owner(),
-                ..disk("data")
-            },
-            &["owner"],
-        ),
-        (
-            DiskSettings {
-                mount_point: None,
-                seed_from: SeedFrom::Existing,
-                ..disk("data")
-            },
+            r#"{"filesystem": "swap", "mountPoint": null, "seedFrom": "existing"}"#,
             &["seedFrom"],
         ),
         (
-            DiskSettings {
-                mount_point: None,
-                options: vec!["noatime".into()],
-                ..disk("data")
-            },
-            &["options"],
+            r#"{"filesystem": "swap", "mountPoint": null, "grow": true}"#,
+            &["grow"],
         ),
         (
-            DiskSettings {
-                shared: true,
-                ..disk("data")
-            },
-            &GOOD,
-        ),
-        (
-            DiskSettings {
-                shared: true,
-                ephemeral: true,
-                ..disk("data")
-            },
+            r#"{"filesystem": "swap", "mountPoint": null, "shared": true}"#,
             &["shared"],
         ),
+        (r#"{"mountPoint": null}"#, &GOOD),
+        (r#"{"mountPoint": null, "owner": {}}"#, &["owner"]),
+        (r#"{"mountPoint": null, "seedFrom": "existing"}"#, &["seedFrom"]),
+        (r#"{"mountPoint": null, "options": ["noatime"]}"#, &["options"]),
+        (r#"{"shared": true}"#, &GOOD),
+        (r#"{"shared": true, "ephemeral": true}"#, &["shared"]),
         (
-            DiskSettings {
-                shared: true,
-                encryption: luks(),
-                ..disk("data")
-            },
+            r#"{"shared": true, "encryption": {"luks2": {"key": "/etc/k"}}}"#,
             &["shared"],
         ),
+        (r#"{"reservedPercent": 50}"#, &GOOD),
+        (r#"{"reservedPercent": 51}"#, &["reservedPercent"]),
         (
-            DiskSettings {
-                reserved_percent: Some(50),
-                ..disk("data")
-            },
-            &GOOD,
-        ),
-        (
-            DiskSettings {
-                reserved_percent: Some(51),
-                ..disk("data")
-            },
+            r#"{"reservedPercent": 0, "filesystem": "xfs"}"#,
             &["reservedPercent"],
         ),
-        (
-            DiskSettings {
-                reserved_percent: Some(0),
-                filesystem: DiskFilesystem::Xfs,
-                ..disk("data")
-            },
-            &["reservedPercent"],
-        ),
-        (
-            DiskSettings {
-                mkfs_options: vec!["-F".into()],
-                ..disk("data")
-            },
-            &["mkfsOptions"],
-        ),
+        (r#"{"mkfsOptions": ["-F"]}"#, &["mkfsOptions"]),
     ] {
-        assert_eq!(bad(disk.clone()), keys, "{disk:?}");
+        assert_eq!(bad(with(settings)), keys, "{settings}");
     }
 }
 

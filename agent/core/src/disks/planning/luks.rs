@@ -263,16 +263,12 @@ fn inner(case: &Case<'_>, mapping: &Mapping) -> Result<Inner, Refusal> {
     let Some(uuid) = content.uuid.clone().filter(|uuid| !uuid.is_empty()) else {
         return Err(foreign(case, content, kind, " with a UUID in its container"));
     };
-    match unused {
-        Some(entry) => ours_begun(case, entry, content, uuid),
-        None => {
-            let fresh = case.same
-                && case
-                    .entry
-                    .is_some_and(|entry| entry.uuid == uuid && entry.progress < Progress::Used);
-            Ok(Inner::Take(uuid, fresh))
-        }
+    if let Some(entry) = unused {
+        return ours_begun(case, entry, content, uuid);
     }
+    let journaled = case.entry.filter(|entry| case.same && entry.uuid == uuid);
+    let fresh = journaled.is_some_and(|entry| entry.progress < Progress::Used);
+    Ok(Inner::Take(uuid, fresh))
 }
 
 /// A filesystem in a container of ours whose `mkfs` was not seen to end.

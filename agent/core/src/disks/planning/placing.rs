@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
         }
         let above = self.above(case, path)?;
         let under = mount_point(case, path)?;
-        if self.must_seed(case, path, under, history, notes)? {
+        if Self::must_seed(case, path, under, history, notes)? {
             steps.push(Step::Seed {
                 place: case.place(),
                 filesystem: disk.filesystem.word().to_owned(),
@@ -133,7 +133,6 @@ impl<'a> Run<'a> {
 
     /// Whether what lies under the mount point is copied first. Refuses when it would be hidden and nobody has said that it may be.
     fn must_seed(
-        &self,
         case: &Case<'a>,
         path: &str,
         under: &MountPoint,

@@ -1,3 +1,6 @@
+mod arbitrary;
+mod files;
+mod judged;
 mod luks;
 mod place;
 mod plain;

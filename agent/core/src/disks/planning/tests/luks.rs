@@ -127,14 +127,32 @@ fn what_is_in_an_open_container_is_made_only_when_the_journal_has_it_as_new() {
             ..content("ext4", Some(&ours))
         })
     };
-    const FILL: [&str; 2] = ["format-mapped", "mount"];
-    const TAKE: [&str; 1] = ["mount"];
     for (probe, entries, steps, refused) in [
-        (data("", None), vec![at(Encrypted)], &FILL[..], None),
-        (blank(), vec![at(Encrypted)], &FILL[..], None),
-        (data("", None), vec![at(Intended)], &FILL[..], None),
-        (inner(Some(false)), vec![at(Encrypted)], &FILL[..], None),
-        (inner(Some(true)), vec![at(Encrypted)], &TAKE[..], None),
+        (
+            data("", None),
+            vec![at(Encrypted)],
+            &["format-mapped", "mount"][..],
+            None,
+        ),
+        (
+            blank(),
+            vec![at(Encrypted)],
+            &["format-mapped", "mount"][..],
+            None,
+        ),
+        (
+            data("", None),
+            vec![at(Intended)],
+            &["format-mapped", "mount"][..],
+            None,
+        ),
+        (
+            inner(Some(false)),
+            vec![at(Encrypted)],
+            &["format-mapped", "mount"][..],
+            None,
+        ),
+        (inner(Some(true)), vec![at(Encrypted)], &["mount"][..], None),
         (inner(None), vec![at(Encrypted)], &NONE[..], Some(Unreadable)),
         (
             data("ext4", Some(FOREIGN)),
@@ -154,9 +172,9 @@ fn what_is_in_an_open_container_is_made_only_when_the_journal_has_it_as_new() {
         (blank(), vec![at(Formatted)], &NONE[..], Some(UnknownData)),
         (data("", None), vec![at(Seeded)], &NONE[..], Some(UnknownData)),
         (data("", None), vec![at(Used)], &NONE[..], Some(UnknownData)),
-        (data("ext4", Some(FOREIGN)), vec![], &TAKE[..], None),
+        (data("ext4", Some(FOREIGN)), vec![], &["mount"][..], None),
         (data("ext4", None), vec![], &NONE[..], Some(ForeignData)),
-        (inner(None), vec![at(Used)], &TAKE[..], None),
+        (inner(None), vec![at(Used)], &["mount"][..], None),
     ] {
         let plan = opened(probe.clone(), entries.clone());
         assert_eq!(

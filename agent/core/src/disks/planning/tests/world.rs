@@ -60,13 +60,14 @@ impl World {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each step")]
     fn step(&mut self, declared: &Wanted, plan: &DiskPlan, step: &Step) {
         let name = &declared.name;
         let device = plan.device.clone().unwrap();
         match step {
             Step::ClearUnfinished(intent) => {
                 assert_eq!(intent.device, device);
-                self.seen.probes.insert(name.clone(), self.blank(declared));
+                self.seen.probes.insert(name.clone(), nothing(declared));
             }
             Step::Format(intent) => {
                 self.entry(intent, Progress::Formatted, None);
@@ -211,14 +212,6 @@ impl World {
         self.seen.mounts.push(mount);
     }
 
-    fn blank(&self, declared: &Wanted) -> Probe {
-        Probe::Blank(crate::disks::Blankness {
-            proof: declared.proof,
-            regions: 1,
-            bytes: 1,
-        })
-    }
-
     fn number(&self, place: &Place) -> DevNumber {
         match place {
             Place::Disk(device) => device.number,
@@ -283,5 +276,13 @@ fn made(kind: &str, uuid: &str) -> Probe {
     Probe::HasData(Content {
         complete: Some(true),
         ..content(kind, Some(uuid))
+    })
+}
+
+fn nothing(declared: &Wanted) -> Probe {
+    Probe::Blank(crate::disks::Blankness {
+        proof: declared.proof,
+        regions: 1,
+        bytes: 1,
     })
 }
