@@ -1,4 +1,5 @@
 //! From blank disks to mounted ones, on real loop devices: what is done, done once, and what is refused.
+#![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::fs;
 

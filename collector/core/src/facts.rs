@@ -283,7 +283,7 @@ impl Selector {
         let mut equal = self.match_labels.iter();
         let mut others = self.match_expressions.iter();
         equal
-            .find(|(key, value)| labels.get(*key) != Some(*value))
+            .find(|(key, value)| labels.get(key) != Some(*value))
             .map(|(key, value)| format!("{key}={value}"))
             .or_else(|| {
                 let unmet = others.find(|requirement| !requirement.holds(labels))?;
