@@ -1,6 +1,9 @@
 //! One VM's keys, view and findings from what the store holds. Pure: the same store gives the same values.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -104,11 +107,8 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
         }
     }
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
-    let of_agent = entry
-        .memory
-        .answer
-        .as_ref()
-        .map_or(0, |(_, answer)| answer.report.findings.len());
+    let of_agent = entry.memory.answer.as_ref();
+    let of_agent = of_agent.map_or(&[][..], |(_, answer)| answer.report.findings.as_slice());
     let view = VmView {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
@@ -121,9 +121,18 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
         state,
         agent: agent(store, vmi, state, &entry.memory),
         guest: guest(vmi, &entry.memory),
-        findings: found.len() + of_agent,
+        findings: found.len() + of_agent.len(),
+        findings_key: findings_key(found.iter().chain(of_agent)),
     };
     (view, found)
+}
+
+fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for finding in findings {
+        (&finding.id, finding.severity as u8).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn agent(store: &Store, vmi: Option<&Vmi>, state: VmState, memory: &Memory) -> AgentView {

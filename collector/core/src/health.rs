@@ -219,6 +219,7 @@ mod tests {
                 },
                 guest: None,
                 findings: 0,
+                findings_key: 0,
             },
             labels: Labels::default(),
             infra_node_labels: Labels::default(),

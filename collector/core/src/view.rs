@@ -141,6 +141,9 @@ pub struct VmView {
     pub guest: Option<GuestView>,
     /// How many findings there are about it, its agent's included.
     pub findings: usize,
+    /// Another number means other findings, by id and severity; not for anybody outside.
+    #[serde(skip)]
+    pub findings_key: u64,
 }
 
 /// A VM's agent.

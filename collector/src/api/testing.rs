@@ -197,6 +197,7 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
             },
         }),
         findings: usize::from(agent == AgentStatus::Silent),
+        findings_key: 0,
     }
 }
 

@@ -253,7 +253,7 @@ fn digest(view: &VmView, labels: Option<u64>, silent: bool) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&view.uid, &view.cluster, &view.user_node, &view.infra_node).hash(&mut hasher);
     (&view.region, &view.zone, view.state, view.agent.status).hash(&mut hasher);
-    (view.findings, labels, silent).hash(&mut hasher);
+    (view.findings_key, labels, silent).hash(&mut hasher);
     hasher.finish()
 }
 

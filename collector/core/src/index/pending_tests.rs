@@ -147,6 +147,7 @@ fn a_label_that_only_the_virtual_machine_has_selects_its_vmi_and_the_vmis_own_go
     assert_eq!(clusters(&index)[0].name.as_str(), "shoot--g--p");
     let one = key("ns", "w0");
     assert_eq!(finding(&index, &one).unwrap().id, findings::TENANT_PENDING);
+    let pending = index.snapshot().vms[&one].findings_key;
     let of = |tier| cluster("shoot--g--p", "ns", &[(SHOOT, "shoot--g--p"), ("tier", tier)]);
     apply(&mut index, [Fact::UserCluster(of("old"))]);
     assert_eq!(index.snapshot().vms[&one].cluster, None);
@@ -154,6 +155,8 @@ fn a_label_that_only_the_virtual_machine_has_selects_its_vmi_and_the_vmis_own_go
         finding(&index, &one).unwrap().id,
         findings::TENANT_LABEL_UNMATCHED
     );
+    let unmatched = index.snapshot().vms[&one].findings_key;
+    assert_ne!(unmatched, pending, "as many findings, and others");
     apply(&mut index, [Fact::UserCluster(of("new"))]);
     assert!(index.snapshot().vms[&one].cluster.is_some());
     assert_eq!(finding(&index, &one), None);
