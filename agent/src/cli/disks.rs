@@ -2,10 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use virtfleet_agent_core::disks::{
     Plan, Step,
-    state::{DiskState, Standing},
+    state::{DiskState, DisksState, Standing},
     units,
 };
 use virtfleet_runtime::exit::Code;
@@ -15,7 +15,7 @@ use super::{Args, print, verbs::Failure};
 use crate::{
     host::{Commands as _, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_within, read_text},
     output::Output,
-    provision::disks::{Machine, approve, check, failed, read_disks},
+    provision::disks::{DISKS_FILE, Machine, approve, check, failed, read_disks},
     provision::{LOCK_FILE, disks::summary},
     settings,
 };
@@ -88,11 +88,20 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
     match verb {
         DisksVerb::List(output) => {
             if declared.is_empty() {
-                print::text("no disk is declared; docs/settings.md, disks\n")?;
+                let none = || "no disk is declared; docs/disks.md has an example\n".to_owned();
+                print::text(&output.render(&DisksState::default(), |_| none())?)?;
                 return Ok(Code::Ok);
             }
-            let state = read_disks(&args.roots, &machine.boot_id)
-                .context("how the disks stand is not known; as root: virtfleet-agent apply disks")?;
+            let state = read_disks(&args.roots, &machine.boot_id).map_err(|error| {
+                if error.is_absent() {
+                    anyhow!(
+                        "no pass has looked at the disks in this boot; as root: virtfleet-agent apply disks"
+                    )
+                } else {
+                    let what = format!("{DISKS_FILE} cannot be used; as root: virtfleet-agent apply disks");
+                    anyhow::Error::new(error).context(what)
+                }
+            })?;
             print::text(&output.render(&state, |state| list(&state.disks))?)?;
             Ok(if failed(&state) { Code::Failure } else { Code::Ok })
         }
