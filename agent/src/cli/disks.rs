@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context as _, anyhow};
 use virtfleet_agent_core::disks::{
     Plan, Step,
-    state::{DiskState, DisksState, Standing},
+    state::{DiskState, DisksState, FORMAT, Standing},
     units,
 };
 use virtfleet_runtime::exit::Code;
@@ -88,8 +88,12 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
     match verb {
         DisksVerb::List(output) => {
             if declared.is_empty() {
+                let nothing = DisksState {
+                    v: FORMAT,
+                    ..DisksState::default()
+                };
                 let none = || "no disk is declared; docs/disks.md has an example\n".to_owned();
-                print::text(&output.render(&DisksState::default(), |_| none())?)?;
+                print::text(&output.render(&nothing, |_| none())?)?;
                 return Ok(Code::Ok);
             }
             let state = read_disks(&args.roots, &machine.boot_id).map_err(|error| {
