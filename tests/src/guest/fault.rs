@@ -1,0 +1,106 @@
+//! Disks that fail and disks that are slow, while a guest runs.
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use super::{
+    part,
+    running::{Guest, State},
+};
+
+/// What can be made to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Io {
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Flushes of the disk's cache: what `fsync` ends with.
+    Flush,
+}
+
+impl Io {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+        }
+    }
+}
+
+impl Guest {
+    /// From now on these operations of a disk fail with EIO, all of them. What failed before is forgotten.
+    pub fn fail(&self, name: &str, what: &[Io]) -> Result<()> {
+        self.inject(name, what, None)
+    }
+
+    /// From now on these operations of a disk fail with EIO when they touch this sector of 512 bytes: a bad spot. What failed
+    /// before is forgotten.
+    pub fn fail_at(&self, name: &str, what: &[Io], sector: u64) -> Result<()> {
+        self.inject(name, what, Some(sector))
+    }
+
+    fn inject(&self, name: &str, what: &[Io], sector: Option<u64>) -> Result<()> {
+        let number = self.count();
+        let filter = format!("fault-{name}-{number}");
+        let rule = |io: &Io| {
+            let mut rule = json!({"event": "none", "iotype": io.name(), "errno": 5, "once": false, "immediately": false});
+            if let Some(sector) = sector {
+                rule["sector"] = json!(sector);
+            }
+            rule
+        };
+        let rules: Vec<Value> = what.iter().map(rule).collect();
+        let mut state = self.state();
+        let node = json!({"driver": "blkdebug", "node-name": filter, "image": part::node_id(name),
+                          "inject-error": rules});
+        state.qmp()?.call("blockdev-add", node)?;
+        drive(&mut state, name, &filter)
+    }
+
+    /// A disk's operations succeed again.
+    pub fn heal(&self, name: &str) -> Result<()> {
+        drive(&mut self.state(), name, &part::node_id(name))
+    }
+
+    /// From now on a disk does so many operations a second at the most; 0 takes the limit away.
+    pub fn slow(&self, name: &str, operations: u32) -> Result<()> {
+        let mut state = self.state();
+        let id = part::disk_id(name);
+        let part = state.parts.iter().find(|part| part.id == id);
+        let part = part.with_context(|| format!("{} has no disk {name}", self.vm().name))?;
+        // What has the disk is inside of the PCI device.
+        let device = match part.port {
+            Some(_) => format!("/machine/peripheral/{id}/virtio-backend"),
+            None => id,
+        };
+        let limit = json!({"id": device, "bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": operations,
+                           "iops_rd": 0, "iops_wr": 0});
+        let slowed = state.qmp()?.call("block_set_io_throttle", limit);
+        slowed.map(drop).with_context(|| format!("slow {name} down"))
+    }
+}
+
+/// Puts a disk's device on top of another block node, while it runs, and removes filters that nothing stands on any more.
+fn drive(state: &mut State, name: &str, node: &str) -> Result<()> {
+    let prefix = format!("fault-{name}-");
+    let qmp = state.qmp()?;
+    let path = format!("/machine/peripheral/{}", part::disk_id(name));
+    let there = qmp.call("qom-get", json!({"path": path, "property": "drive"}))?;
+    if there != node {
+        qmp.call(
+            "qom-set",
+            json!({"path": path, "property": "drive", "value": node}),
+        )
+        .with_context(|| format!("put {name} on {node}"))?;
+    }
+    let nodes = qmp.call("query-named-block-nodes", json!({"flat": true}))?;
+    for old in nodes.as_array().into_iter().flatten() {
+        let old = old["node-name"].as_str().unwrap_or_default();
+        if old.starts_with(&prefix) && old != node {
+            qmp.call("blockdev-del", json!({"node-name": old}))?;
+        }
+    }
+    Ok(())
+}
