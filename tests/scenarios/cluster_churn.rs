@@ -107,7 +107,7 @@ fn writes(scene: &Scene, marks: &[Mark]) -> Result<(Writes, BTreeMap<u16, usize>
     let (mut writes, mut codes) = (Writes::new(), BTreeMap::new());
     for (index, tenant) in scene.tenants.iter().enumerate() {
         let mut entries = tenant.writes(marks[index])?;
-        entries.sort_by(|a, b| a.received.cmp(&b.received));
+        entries.sort_by_key(|entry| entry.received);
         for entry in entries {
             *codes.entry(entry.code).or_default() += 1;
             for (key, value) in patched(&entry)? {

@@ -64,8 +64,8 @@ impl Guest {
         drive(&mut self.state(), name, &part::node_id(name))
     }
 
-    /// From now on a disk does so many operations a second at the most; 0 takes the limit away.
-    pub fn slow(&self, name: &str, operations: u32) -> Result<()> {
+    /// From now on a disk does so many reads a second at the most, and so many writes; 0 is no limit.
+    pub fn slow(&self, name: &str, reads: u32, writes: u32) -> Result<()> {
         let mut state = self.state();
         let id = part::disk_id(name);
         let part = state.parts.iter().find(|part| part.id == id);
@@ -75,8 +75,8 @@ impl Guest {
             Some(_) => format!("/machine/peripheral/{id}/virtio-backend"),
             None => id,
         };
-        let limit = json!({"id": device, "bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": operations,
-                           "iops_rd": 0, "iops_wr": 0});
+        let limit = json!({"id": device, "bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": reads,
+                           "iops_wr": writes});
         let slowed = state.qmp()?.call("block_set_io_throttle", limit);
         slowed.map(drop).with_context(|| format!("slow {name} down"))
     }
