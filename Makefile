@@ -65,8 +65,8 @@ guest-soak: static ## Cut the power of N first boots at seeded moments: make gue
 	@$(CARGO) build -q --workspace --bins
 	@target/debug/guest-soak --cuts $(if $(filter command line,$(origin N)),$(N),20)
 
-disk-soak: static ## Cut the power N times while disks are formatted and mounted: make disk-soak N=20
-	@VIRTFLEET_DISK_CUTS=$(if $(filter command line,$(origin N)),$(N),20) $(CARGO) test -q -p virtfleet-tests --test guest_disks -- --nocapture --test-threads=1 power_is_cut
+disk-soak: static ## Cut the power N times while disks are formatted, and disks on Debian 12: make disk-soak N=20
+	@VIRTFLEET_DISK_CUTS=$(if $(filter command line,$(origin N)),$(N),20) $(CARGO) test -q -p virtfleet-tests --test guest_disks -- --nocapture --test-threads=1 power_is_cut luks debian_12
 
 churn-soak: ## Kill the leading collector N times during churn, on real API servers: make churn-soak N=100
 	@tests/parts/kube-apiserver.sh fetch >/dev/null

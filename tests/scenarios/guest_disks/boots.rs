@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use virtfleet_tests::{
-    guest::{Disk, GIB, Guest, play},
+    guest::{Disk, GIB, Guest, Suite, needs, play},
     real::AGENT,
+    skip,
 };
 
 use crate::kit::{self, PATIENCE};
@@ -66,80 +67,105 @@ fn services_saw_all(machine: &Guest) -> Result<()> {
     Ok(())
 }
 
+fn three(test: &str, suite: Suite, reboot: bool) {
+    play(test, |scene| {
+        if skip::need(4, test, needs(suite))?.is_none() {
+            return Ok(());
+        }
+        let vm = kit::vm("three")
+            .suite(suite)
+            .disk(Disk::blank("containerd", 100 * GIB).serial("containerd"))
+            .disk(Disk::blank("kubelet", 100 * GIB).scsi())
+            .disk(Disk::blank("data", 100 * GIB).unknown());
+        let machine = kit::guest(scene, &vm, THREE)?;
+        machine.run(BEFORE)?;
+        let before = machine.run(LOOK)?;
+        ensure!(
+            kit::plan(&machine)?.1 == 2,
+            "changes are planned: {:#}",
+            kit::plan(&machine)?.0
+        );
+        // As in a first boot: the services are asked for while provisioning runs.
+        let begun = Instant::now();
+        machine.run_within(
+            "systemctl start --no-block containerd kubelet; systemctl start virtfleet-provision",
+            PATIENCE,
+        )?;
+        let took = begun.elapsed();
+        services_saw_all(&machine)?;
+        let first = mounts(&machine)?;
+        ensure!(
+            first.each_ref().map(|(kind, _)| kind.as_str()) == ["ext4", "xfs", "btrfs"],
+            "{first:?}"
+        );
+        let after = machine.run(LOOK)?;
+        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        ensure!(machine.run("stat -c %a /var/lib/kubelet")? == "711");
+        ensure!(
+            machine
+                .run("findmnt -no OPTIONS /var/lib/containerd")?
+                .contains("noatime")
+        );
+        kit::settled(&machine)?;
+        machine.plug_disk(&Disk::blank("alone", 100 * GIB).serial("alone"))?;
+        let alone = machine.run(
+            "disk=$(readlink -e /dev/disk/by-id/virtio-alone); from=$(date +%s%N)
+                 mke2fs -q -t ext4 $disk; mkfs.xfs -q -f $disk; mkfs.btrfs -q -f $disk; to=$(date +%s%N)
+                 echo $(((to - from) / 1000000))",
+        )?;
+        machine.unplug_disk("alone")?;
+        println!("three disks of 100 GiB took {took:?}; the three mkfs alone {alone} ms");
+        machine.run(
+            "for place in /var/lib/containerd /var/lib/kubelet /data; do echo kept >$place/mark; done; sync",
+        )?;
+
+        if !reboot {
+            return Ok(());
+        }
+        machine.power_off()?;
+        machine.boot_to_agent()?;
+        services_saw_all(&machine)?;
+        ensure!(
+            mounts(&machine)? == first,
+            "{:?} before, {:?} now",
+            first,
+            mounts(&machine)?
+        );
+        ensure!(
+            machine.run("cat /var/lib/containerd/mark /var/lib/kubelet/mark /data/mark")?
+                == "kept\nkept\nkept"
+        );
+        machine.run_until("systemctl is-active --quiet virtfleet-provision", "provisioning")?;
+        kit::settled(&machine)?;
+        for name in ["containerd", "kubelet", "data"] {
+            ensure!(
+                kit::begun(&machine, name, "format")? == 1,
+                "{name} was formatted again"
+            );
+        }
+        let failed = machine.run(
+            "systemctl list-units --failed --plain --no-legend | grep -v virtfleet-agent.service || true",
+        )?;
+        ensure!(failed.is_empty(), "failed: {failed}");
+        Ok(())
+    });
+}
+
 #[test]
 fn tier4_three_blank_disks_are_mounted_before_containerd_and_again_at_the_next_boot() {
-    play(
+    three(
         "tier4_three_blank_disks_are_mounted_before_containerd_and_again_at_the_next_boot",
-        |scene| {
-            let vm = kit::vm("three")
-                .disk(Disk::blank("containerd", 100 * GIB).serial("containerd"))
-                .disk(Disk::blank("kubelet", 100 * GIB).scsi())
-                .disk(Disk::blank("data", 100 * GIB).unknown());
-            let machine = kit::guest(scene, &vm, THREE)?;
-            machine.run(BEFORE)?;
-            let before = machine.run(LOOK)?;
-            ensure!(
-                kit::plan(&machine)?.1 == 2,
-                "changes are planned: {:#}",
-                kit::plan(&machine)?.0
-            );
-            // As in a first boot: the services are asked for while provisioning runs.
-            let begun = Instant::now();
-            machine.run_within(
-                "systemctl start --no-block containerd kubelet; systemctl start virtfleet-provision",
-                PATIENCE,
-            )?;
-            let took = begun.elapsed();
-            services_saw_all(&machine)?;
-            let first = mounts(&machine)?;
-            ensure!(
-                first.each_ref().map(|(kind, _)| kind.as_str()) == ["ext4", "xfs", "btrfs"],
-                "{first:?}"
-            );
-            let after = machine.run(LOOK)?;
-            ensure!(before == after, "before:\n{before}\nafter:\n{after}");
-            ensure!(machine.run("stat -c %a /var/lib/kubelet")? == "711");
-            ensure!(
-                machine
-                    .run("findmnt -no OPTIONS /var/lib/containerd")?
-                    .contains("noatime")
-            );
-            kit::settled(&machine)?;
-            let alone = machine.run(
-                "modprobe loop; truncate -s 100G /run/alone; loop=$(losetup -f --show /run/alone)
-                 from=$(date +%s%N); mke2fs -q -t ext4 $loop; mkfs.xfs -q -f $loop; mkfs.btrfs -q -f $loop; to=$(date +%s%N)
-                 losetup -d $loop; rm /run/alone; echo $(((to - from) / 1000000))",
-            )?;
-            println!("three disks of 100 GiB took {took:?}; the three mkfs alone {alone} ms");
-            machine.run("for place in /var/lib/containerd /var/lib/kubelet /data; do echo kept >$place/mark; done; sync")?;
+        Suite::Trixie,
+        true,
+    );
+}
 
-            machine.power_off()?;
-            machine.boot_to_agent()?;
-            services_saw_all(&machine)?;
-            ensure!(
-                mounts(&machine)? == first,
-                "{:?} before, {:?} now",
-                first,
-                mounts(&machine)?
-            );
-            ensure!(
-                machine.run("cat /var/lib/containerd/mark /var/lib/kubelet/mark /data/mark")?
-                    == "kept\nkept\nkept"
-            );
-            machine.run_until("systemctl is-active --quiet virtfleet-provision", "provisioning")?;
-            kit::settled(&machine)?;
-            for name in ["containerd", "kubelet", "data"] {
-                ensure!(
-                    kit::begun(&machine, name, "format")? == 1,
-                    "{name} was formatted again"
-                );
-            }
-            let failed = machine.run(
-                "systemctl list-units --failed --plain --no-legend | grep -v virtfleet-agent.service || true",
-            )?;
-            ensure!(failed.is_empty(), "failed: {failed}");
-            Ok(())
-        },
+#[test]
+fn tier4_three_blank_disks_are_mounted_before_containerd_on_debian_12() {
+    three(
+        "tier4_three_blank_disks_are_mounted_before_containerd_on_debian_12",
+        Suite::Bookworm,
+        kit::thorough(),
     );
 }
 

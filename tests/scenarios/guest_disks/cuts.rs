@@ -88,9 +88,7 @@ fn came_back(machine: &Guest) -> Result<()> {
 
 #[test]
 fn tier4_the_power_is_cut_while_disks_are_provisioned() {
-    let cuts = std::env::var("VIRTFLEET_DISK_CUTS")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let cuts = std::env::var(kit::CUTS).ok().and_then(|text| text.parse().ok());
     for seed in 1..=cuts.unwrap_or(1) {
         play("tier4_the_power_is_cut_while_disks_are_provisioned", |scene| {
             println!("{}", cut(scene, seed)?);

@@ -13,6 +13,14 @@ use virtfleet_tests::{
 /// For what the agent does to disks, under emulation on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
+/// Whether there is time: `make disk-soak`.
+pub(crate) fn thorough() -> bool {
+    std::env::var_os(CUTS).is_some()
+}
+
+/// How many power cuts are asked for: see `guest_disks.rs`.
+pub(crate) const CUTS: &str = "VIRTFLEET_DISK_CUTS";
+
 /// Stand-ins for containerd and kubelet, which note what was mounted when they were started.
 const SERVICES: &str = "set -e
 for name in containerd kubelet; do

@@ -113,8 +113,15 @@ fn opened_by_file_and_by_chip(test: &str, suite: Suite) {
 
 #[test]
 fn tier4_luks_opens_by_file_and_by_tpm_and_a_lost_key_formats_nothing() {
-    opened_by_file_and_by_chip(
-        "tier4_luks_opens_by_file_and_by_tpm_and_a_lost_key_formats_nothing",
-        Suite::Trixie,
-    );
+    let suites = if kit::thorough() {
+        &[Suite::Trixie, Suite::Bookworm][..]
+    } else {
+        &[Suite::Trixie]
+    };
+    for suite in suites {
+        opened_by_file_and_by_chip(
+            "tier4_luks_opens_by_file_and_by_tpm_and_a_lost_key_formats_nothing",
+            *suite,
+        );
+    }
 }
