@@ -17,6 +17,7 @@ pub mod bins;
 pub mod cluster;
 pub mod delivered;
 pub mod guest;
+pub mod loops;
 pub mod measure;
 pub mod parts;
 pub mod pki;

@@ -30,6 +30,8 @@ use nix::{
     unistd::Pid,
 };
 
+use super::Roots;
+
 /// Where programs that are named without a slash are looked for.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The most bytes of standard output, and of standard error, that are kept; the rest is read and dropped.
@@ -179,6 +181,12 @@ fn said(text: &str) -> String {
     } else {
         format!(": {short}")
     }
+}
+
+/// Where a program is that is named without a slash, in the guest.
+pub fn find_program(roots: &Roots, name: &str) -> Option<PathBuf> {
+    let mut folders = SEARCH_PATH.split(':');
+    folders.find_map(|folder| Some(roots.root(folder).join(name)).filter(|path| path.is_file()))
 }
 
 /// Runs commands. The call blocks until the command has ended or its deadline has passed.

@@ -8,6 +8,7 @@ mod files;
 mod findings;
 mod nics;
 mod provision;
+mod storage;
 mod system;
 
 use std::collections::BTreeMap;
@@ -85,6 +86,8 @@ impl Reporter {
         findings.extend(findings::of_identity(&observed.identity.missing));
         let passes = provision::read(&self.roots, &observed.boot_id, &clock);
         findings.extend(passes.findings);
+        let storage = storage::read(&self.roots, &observed.boot_id, &clock);
+        findings.extend(storage.findings);
         findings.extend(watch.finding(&clock));
         self.date(&mut findings, &clock, watch.paused_ns());
         let sections = [
@@ -93,6 +96,7 @@ impl Reporter {
             ("nics", nics::read(&self.roots)),
             ("settings", self.settings.clone()),
             ("provision", passes.section),
+            ("storage", storage.section),
             ("clock", watch.section(&clock)),
         ];
         GuestReport {

@@ -166,6 +166,28 @@ fn values_that_cannot_be_meant_are_named_and_taken_out() {
 }
 
 #[test]
+fn what_is_wrong_with_a_disk_is_named_where_it_stands() {
+    let (_dir, roots) = root(&[
+        ("/etc/virtfleet/agent.yaml", TLS),
+        (
+            "/etc/virtfleet/agent.d/disks.yaml",
+            "disks:\n- name: data\n  match: {serial: data1}\n  mountPoint: /etc\n- name: other\n  filesystem: swap\n",
+        ),
+    ]);
+    let loaded = load(&roots, None);
+    assert_eq!(
+        problems(&loaded),
+        [
+            "/etc/virtfleet/agent.d/disks.yaml:6: disks[data].mountPoint: /etc is needed by the system or the agent \
+             before the disk is there; choose a directory of its own",
+            "/etc/virtfleet/agent.d/disks.yaml:7: disks[other].match: empty, so any disk would fit; name the disk by \
+             serial, volume or path",
+        ]
+    );
+    assert_eq!(loaded.config.disks.len(), 2, "they stay: the plan refuses the wrong ones");
+}
+
+#[test]
 fn https_without_its_files_names_the_keys_and_plain_loopback_goes_on() {
     let (_dir, roots) = root(&[(
         "/etc/virtfleet/agent.yaml",

@@ -1,6 +1,7 @@
 //! What was begun and what was finished with each declared disk: kept on the root disk, written before each destructive step.
 
 use serde::{Deserialize, Serialize};
+use virtfleet_wire::settings::ProofKind;
 
 use super::{
     device::DeviceId,
@@ -63,10 +64,16 @@ pub struct Entry {
 pub enum Evidence {
     /// It was blank.
     Blank(Blankness),
+    /// It held the declared filesystem already: it was mounted as it is, and nothing was formatted.
+    Found,
     /// A person has judged a refusal that had this hash.
     Approved {
         /// See [`super::plan::Refusal::evidence`].
         hash: String,
+        /// What was read when it was judged, to be read again.
+        proof: ProofKind,
+        /// [`Content::digest`] of what was judged, to be found again; none when the disk was blank then.
+        digest: Option<String>,
     },
 }
 
@@ -117,6 +124,6 @@ pub struct Journal {
     pub entries: Vec<Entry>,
     /// What persons have judged and was not used yet.
     pub approvals: Vec<Approval>,
-    /// Files that cannot be read, with the reason. The disk of that name is refused; an unreadable directory refuses all.
+    /// Files that cannot be read, by the disk's name, with the reason: that disk is refused. An empty name stands for the directory, and refuses all.
     pub broken: Vec<(String, String)>,
 }

@@ -11,11 +11,22 @@
 //! journal [`journal::Entry`] together with what it left, makes a [`FormatIntent`]. And a [`FormatIntent`] is only a wish: what `mkfs` takes
 //! is minted by the host from a second look under an exclusive open, which must find the same.
 
+mod check;
 pub mod device;
+pub mod findings;
 pub mod journal;
+pub mod matching;
+pub mod mkfs;
 pub mod plan;
+mod planning;
 pub mod probe;
+pub mod refusal;
+pub mod regions;
 pub mod seen;
+pub mod size;
+pub mod state;
+pub mod units;
+pub mod uuids;
 pub mod wanted;
 
 pub use device::{Bus, DevNumber, Device, DeviceId, Use};

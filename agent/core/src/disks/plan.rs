@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::{planning::plan, refusal::evidence_hash};
+
 use super::{
     device::DeviceId,
     journal::Evidence,

@@ -30,7 +30,8 @@ pub struct Seen {
     pub swaps: BTreeSet<DevNumber>,
     /// Declared mount points, by path.
     pub mount_points: BTreeMap<String, MountPoint>,
-    /// Files of ours below `/etc`, by path: units, drop-ins; and `/etc/fstab` where there is no systemd.
+    /// Files below `/etc/systemd/system`, by path: all that carry one of our marks, and whatever lies where we would write
+    /// ([`super::units::Placing::files`]); and `/etc/fstab` where there is no systemd.
     pub files: BTreeMap<String, String>,
     /// Every filesystem UUID that the guest's udev or blkid knows, and who carries it.
     pub uuids: BTreeMap<String, Vec<DeviceId>>,
@@ -38,8 +39,12 @@ pub struct Seen {
     pub systemd: bool,
     /// Programs that were looked for and are not there, e.g. `mkfs.xfs`.
     pub missing_tools: BTreeSet<String>,
-    /// Key files that were looked for and cannot be used, with the reason.
+    /// Key files, by path, that were looked for and cannot be used, with the reason; `tpm2` for the guest's TPM.
     pub bad_keys: BTreeMap<String, String>,
+    /// Users that the settings name, by name.
+    pub users: BTreeMap<String, u32>,
+    /// Groups that the settings name, by name.
+    pub groups: BTreeMap<String, u32>,
     /// The kernel's command line asks to boot without the gate: `virtfleet.disks=optional`.
     pub gate_off: bool,
 }

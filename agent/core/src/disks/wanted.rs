@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
 
+pub use super::check::check;
+
 /// By what a declared disk is found, and by what the journal knows it again after a reboot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "by", content = "is")]
@@ -115,10 +117,35 @@ pub struct Wanted {
     pub encryption: Option<Encryption>,
 }
 
+impl Wanted {
+    /// Whether it is found by size and order alone, so that data on the disk is no proof that it is the one that was meant.
+    pub fn is_positional(&self) -> bool {
+        self.order.is_some() || (self.serial.is_none() && self.volume.is_none() && self.path.is_none())
+    }
+
+    /// What must fit, in words.
+    pub fn asked_for(&self) -> String {
+        let text = |word: &str, value: &Option<String>| value.as_ref().map(|value| format!("{word} {value}"));
+        let parts = [
+            text("serial", &self.serial),
+            text("volume", &self.volume),
+            text("path", &self.path),
+            self.size.map(|size| format!("size {size} bytes")),
+            self.order.map(|order| format!("order {order}")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        parts.join(", ")
+    }
+}
+
 /// Something in the settings that makes no sense, with the key below `disks`, e.g. `disks[data].mountPoint`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct WantedProblem {
+    /// The disk's name; empty when it is about all of them.
+    pub disk: String,
+    /// Whether containerd and kubelet wait for that disk: they must not start because its settings are wrong.
+    pub required: bool,
     /// The key.
     pub path: String,
     /// What is wrong, and what would be right.
