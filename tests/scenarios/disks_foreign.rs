@@ -49,7 +49,11 @@ fn put(foreign: &Foreign, device: &Loop, folder: &std::path::Path, size: u64) ->
                 .env("D", device.node())
                 .env("T", folder)
                 .output(DEADLINE)?;
-            ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            ensure!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Make::Bytes(make) => {
             for (offset, bytes) in make(size) {
@@ -63,16 +67,29 @@ fn put(foreign: &Foreign, device: &Loop, folder: &std::path::Path, size: u64) ->
 fn judge(foreign: &Foreign, content: &Content) -> Result<()> {
     match foreign.found {
         Found::Kind(kind) => {
-            let kinds: Vec<&str> = [&content.kind].into_iter().chain(&content.also).map(String::as_str).collect();
+            let kinds: Vec<&str> = [&content.kind]
+                .into_iter()
+                .chain(&content.also)
+                .map(String::as_str)
+                .collect();
             ensure!(kinds.contains(&kind), "found {kinds:?} and not {kind}");
         }
         Found::Bytes(least) => {
-            ensure!(!content.is_known(), "found {} where nobody should know anything", content.kind);
-            let first = content.first_byte.context("without the place of its first byte")?;
+            ensure!(
+                !content.is_known(),
+                "found {} where nobody should know anything",
+                content.kind
+            );
+            let first = content
+                .first_byte
+                .context("without the place of its first byte")?;
             ensure!(first >= least, "first byte at {first}");
         }
         Found::Any => {
-            ensure!(content.is_known() || content.first_byte.is_some(), "no word of why");
+            ensure!(
+                content.is_known() || content.first_byte.is_some(),
+                "no word of why"
+            );
         }
     }
     ensure!(content.digest.len() == 64, "digest {:?}", content.digest);
@@ -101,15 +118,26 @@ fn all(size: u64) -> Result<()> {
                 "{:>5} MiB  {:<36} {} {}{}",
                 size / MIB,
                 foreign.name,
-                if content.is_known() { content.kind.as_str() } else { "unknown bytes" },
+                if content.is_known() {
+                    content.kind.as_str()
+                } else {
+                    "unknown bytes"
+                },
                 content.also.join(" "),
-                content.first_byte.map_or(String::new(), |at| format!(" from byte {at}")),
+                content
+                    .first_byte
+                    .map_or(String::new(), |at| format!(" from byte {at}")),
             ),
             Err(error) => failed.push(format!("{}: {error:#}", foreign.name)),
         }
     }
     println!("{count} kinds on {} MiB in {:?}", size / MIB, begun.elapsed());
-    ensure!(failed.is_empty(), "{} of {count}:\n{}", failed.len(), failed.join("\n"));
+    ensure!(
+        failed.is_empty(),
+        "{} of {count}:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
     ensure!(count >= 70, "only {count} kinds");
     Ok(())
 }
@@ -139,7 +167,11 @@ fn tier2_nothing_foreign_is_blank_on_3_gib() {
 fn single(device: &Loop, offset: u64, proof: ProofKind) -> Result<()> {
     device.write(offset, &[1])?;
     let content = data(look(device, proof)?).with_context(|| format!("a byte at {offset}"))?;
-    ensure!(content.first_byte == Some(offset), "a byte at {offset}: found at {:?}", content.first_byte);
+    ensure!(
+        content.first_byte == Some(offset),
+        "a byte at {offset}: found at {:?}",
+        content.first_byte
+    );
     device.write(offset, &[0])
 }
 

@@ -22,7 +22,10 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// Root and loop devices, for [`skip::need`].
 pub fn needs() -> Result<()> {
     skip::root()?;
-    anyhow::ensure!(Path::new("/dev/loop-control").exists(), "there is no /dev/loop-control");
+    anyhow::ensure!(
+        Path::new("/dev/loop-control").exists(),
+        "there is no /dev/loop-control"
+    );
     skip::program("losetup").map(drop)
 }
 

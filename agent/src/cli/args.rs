@@ -264,7 +264,8 @@ impl Args {
                 };
                 Verb::Install(options, sub.get_flag("remove"), format())
             }
-            "apply" => disk_args::parse_apply(sub, format()).unwrap_or_else(|| Verb::Apply(word(sub, "stage"), format())),
+            "apply" => disk_args::parse_apply(sub, format())
+                .unwrap_or_else(|| Verb::Apply(word(sub, "stage"), format())),
             "plan" => Verb::Plan(format(), sub.get_flag("detailed-exitcode")),
             "disks" => disk_args::parse_disks(sub),
             _ => Verb::Schema,
@@ -385,18 +386,32 @@ mod tests {
         let disks = |verb| Verb::Disks(verb);
         for (line, verb) in [
             ("a plan", Verb::Plan(Output::Text, false)),
-            ("a plan disks --detailed-exitcode -o json", Verb::Plan(Output::Json, true)),
+            (
+                "a plan disks --detailed-exitcode -o json",
+                Verb::Plan(Output::Json, true),
+            ),
             ("a apply disks", Verb::ApplyDisks(None, Output::Text)),
-            ("a apply disks --plan p", Verb::ApplyDisks(Some("p".into()), Output::Text)),
+            (
+                "a apply disks --plan p",
+                Verb::ApplyDisks(Some("p".into()), Output::Text),
+            ),
             ("a disks", disks(DisksVerb::List(Output::Text))),
             ("a disks -o yaml", disks(DisksVerb::List(Output::Yaml))),
-            ("a disks approve d --evidence e", disks(DisksVerb::Approve("d".into(), "e".into()))),
+            (
+                "a disks approve d --evidence e",
+                disks(DisksVerb::Approve("d".into(), "e".into())),
+            ),
             ("a disks check", disks(DisksVerb::Check)),
             ("a disks trim", disks(DisksVerb::Trim)),
         ] {
             assert_eq!(parse(line).unwrap().verb, verb, "{line}");
         }
-        for line in ["a apply --plan p", "a apply disks --stage dns", "a plan nic", "a disks approve d"] {
+        for line in [
+            "a apply --plan p",
+            "a apply disks --stage dns",
+            "a plan nic",
+            "a disks approve d",
+        ] {
             parse(line).unwrap_err();
         }
         parse("a apply --stage boot").unwrap_err();

@@ -17,7 +17,11 @@ fn subject() -> Arg {
 pub(super) fn plan(output: Arg) -> Command {
     Command::new("plan")
         .about("As root: show what `apply disks` would do, and what it refuses and why; nothing is changed")
-        .arg(subject().action(ArgAction::Append).help("What is planned; without it, everything"))
+        .arg(
+            subject()
+                .action(ArgAction::Append)
+                .help("What is planned; without it, everything"),
+        )
         .arg(
             Arg::new("detailed-exitcode")
                 .long("detailed-exitcode")
@@ -74,11 +78,15 @@ pub(super) fn disks(output: Arg) -> Command {
 
 pub(super) fn parse_apply(matches: &ArgMatches, output: Output) -> Option<Verb> {
     matches.get_one::<String>("subject")?;
-    Some(Verb::ApplyDisks(matches.get_one::<PathBuf>("plan").cloned(), output))
+    Some(Verb::ApplyDisks(
+        matches.get_one::<PathBuf>("plan").cloned(),
+        output,
+    ))
 }
 
 pub(super) fn parse_disks(matches: &ArgMatches) -> Verb {
-    let text = |matches: &ArgMatches, name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
+    let text =
+        |matches: &ArgMatches, name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
     Verb::Disks(match matches.subcommand() {
         Some(("approve", sub)) => DisksVerb::Approve(text(sub, "who"), text(sub, "evidence")),
         Some(("check", _)) => DisksVerb::Check,

@@ -129,7 +129,9 @@ fn trim(roots: &Roots, declared: &[DiskSettings]) -> Result<Code, Failure> {
         if !mounts.iter().any(|mount| mount.mount_point == *path) {
             continue;
         }
-        let tool = Tool::new("fstrim").args(["--verbose", "--"]).arg(roots.root(path));
+        let tool = Tool::new("fstrim")
+            .args(["--verbose", "--"])
+            .arg(roots.root(path));
         match SystemCommands.check(&tool.deadline(TRIM)) {
             Ok(done) => print::text(&done.stdout)?,
             Err(error) => failures.push(format!("disk {}: {error}", disk.name)),
@@ -221,7 +223,10 @@ fn line(step: &Step) -> String {
     let word = step.word();
     match step {
         Step::ClearUnfinished(intent) => {
-            format!("{word}: put zeros over what our own {} has begun", intent.filesystem)
+            format!(
+                "{word}: put zeros over what our own {} has begun",
+                intent.filesystem
+            )
         }
         Step::Format(intent) => format!("{word}: {} with UUID {}", intent.filesystem, intent.uuid),
         Step::Encrypt { intent, .. } => format!("{word}: LUKS2 with UUID {}", intent.uuid),
@@ -233,9 +238,9 @@ fn line(step: &Step) -> String {
             )
         }
         Step::Seed { mount_point, .. } => format!("{word}: copy {mount_point} to it and compare"),
-        Step::WriteFile { path, .. }
-        | Step::RemoveFile { path }
-        | Step::MakeMountPoint { path } => format!("{word}: {path}"),
+        Step::WriteFile { path, .. } | Step::RemoveFile { path } | Step::MakeMountPoint { path } => {
+            format!("{word}: {path}")
+        }
         Step::Mount {
             mount_point, uuid, ..
         } => format!("{word}: UUID {uuid} at {mount_point}"),
@@ -349,6 +354,10 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[1], "data  ready   vdb     1Gi   xfs         /data  -");
-        assert!(lines[2].contains("mount: no [31m; next: journalctl"), "{}", lines[2]);
+        assert!(
+            lines[2].contains("mount: no [31m; next: journalctl"),
+            "{}",
+            lines[2]
+        );
     }
 }

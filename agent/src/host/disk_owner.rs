@@ -41,7 +41,8 @@ pub fn own(roots: &Roots, path: &Path, owner: &Owner) -> Result<bool, OwnError> 
     let user = owner_number(roots, "/etc/passwd", owner.user.as_deref())?;
     let group = owner_number(roots, "/etc/group", owner.group.as_deref())?;
     let before = fs::metadata(path).map_err(at)?;
-    let owned = user.is_none_or(|user| user == before.uid()) && group.is_none_or(|group| group == before.gid());
+    let owned =
+        user.is_none_or(|user| user == before.uid()) && group.is_none_or(|group| group == before.gid());
     let moded = owner.mode.is_none_or(|mode| mode == before.mode() & 0o7777);
     if !owned {
         chown(path, user, group).map_err(at)?;
@@ -58,10 +59,12 @@ pub fn make_folder(path: &Path) -> Result<bool, OwnError> {
     if path.is_dir() {
         return Ok(false);
     }
-    make_directories(path).map(|()| true).map_err(|source| OwnError::Io {
-        path: path.to_owned(),
-        source,
-    })
+    make_directories(path)
+        .map(|()| true)
+        .map_err(|source| OwnError::Io {
+            path: path.to_owned(),
+            source,
+        })
 }
 
 /// Makes a folder, where it is not there, which root alone may look into.

@@ -156,10 +156,7 @@ impl Comparison {
         }
         if !ours.is_dir() && ours.nlink() > 1 {
             let known = self.links.insert(ours.ino(), theirs.ino());
-            same(
-                "hard links",
-                known.is_none_or(|known| known == theirs.ino()),
-            )?;
+            same("hard links", known.is_none_or(|known| known == theirs.ino()))?;
         }
         same("extended attributes", attributes(from)? == attributes(to)?)
     }

@@ -38,7 +38,8 @@ pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_progr
 pub use disk_busy::{busy_below, entries_in};
 pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore};
 pub use disk_observe::{
-    MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number, owner_of, swapped,
+    MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number,
+    owner_of, swapped,
 };
 pub use disk_owner::{OwnError, make_folder, make_private_folder, own, owner_number};
 pub use disk_seed::{SeedError, Seeded, compare_trees, copy_tree};
@@ -49,7 +50,7 @@ pub use mount_probe::{MountProbe, Outcome, Target};
 pub use ports::{Port, try_port};
 pub use reread::{Reread, RereadError, slurp};
 pub use roots::Roots;
-pub use witness::{Unwatched, Witness};
 pub use service::{Change, Service, Services, Systemctl};
 pub use stamped::Stamped;
 pub use state_file::{AGENT_GROUP, write_for_agent};
+pub use witness::{Unwatched, Witness};

@@ -184,7 +184,11 @@ fn what_is_wrong_with_a_disk_is_named_where_it_stands() {
              serial, volume or path",
         ]
     );
-    assert_eq!(loaded.config.disks.len(), 2, "they stay: the plan refuses the wrong ones");
+    assert_eq!(
+        loaded.config.disks.len(),
+        2,
+        "they stay: the plan refuses the wrong ones"
+    );
 }
 
 #[test]

@@ -95,10 +95,9 @@ pub(crate) fn settled(machine: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// The refusals of a declared disk.
-pub(crate) fn refusals(machine: &Guest, name: &str) -> Result<Vec<Value>> {
-    let (plan, _) = plan(machine)?;
-    let disks = find(&plan, "disks").with_context(|| format!("no disks in {plan:#}"))?;
+/// The refusals of a declared disk in a plan.
+pub(crate) fn refusals_in(plan: &Value, name: &str) -> Result<Vec<Value>> {
+    let disks = find(plan, "disks").with_context(|| format!("no disks in {plan:#}"))?;
     let disk = disks
         .as_array()
         .into_iter()
@@ -108,14 +107,24 @@ pub(crate) fn refusals(machine: &Guest, name: &str) -> Result<Vec<Value>> {
     Ok(disk["refusals"].as_array().cloned().unwrap_or_default())
 }
 
-/// The one refusal of a disk, which is of this kind.
-pub(crate) fn refused(machine: &Guest, name: &str, kind: &str) -> Result<Value> {
-    let refusals = refusals(machine, name)?;
+/// The same in a new plan.
+pub(crate) fn refusals(machine: &Guest, name: &str) -> Result<Vec<Value>> {
+    refusals_in(&plan(machine)?.0, name)
+}
+
+/// The one refusal of a disk in a plan, which is of this kind.
+pub(crate) fn refused_in(plan: &Value, name: &str, kind: &str) -> Result<Value> {
+    let refusals = refusals_in(plan, name)?;
     ensure!(
         refusals.len() == 1 && refusals[0]["kind"] == kind,
         "{name} should be refused as {kind}: {refusals:#?}"
     );
     Ok(refusals[0].clone())
+}
+
+/// The same in a new plan.
+pub(crate) fn refused(machine: &Guest, name: &str, kind: &str) -> Result<Value> {
+    refused_in(&plan(machine)?.0, name, kind)
 }
 
 /// The first value of this name, wherever it is.

@@ -83,9 +83,10 @@ fn opened_by_file_and_by_chip(test: &str, suite: Suite) {
         machine.boot_to_agent()?;
         machine.run_until("systemctl is-failed --quiet virtfleet-disks", "the gate")?;
         kit::apply(&machine)?;
+        let (plan, _) = kit::plan(&machine)?;
         for (name, place) in ["file", "chip"].into_iter().zip(PLACES) {
             kit::not_mounted(&machine, place)?;
-            kit::refused(&machine, name, "no-key")?;
+            kit::refused_in(&plan, name, "no-key")?;
             ensure!(
                 kit::begun(&machine, name, "encrypt")? == 1,
                 "{name} was encrypted again"

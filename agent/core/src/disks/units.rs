@@ -1,6 +1,6 @@
 //! The text of every file that is written for a disk below `/etc`: mount and swap units, drop-ins, the gate, lines of fstab.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use super::wanted::Wanted;
 use virtfleet_wire::settings::DiskFilesystem;
@@ -187,15 +187,23 @@ fn drop_in(name: &str, line: &str) -> String {
     format!("{}[Unit]\n{MARK}{name}\n{line}\n", comment(name))
 }
 
-/// The gate and the drop-ins that put it before containers and kubelet, by path.
-pub fn gate_files() -> Vec<(String, String)> {
+/// The path of the agent that is installed, as its own unit below `/etc` has it; without that unit it is a package's.
+pub fn installed_agent(files: &BTreeMap<String, String>) -> &str {
+    let unit = files.get(&format!("{DIRECTORY}/virtfleet-provision.service"));
+    let start = unit.and_then(|text| text.lines().find_map(|line| line.strip_prefix("ExecStart=")));
+    let program = start.and_then(|line| line.split_ascii_whitespace().next());
+    program.unwrap_or("/usr/bin/virtfleet-agent")
+}
+
+/// The gate and the drop-ins that put it before containers and kubelet, by path. `agent` is the program that the gate asks.
+pub fn gate_files(agent: &str) -> Vec<(String, String)> {
     let comment = "# Written by virtfleet-agent because a disk of its settings is required, and removed when none is.\n";
     let mut files = vec![(
         format!("{DIRECTORY}/{GATE}"),
         format!(
             "{comment}[Unit]\n{GATE_MARK}yes\nDescription=Required secondary disks are in place (virtfleet)\n\
              ConditionKernelCommandLine=!{GATE_OFF}\nAfter=virtfleet-provision.service\n\n\
-             [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/bin/virtfleet-agent disks check\n"
+             [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={agent} disks check\n"
         ),
     )];
     for service in GATED {

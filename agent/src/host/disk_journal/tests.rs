@@ -20,7 +20,10 @@ fn roots() -> (tempfile::TempDir, Roots) {
 fn device() -> DeviceId {
     DeviceId {
         name: "vdb".into(),
-        number: DevNumber { major: 252, minor: 16 },
+        number: DevNumber {
+            major: 252,
+            minor: 16,
+        },
         diskseq: Some(7),
         size: 1 << 30,
         serial: Some("data1".into()),

@@ -27,7 +27,11 @@ pub fn disk_files(roots: &Roots, systemd: bool) -> BTreeMap<String, String> {
     }
     for name in list(&roots.root(UNITS)).unwrap_or_default() {
         let path = format!("{UNITS}/{name}");
-        let is = |end: &str| Path::new(&name).extension().is_some_and(|extension| extension == end);
+        let is = |end: &str| {
+            Path::new(&name)
+                .extension()
+                .is_some_and(|extension| extension == end)
+        };
         if is("mount") || is("swap") || (is("service") && name.starts_with("virtfleet-")) {
             take(path);
         } else if is("d") {
@@ -69,12 +73,18 @@ mod tests {
         symlink("/dev/null", at("masked.mount")).unwrap();
         fs::write(dir.path().join("etc/fstab"), "# none\n").unwrap();
         let files = disk_files(&roots, true);
-        let found: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        let found: Vec<_> = files
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str()))
+            .collect();
         assert_eq!(
             found,
             [
                 ("/etc/systemd/system/data.mount", "unit"),
-                ("/etc/systemd/system/kubelet.service.d/50-virtfleet-disks.conf", "ours"),
+                (
+                    "/etc/systemd/system/kubelet.service.d/50-virtfleet-disks.conf",
+                    "ours"
+                ),
                 ("/etc/systemd/system/masked.mount", ""),
             ]
         );

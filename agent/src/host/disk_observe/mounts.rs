@@ -119,7 +119,8 @@ mod tests {
             ..Roots::default()
         };
         fs::create_dir(dir.path().join("1")).unwrap();
-        let text = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /guest/data rw,noatime - xfs /dev/sdb rw,attr2\n";
+        let text =
+            "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /guest/data rw,noatime - xfs /dev/sdb rw,attr2\n";
         fs::write(dir.path().join("1/mountinfo"), text).unwrap();
         let mounts = disk_mounts(&roots).unwrap();
         assert_eq!(mounts.len(), 1);

@@ -35,7 +35,8 @@ pub fn mount_point(roots: &Roots, path: &str, mounts: &[&str]) -> MountPoint {
         seen.busy = busy_below(roots, &place);
         let below = format!("{path}/");
         let inside = mounts.iter().filter(|mount| mount.starts_with(&below));
-        seen.busy.extend(inside.map(|mount| format!("a mount at {mount}")));
+        seen.busy
+            .extend(inside.map(|mount| format!("a mount at {mount}")));
     }
     seen
 }
@@ -79,7 +80,9 @@ pub fn bad_key(roots: &Roots, path: &str) -> Option<String> {
     let place: PathBuf = roots.root(path);
     let metadata = match fs::metadata(&place) {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Some("there is no such file".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Some("there is no such file".to_owned());
+        }
         Err(error) => return Some(error.to_string()),
     };
     if !metadata.is_file() {

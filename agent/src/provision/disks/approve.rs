@@ -30,9 +30,13 @@ pub enum ApproveError {
 
 fn known(evidence: &[String]) -> String {
     if evidence.is_empty() {
-        "; none of its refusals can be approved: virtfleet-agent plan disks says what to do instead".to_owned()
+        "; none of its refusals can be approved: virtfleet-agent plan disks says what to do instead"
+            .to_owned()
     } else {
-        format!("; what was found has changed. Look again: it is {} now", evidence.join(", "))
+        format!(
+            "; what was found has changed. Look again: it is {} now",
+            evidence.join(", ")
+        )
     }
 }
 

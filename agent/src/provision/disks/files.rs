@@ -37,7 +37,9 @@ pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result
         }
         Ok(before) if !ours(&before) => return Err(foreign(path)),
         Err(error) if file.symlink_metadata().is_ok() => {
-            return Err(StepError::new(format!("{path}: {error}; it is not ours, and stays")));
+            return Err(StepError::new(format!(
+                "{path}: {error}; it is not ours, and stays"
+            )));
         }
         Ok(_) | Err(_) => {}
     }
@@ -50,7 +52,9 @@ pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result
 fn still_ours(session: &mut Session<'_>, path: &str, before: &str, text: &str) -> Result<Effect, StepError> {
     let planned = session.observed.seen.files.get(path).cloned().unwrap_or_default();
     let has = |text: &str, line: &str| text.lines().any(|other| other == line);
-    let fresh = text.lines().filter(|line| !has(&planned, line) && !has(before, line));
+    let fresh = text
+        .lines()
+        .filter(|line| !has(&planned, line) && !has(before, line));
     let gone = planned.lines().any(|line| !has(text, line));
     if gone {
         return Err(StepError::new(format!("{path} has changed; make a new plan")));
@@ -74,7 +78,11 @@ pub(super) fn remove(session: &mut Session<'_>, path: &str) -> Result<Effect, St
         Ok(text) if !ours(&text) => return Err(foreign(path)),
         Ok(_) => {}
         Err(_) if file.symlink_metadata().is_err() => return Ok(Effect::Unchanged),
-        Err(error) => return Err(StepError::new(format!("{path}: {error}; it is not ours, and stays"))),
+        Err(error) => {
+            return Err(StepError::new(format!(
+                "{path}: {error}; it is not ours, and stays"
+            )));
+        }
     }
     remove_durably(&file)?;
     session.unread = true;
@@ -86,5 +94,7 @@ fn ours(text: &str) -> bool {
 }
 
 fn foreign(path: &str) -> StepError {
-    StepError::new(format!("{path} is there and not ours; take it away, or choose another mount point"))
+    StepError::new(format!(
+        "{path} is there and not ours; take it away, or choose another mount point"
+    ))
 }

@@ -32,7 +32,11 @@ pub enum CheckError {
 pub fn check(roots: &Roots, boot_id: &str, declared: &[DiskSettings]) -> Result<usize, CheckError> {
     let required: Vec<&DiskSettings> = declared.iter().filter(|disk| disk.required).collect();
     let cmdline = read_text(&roots.proc("cmdline"), 64 << 10).unwrap_or_default();
-    if required.is_empty() || cmdline.split_ascii_whitespace().any(|word| word == units::GATE_OFF) {
+    if required.is_empty()
+        || cmdline
+            .split_ascii_whitespace()
+            .any(|word| word == units::GATE_OFF)
+    {
         return Ok(0);
     }
     let mounts = disk_mounts(roots)?;
@@ -43,12 +47,17 @@ pub fn check(roots: &Roots, boot_id: &str, declared: &[DiskSettings]) -> Result<
             let reason = match &state {
                 Err(reason) => reason.clone(),
                 Ok(state) => match state.disks.iter().find(|other| other.name == disk.name) {
-                    None => "it was declared since the last pass (sudo virtfleet-agent apply disks)".to_owned(),
+                    None => {
+                        "it was declared since the last pass (sudo virtfleet-agent apply disks)".to_owned()
+                    }
                     Some(state) if state.standing != Standing::Ready => {
                         format!("{}: {} ({})", state.standing.word(), state.reason(), state.next())
                     }
                     Some(_) => {
-                        let path = disk.mount_point.as_ref().filter(|_| disk.filesystem != DiskFilesystem::Swap)?;
+                        let path = disk
+                            .mount_point
+                            .as_ref()
+                            .filter(|_| disk.filesystem != DiskFilesystem::Swap)?;
                         let mounted = mounts.iter().any(|mount| mount.mount_point == *path);
                         (!mounted).then(|| format!("it was unmounted from {path}"))?
                     }

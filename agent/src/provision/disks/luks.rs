@@ -112,7 +112,10 @@ pub(super) fn open(
     session.same(device)?;
     let node = engine.roots.root(format!("/dev/{}", device.name));
     let found = luks::uuid(engine.commands, &node)?;
-    if !found.as_ref().is_some_and(|found| found.eq_ignore_ascii_case(luks_uuid)) {
+    if !found
+        .as_ref()
+        .is_some_and(|found| found.eq_ignore_ascii_case(luks_uuid))
+    {
         let found = found.unwrap_or_else(|| "none".to_owned());
         return Err(StepError::new(format!(
             "its header has the UUID {found} and not {luks_uuid}"

@@ -32,5 +32,5 @@ pub use state::{DISKS_FILE, ReadDisksError, read_disks};
 
 pub(crate) use state::parse_disks;
 pub use step::Machine;
-pub(crate) use step::{failed, summary};
 pub(super) use step::run;
+pub(crate) use step::{failed, summary};

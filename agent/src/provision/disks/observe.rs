@@ -106,7 +106,15 @@ pub(super) fn observe(
         };
         let device = &devices[*index];
         let entry = journal.entries.iter().find(|entry| entry.name == wanted.name);
-        let probe = match in_place(engine, wanted, device, entry, &mounts, &swaps, udev.get(&device.id.number)) {
+        let probe = match in_place(
+            engine,
+            wanted,
+            device,
+            entry,
+            &mounts,
+            &swaps,
+            udev.get(&device.id.number),
+        ) {
             Some(probe) => probe,
             None => {
                 settled = false;
@@ -151,9 +159,13 @@ fn in_place(
     }
     let kind = wanted.filesystem.word();
     let there = match &wanted.mount_point {
-        Some(path) => mounts.iter().rev().find(|mount| mount.mount_point == *path).is_some_and(|mount| {
-            mount.number == device.id.number && mount.filesystem == kind && mount.root == "/"
-        }),
+        Some(path) => mounts
+            .iter()
+            .rev()
+            .find(|mount| mount.mount_point == *path)
+            .is_some_and(|mount| {
+                mount.number == device.id.number && mount.filesystem == kind && mount.root == "/"
+            }),
         None => wanted.filesystem == DiskFilesystem::Swap && swaps.contains(&device.id.number),
     };
     if !there {
@@ -180,7 +192,11 @@ fn look(engine: &Engine<'_>, wanted: &Wanted, device: &Device, entry: Option<&En
         let now = done.saturating_mul(100) / all.max(1);
         if now >= percent + 10 {
             percent = now;
-            tracing::info!(disk = wanted.name, percent, "reading it to prove that it is blank");
+            tracing::info!(
+                disk = wanted.name,
+                percent,
+                "reading it to prove that it is blank"
+            );
         }
     };
     let mut probe = engine.disks().look(device, wanted.proof, &mut progress);
@@ -283,7 +299,9 @@ fn uuids(
     };
     let mut asked = BTreeSet::new();
     for selection in matching::select(wanted, devices) {
-        if let (Ok((_, index)), Some(Probe::HasData(content))) = (&selection.found, probes.get(&selection.name)) {
+        if let (Ok((_, index)), Some(Probe::HasData(content))) =
+            (&selection.found, probes.get(&selection.name))
+        {
             asked.insert(devices[*index].id.number);
             if let Some(uuid) = &content.uuid {
                 add(uuid, &devices[*index].id);
@@ -371,7 +389,11 @@ fn missing_tools(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeSet<String> {
         if wanted.encryption.is_some() {
             tools.insert("cryptsetup");
         }
-        if wanted.encryption.as_ref().is_some_and(|encryption| encryption.key == KeySource::Tpm2) {
+        if wanted
+            .encryption
+            .as_ref()
+            .is_some_and(|encryption| encryption.key == KeySource::Tpm2)
+        {
             tools.insert("systemd-cryptenroll");
         }
         if wanted.grow {
@@ -405,7 +427,10 @@ fn bad_keys(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeMap<String, String> 
         .collect();
     // The resource manager, which systemd-cryptenroll uses.
     if tpm && !engine.roots.root("/dev/tpmrm0").exists() {
-        bad.insert("tpm2".to_owned(), "the guest has no TPM 2.0 (/dev/tpmrm0)".to_owned());
+        bad.insert(
+            "tpm2".to_owned(),
+            "the guest has no TPM 2.0 (/dev/tpmrm0)".to_owned(),
+        );
     }
     bad
 }
@@ -422,9 +447,7 @@ fn numbers(
     wanted: &[Wanted],
     name: impl Fn(&Owner) -> Option<&String>,
 ) -> BTreeMap<String, u32> {
-    let names = wanted
-        .iter()
-        .filter_map(|wanted| name(wanted.owner.as_ref()?));
+    let names = wanted.iter().filter_map(|wanted| name(wanted.owner.as_ref()?));
     names
         .filter_map(|name| {
             let number = owner_number(engine.roots, file, Some(name)).ok()??;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::host::{
     Commands, JournalStore, MountsError, Roots, Witness,
-    disks::{Disks, DevicesError, Kinds},
+    disks::{DevicesError, Disks, Kinds},
 };
 
 /// What works on the disks of one machine.
@@ -131,7 +131,11 @@ impl<'a> Engine<'a> {
         declared.is_empty()
             && crate::host::disk_files(self.roots, self.systemd)
                 .values()
-                .all(|text| units::disk_of(text).is_none() && !units::is_gates(text) && !text.contains("# virtfleet disk "))
+                .all(|text| {
+                    units::disk_of(text).is_none()
+                        && !units::is_gates(text)
+                        && !text.contains("# virtfleet disk ")
+                })
     }
 
     /// Observes, plans and does what the plan says; records how the disks stand then.

@@ -100,7 +100,11 @@ pub(super) fn swap_on(
 pub(super) fn own(session: &mut Session<'_>, mount_point: &str, owner: &Owner) -> Result<Effect, StepError> {
     let roots = session.engine.roots;
     let changed = host::own(roots, &roots.root(mount_point), owner)?;
-    Ok(if changed { Effect::Changed } else { Effect::Unchanged })
+    Ok(if changed {
+        Effect::Changed
+    } else {
+        Effect::Unchanged
+    })
 }
 
 /// Before others can write to it, the journal says that whatever is on it may be theirs.

@@ -39,7 +39,12 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
         .flatten()
         .map(|store| store.last_audit(LOOKED))
         .unwrap_or_default();
-    let disks: Vec<DiskState> = after.plan.disks.iter().map(|plan| one(after, plan, &audit)).collect();
+    let disks: Vec<DiskState> = after
+        .plan
+        .disks
+        .iter()
+        .map(|plan| one(after, plan, &audit))
+        .collect();
     let mut found = findings::findings(after.wanted, after.plan, after.seen);
     found.extend(disks.iter().filter_map(failure));
     DisksState {
@@ -89,15 +94,28 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
         name: plan.name.clone(),
         standing: standing(plan, &outcome),
         key: key_words(plan.key.as_ref()),
-        device: plan.device.as_ref().map(|device| device.name.clone()).unwrap_or_default(),
-        serial: plan.device.as_ref().and_then(|device| device.serial.clone()).unwrap_or_default(),
+        device: plan
+            .device
+            .as_ref()
+            .map(|device| device.name.clone())
+            .unwrap_or_default(),
+        serial: plan
+            .device
+            .as_ref()
+            .and_then(|device| device.serial.clone())
+            .unwrap_or_default(),
         size_bytes: plan.device.as_ref().map_or(0, |device| device.size),
-        filesystem: declared.map(|declared| declared.filesystem.word().to_owned()).unwrap_or_default(),
+        filesystem: declared
+            .map(|declared| declared.filesystem.word().to_owned())
+            .unwrap_or_default(),
         uuid: uuid.or_else(journaled).unwrap_or_default(),
         mount_point: mount_point.unwrap_or_default(),
         filesystem_bytes: mounted.and_then(|mounted| mounted.filesystem_bytes),
         required: declared.is_some_and(|declared| declared.required)
-            || after.problems.iter().any(|problem| problem.disk == plan.name && problem.required),
+            || after
+                .problems
+                .iter()
+                .any(|problem| problem.disk == plan.name && problem.required),
         discard: wanted.is_some_and(|wanted| wanted.discard),
         refusals: plan.refusals.clone(),
         notes: plan.notes.clone(),

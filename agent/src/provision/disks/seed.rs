@@ -36,7 +36,10 @@ pub(super) fn seed(
         )));
     }
     let progress = session.entry(name).map(|entry| entry.progress);
-    if !matches!(progress, Some(Progress::Intended | Progress::Formatted | Progress::Seeding)) {
+    if !matches!(
+        progress,
+        Some(Progress::Intended | Progress::Formatted | Progress::Seeding)
+    ) {
         return Err(StepError::new(
             "the journal does not have its filesystem as new; what is on it may be somebody's",
         ));
@@ -63,7 +66,12 @@ fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) -> Result<(),
         session.at(name, "copied");
         match compare_trees(from, to) {
             Ok(seeded) => {
-                tracing::info!(disk = name, entries = seeded.entries, bytes = seeded.bytes, "copied and compared");
+                tracing::info!(
+                    disk = name,
+                    entries = seeded.entries,
+                    bytes = seeded.bytes,
+                    "copied and compared"
+                );
                 session.at(name, "compared");
                 return Ok(());
             }
@@ -81,7 +89,11 @@ fn private(engine: &Engine<'_>, name: &str) -> PathBuf {
 pub(super) fn clean(engine: &Engine<'_>) {
     let below = format!("{SEED_DIRECTORY}/");
     let mounts = disk_mounts(engine.roots).unwrap_or_default();
-    for mounted in mounts.iter().rev().filter(|mount| mount.mount_point.starts_with(&below)) {
+    for mounted in mounts
+        .iter()
+        .rev()
+        .filter(|mount| mount.mount_point.starts_with(&below))
+    {
         let place = engine.roots.root(&mounted.mount_point);
         if let Err(error) = mount::umount(engine.commands, &place) {
             tracing::warn!(%error, "an interrupted copy cannot be unmounted");

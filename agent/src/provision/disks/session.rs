@@ -73,7 +73,11 @@ impl<'e> Session<'e> {
     }
 
     pub(super) fn entry(&self, disk: &str) -> Option<&Entry> {
-        self.observed.journal.entries.iter().find(|entry| entry.name == disk)
+        self.observed
+            .journal
+            .entries
+            .iter()
+            .find(|entry| entry.name == disk)
     }
 
     /// Writes an entry and remembers it.
@@ -96,7 +100,13 @@ impl<'e> Session<'e> {
     }
 
     /// The entry of an intent that is about to be carried out.
-    pub(super) fn intended(&self, intent: &FormatIntent, uuid: &str, luks_uuid: Option<String>, filesystem: &str) -> Entry {
+    pub(super) fn intended(
+        &self,
+        intent: &FormatIntent,
+        uuid: &str,
+        luks_uuid: Option<String>,
+        filesystem: &str,
+    ) -> Entry {
         Entry {
             format: FORMAT,
             name: intent.name.clone(),
@@ -146,7 +156,11 @@ impl<'e> Session<'e> {
         };
         // e2fsprogs know `-V` alone and print to standard error.
         let version = Tool::new(&program).arg("-V").deadline(Duration::from_secs(5));
-        let version = self.engine.commands.run(&version).map(|done| done.stdout + &done.stderr);
+        let version = self
+            .engine
+            .commands
+            .run(&version)
+            .map(|done| done.stdout + &done.stderr);
         let version = version.unwrap_or_default();
         let version = version.lines().map(str::trim).find(|line| !line.is_empty());
         let arguments = intent.arguments.join(" ");
@@ -185,7 +199,9 @@ impl<'e> Session<'e> {
     /// Lets systemd read units that were written.
     pub(super) fn reload(&mut self) {
         if self.unread && self.engine.systemd {
-            let tool = Tool::new("systemctl").arg("daemon-reload").deadline(Duration::from_mins(2));
+            let tool = Tool::new("systemctl")
+                .arg("daemon-reload")
+                .deadline(Duration::from_mins(2));
             if let Err(error) = self.engine.commands.check(&tool) {
                 self.failures.push(chain(error));
             }
@@ -196,7 +212,9 @@ impl<'e> Session<'e> {
     /// Starts a unit and waits for it.
     pub(super) fn start(&mut self, unit: &str) -> Result<(), StepError> {
         self.reload();
-        let tool = Tool::new("systemctl").args(["start", "--", unit]).deadline(Duration::from_mins(15));
+        let tool = Tool::new("systemctl")
+            .args(["start", "--", unit])
+            .deadline(Duration::from_mins(15));
         self.engine.commands.check(&tool)?;
         Ok(())
     }
