@@ -20,6 +20,12 @@ debhelper              command:dh
 lintian                command:lintian
 systemd                command:systemd-analyze
 udev                   command:udevadm
+e2fsprogs              command:mkfs.ext4
+xfsprogs               command:mkfs.xfs
+btrfs-progs            command:mkfs.btrfs
+fdisk                  command:sfdisk
+acl                    command:setfacl
+attr                   command:setfattr
 debian-archive-keyring file:/usr/share/keyrings/debian-archive-keyring.gpg
 '
 

@@ -2,7 +2,7 @@
 //! encryption and errors; and everything that must not be touched.
 //!
 //! `VIRTFLEET_DISK_CUTS=N` cuts the power N times instead of once, and does on Debian 12 too what takes several boots (`make
-//! disk-soak N=20`).
+//! guest-disk-soak N=20`).
 
 #[path = "guest_disks/boots.rs"]
 mod boots;

@@ -1,7 +1,7 @@
 //! Loop devices over sparse files, for tests as root. None outlives its test, whatever happens to it.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -12,7 +12,10 @@ use virtfleet_agent::host::{
     Roots, SystemCommands,
     disks::{Disks, Kinds},
 };
-use virtfleet_agent_core::disks::Device;
+use virtfleet_agent_core::disks::{
+    Blankness, Device, FormatIntent, Key, Probe, Wanted, journal::Evidence, mkfs,
+};
+use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
 
 use crate::{process::Launch, skip};
 
@@ -52,13 +55,22 @@ impl Loop {
             .args(arguments)
             .arg(image)
             .text(DEADLINE)?;
-        let node = PathBuf::from(node.trim());
+        Self::hold(PathBuf::from(node.trim()))
+    }
+
+    fn hold(node: PathBuf) -> Result<Self> {
         let held = OpenOptions::new().read(true).open(&node);
         // Detaching what is open only marks it.
         let marked = Launch::new("losetup").arg("--detach").arg(&node).text(DEADLINE);
         let held = held.with_context(|| format!("open {}", node.display()))?;
         marked?;
         Ok(Self { node, held })
+    }
+
+    /// Attaches a file to a node that is free.
+    pub fn attach_at(node: &Path, image: &Path) -> Result<Self> {
+        Launch::new("losetup").arg(node).arg(image).text(DEADLINE)?;
+        Self::hold(node.to_owned())
     }
 
     /// A new sparse file of that many bytes in the folder, attached.
@@ -104,12 +116,6 @@ impl Loop {
         self.held.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
     }
-
-    /// Bytes that its file takes on the disk below.
-    pub fn allocated(image: &Path) -> Result<u64> {
-        use std::os::unix::fs::MetadataExt as _;
-        Ok(fs::metadata(image)?.blocks() * 512)
-    }
 }
 
 /// The agent's eyes on this machine, with loop devices as disks.
@@ -118,5 +124,55 @@ pub fn disks(roots: &Roots) -> Disks<'_> {
         roots,
         commands: &SystemCommands,
         kinds: Kinds::WithLoop,
+    }
+}
+
+/// The intent to make that filesystem on the device, for which this blankness is the evidence.
+pub fn intent(device: &Device, filesystem: DiskFilesystem, blank: &Blankness, uuid: &str) -> FormatIntent {
+    let (_, arguments) = mkfs::arguments(&wanted(filesystem), uuid);
+    FormatIntent {
+        name: "data".to_owned(),
+        key: Key::Serial("data".to_owned()),
+        device: device.id.clone(),
+        evidence: Evidence::Blank(blank.clone()),
+        filesystem: filesystem.word().to_owned(),
+        uuid: uuid.to_owned(),
+        arguments,
+    }
+}
+
+/// A declared disk of that filesystem, with everything else as it is when nothing is said.
+fn wanted(filesystem: DiskFilesystem) -> Wanted {
+    Wanted {
+        name: "data".to_owned(),
+        serial: Some("data".to_owned()),
+        volume: None,
+        path: None,
+        size: None,
+        order: None,
+        filesystem,
+        mount_point: None,
+        options: Vec::new(),
+        owner: None,
+        seed_from: SeedFrom::None,
+        grow: false,
+        ephemeral: false,
+        required: false,
+        shared: false,
+        proof: ProofKind::Sampled,
+        label: None,
+        reserved_percent: None,
+        mkfs_options: Vec::new(),
+        discard: false,
+        encryption: None,
+    }
+}
+
+/// What a look at it must give: the proof that it is blank.
+pub fn blankness(device: &Device, proof: ProofKind) -> Result<Blankness> {
+    let roots = Roots::default();
+    match disks(&roots).look(device, proof, &mut |_, _| {}) {
+        Probe::Blank(blank) => Ok(blank),
+        other => anyhow::bail!("{} is not blank: {other:?}", device.node()),
     }
 }

@@ -1,6 +1,6 @@
 //! The verbs of secondary disks: `plan`, `apply disks`, and `disks` with its own.
 
-use std::{fmt::Write as _, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use anyhow::Context as _;
 use virtfleet_agent_core::disks::{
@@ -284,12 +284,9 @@ fn list(disks: &[DiskState]) -> String {
     let widths: Vec<usize> = (0..7).map(width).collect();
     let mut text = String::new();
     for row in &rows {
-        let mut out = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            // Writing to a string cannot fail.
-            drop(write!(out, "{cell:width$}  "));
-        }
-        push(&mut text, out.trim_end());
+        let cells = row.iter().zip(&widths);
+        let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
+        push(&mut text, cells.join("  ").trim_end());
     }
     text
 }

@@ -165,7 +165,7 @@ pub(crate) const FOREIGN: &[Foreign] = &[
     sh("hfs", "hfs", "hformat -f -l x $D"),
     known("hfs+", "hfsplus", bytes::hfsplus),
     known("apfs", "apfs", bytes::apfs),
-    known("befs", "befs", bytes::befs),
+    some("befs", bytes::befs),
     some("ufs", bytes::ufs),
     some("bcachefs", bytes::bcachefs),
     known("oracleasm", "oracleasm", bytes::oracleasm),

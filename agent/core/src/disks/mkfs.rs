@@ -52,7 +52,7 @@ fn with_extended(arguments: &mut Vec<String>, own: &str) -> String {
         } else {
             Some(inline.to_owned())
         };
-        for said in said {
+        if let Some(said) = said {
             value.push(',');
             value.push_str(&said);
         }

@@ -14,6 +14,8 @@
 mod check;
 pub mod device;
 pub mod findings;
+#[cfg(test)]
+mod fixtures;
 pub mod journal;
 pub mod matching;
 pub mod mkfs;

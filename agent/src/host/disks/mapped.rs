@@ -63,31 +63,38 @@ impl Disks<'_> {
             serial: None,
         };
         let path = self.node(&id);
-        let order = Order {
-            path: path.clone(),
-            id: id.clone(),
-            exclusive: true,
+        let look = || {
+            let order = Order {
+                path: path.clone(),
+                id: id.clone(),
+                exclusive: true,
+            };
+            let parts = regions::regions(id.size, ProofKind::Sampled);
+            let reader = Reader::start(order, parts, limits)?;
+            let (held, bytes) = reader.wait(limits.all, &mut |_| {})?;
+            Ok((held, bytes.digest, blkid::probe(self.commands, &path)?))
         };
-        let parts = regions::regions(id.size, ProofKind::Sampled);
-        let (held, _) = Reader::start(order, parts, limits)
-            .and_then(|reader| reader.wait(limits.all, &mut |_| {}))
-            .map_err(unknown(disk))?;
-        let begun = match blkid::probe(self.commands, &path).map_err(unknown(disk))? {
-            None => false,
-            Some(known) => {
-                let uuid = known.uuid.as_deref().unwrap_or_default();
-                let planned =
-                    known.kinds == [intent.filesystem.as_str()] && uuid.eq_ignore_ascii_case(&intent.uuid);
-                if !planned {
-                    return Err(refuse(format!("there is {} in it", known.kinds.join(" and "))));
-                }
-                match check::is_content(self.commands, &intent.filesystem, &path) {
-                    Ok(false) => true,
-                    Ok(true) => return Err(refuse(format!("its {} is whole", intent.filesystem))),
-                    Err(error) => return Err(refuse(error.to_string())),
-                }
+        let (mut held, before, known) = look().map_err(unknown(disk))?;
+        let begun = known.is_some();
+        if let Some(known) = known {
+            let uuid = known.uuid.as_deref().unwrap_or_default();
+            if known.kinds != [intent.filesystem.as_str()] || !uuid.eq_ignore_ascii_case(&intent.uuid) {
+                return Err(refuse(format!("there is {} in it", known.kinds.join(" and "))));
             }
-        };
+            // The checker may want it exclusively.
+            drop(held.exclusive.take());
+            match check::is_content(self.commands, &intent.filesystem, &path) {
+                Ok(false) => {}
+                Ok(true) => return Err(refuse(format!("its {} is whole", intent.filesystem))),
+                Err(error) => return Err(refuse(error.to_string())),
+            }
+            drop(held);
+            let (again, after, _) = look().map_err(unknown(disk))?;
+            if before != after {
+                return Err(refuse("it changed while it was checked".to_owned()));
+            }
+            held = again;
+        }
         Ok(FreshContainer { held, id, begun })
     }
 

@@ -51,20 +51,30 @@ impl Disks<'_> {
                 ));
             }
         };
-        let looked = self
-            .prove(id, proof, limits, &mut |_, _| {})
-            .map_err(unknown(id))?;
+        let look = || self.prove(id, proof, limits, &mut |_, _| {}).map_err(unknown(id));
+        let mut looked = look()?;
         match &looked.probe {
             Probe::Blank(_) => {}
             Probe::Unknown(doubt) => return Err(unknown(id)(doubt.clone())),
-            Probe::HasData(content) if content.is_known() => self.ours(id, intent, content)?,
+            Probe::HasData(content) if content.is_known() => {
+                // The checker may want it exclusively. The lock stays; and what is found after it must be what was found before it.
+                drop(looked.held.exclusive.take());
+                self.ours(id, intent, content)?;
+                let before = looked.probe.clone();
+                drop(looked);
+                looked = look()?;
+                if looked.probe != before {
+                    return Err(refused(id, "it changed while it was checked".to_owned(), None));
+                }
+            }
             Probe::HasData(content) => {
-                if entry.boot_id != self.boot_id()
-                    || entry.device.number != id.number
-                    || entry.device.diskseq != id.diskseq
-                {
-                    let reason = "there is data on it without a signature, and it cannot be proven that our mkfs left it".to_owned();
-                    return Err(refused(id, reason, Some(content.clone())));
+                let same_boot = !entry.boot_id.is_empty() && entry.boot_id == self.boot_id();
+                let same_device = entry.device.number == id.number
+                    && entry.device.diskseq.is_some()
+                    && entry.device.diskseq == id.diskseq;
+                if !same_boot || !same_device {
+                    let reason = "there is data on it without a signature, and it cannot be proven that our mkfs left it";
+                    return Err(refused(id, reason.to_owned(), Some(content.clone())));
                 }
             }
         }

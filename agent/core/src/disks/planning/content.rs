@@ -66,7 +66,7 @@ impl<'a> Run<'a> {
                     steps.push(Step::ClearUnfinished(intent.clone()));
                 }
                 steps.push(Step::Format(intent));
-                steps.extend(self.place(case, &uuid, History::New, notes)?);
+                steps.extend(self.place(case, &uuid, History::Made, notes)?);
                 Ok(steps)
             }
             Verdict::Take { uuid, fresh } => {

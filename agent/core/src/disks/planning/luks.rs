@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
             mapping: case.mapping_name(),
             intent,
         }];
-        steps.extend(self.place(case, &uuid, History::New, notes)?);
+        steps.extend(self.place(case, &uuid, History::Made, notes)?);
         Ok(steps)
     }
 }

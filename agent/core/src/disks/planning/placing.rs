@@ -17,7 +17,9 @@ use super::{
 /// Where a filesystem comes from, as far as what lies under its mount point is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum History {
-    /// Made by us, and empty.
+    /// Made in this very plan.
+    Made,
+    /// Made by us before, and still empty.
     New,
     /// Made by us, and what was under the mount point is copied to it.
     Seeded,
@@ -100,7 +102,7 @@ impl<'a> Run<'a> {
                 owner,
             });
         }
-        if history != History::New && writable {
+        if history != History::Made && writable {
             steps.extend(Self::growth(case, filesystem_bytes(case), notes));
         }
         Ok(steps)
@@ -158,7 +160,7 @@ impl<'a> Run<'a> {
             under.entries
         );
         match history {
-            History::New if seeds => Ok(true),
+            History::Made | History::New if seeds => Ok(true),
             History::Seeded | History::Used => {
                 notes.push(hidden);
                 Ok(false)
@@ -169,7 +171,7 @@ impl<'a> Run<'a> {
                 ));
                 Ok(false)
             }
-            History::New | History::Adopted => Err(taken(
+            History::Made | History::New | History::Adopted => Err(taken(
                 case,
                 path,
                 format!("{} entries lie in {path} and would be hidden", under.entries),

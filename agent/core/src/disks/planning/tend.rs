@@ -14,7 +14,7 @@ use super::{
 
 /// What a filesystem may leave of its device unused and still be as large as it gets: the last ext4 group or xfs allocation group that would be too small to be worth
 /// its tables (16 MiB for xfs), doubled.
-pub const SLACK_BYTES: u64 = 32 << 20;
+pub(super) const SLACK_BYTES: u64 = 32 << 20;
 
 impl<'a> Run<'a> {
     /// What is left to do with a disk that is mounted or swapped to as asked for.
