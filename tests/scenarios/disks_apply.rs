@@ -58,12 +58,14 @@ fn tier2_blank_disks_are_mounted_once_and_again_after_a_boot() {
         loops.push(disk(&stage, kind.word(), *kind));
     }
     let plan = stage.plan(&all).unwrap();
-    assert!(!stage.root().join("var/lib/virtfleet").exists(), "a plan writes nothing");
+    assert!(
+        !stage.root().join("var/lib/virtfleet").exists(),
+        "a plan writes nothing"
+    );
     assert!(plan.plan["disks"][0]["steps"].as_array().unwrap().len() > 2);
     let first = stage.pass(&all).unwrap();
-    let standing = |outcome: &virtfleet_tests::disks::Outcome| {
-        KINDS.map(|kind| outcome.standing(kind.word())).to_vec()
-    };
+    let standing =
+        |outcome: &virtfleet_tests::disks::Outcome| KINDS.map(|kind| outcome.standing(kind.word())).to_vec();
     assert_eq!(standing(&first), ["ready", "ready", "missing"], "{}", first.state);
     // Hot-plug.
     loops.push(disk(&stage, "btrfs", DiskFilesystem::Btrfs));
@@ -71,7 +73,10 @@ fn tier2_blank_disks_are_mounted_once_and_again_after_a_boot() {
     assert_eq!(standing(&second), ["ready"; 3], "{}", second.state);
     for kind in KINDS {
         stage
-            .sh(&format!("echo kept > /srv/{0}/file && grep ' /srv/{0} {0} ' /proc/mounts", kind.word()))
+            .sh(&format!(
+                "echo kept > /srv/{0}/file && grep ' /srv/{0} {0} ' /proc/mounts",
+                kind.word()
+            ))
             .unwrap();
         let audit = stage.audit(kind.word()).unwrap();
         assert_eq!(audit, ["about-to format", "done format"]);
@@ -91,7 +96,10 @@ fn tier2_blank_disks_are_mounted_once_and_again_after_a_boot() {
     let booted = stage.pass(&all).unwrap();
     assert_eq!(standing(&booted), ["ready"; 3], "{}", booted.state);
     for kind in KINDS {
-        assert_eq!(stage.sh(&format!("cat /srv/{}/file", kind.word())).unwrap(), "kept\n");
+        assert_eq!(
+            stage.sh(&format!("cat /srv/{}/file", kind.word())).unwrap(),
+            "kept\n"
+        );
         assert_eq!(stage.audit(kind.word()).unwrap().len(), 2);
     }
     assert_eq!(fs::read_to_string(stage.root().join("etc/fstab")).unwrap(), fstab);
@@ -114,7 +122,10 @@ fn tier2_filesystems_grow_online_while_somebody_writes() {
     });
     let kinds: Vec<DiskFilesystem> = kinds.copied().collect();
     let all: Vec<DiskSettings> = kinds.iter().map(|kind| declared(kind.word(), *kind)).collect();
-    let loops: Vec<LoopDisk> = kinds.iter().map(|kind| disk(&stage, kind.word(), *kind)).collect();
+    let loops: Vec<LoopDisk> = kinds
+        .iter()
+        .map(|kind| disk(&stage, kind.word(), *kind))
+        .collect();
     stage.pass(&all).unwrap();
     for (kind, disk) in kinds.iter().zip(&loops) {
         let name = kind.word();
@@ -164,16 +175,27 @@ fn tier2_existing_files_are_copied_with_everything_and_busy_ones_refuse() {
     let _disk = disk(&stage, "ext4", DiskFilesystem::Ext4);
     let mut disks = [declared("ext4", DiskFilesystem::Ext4)];
     let refused = stage.pass(&disks).unwrap();
-    assert_eq!(refused.refusals("ext4"), ["mount-point-taken"], "{}", refused.state);
+    assert_eq!(
+        refused.refusals("ext4"),
+        ["mount-point-taken"],
+        "{}",
+        refused.state
+    );
     disks[0].seed_from = SeedFrom::Existing;
-    stage.sh("sleep 600 < /srv/ext4/a/f >/dev/null 2>&1 & echo $! > /run/sleeper").unwrap();
+    stage
+        .sh("sleep 600 < /srv/ext4/a/f >/dev/null 2>&1 & echo $! > /run/sleeper")
+        .unwrap();
     let busy = stage.pass(&disks).unwrap();
     assert_ne!(busy.standing("ext4"), "ready", "{}", busy.state);
     assert!(busy.state.to_string().contains("sleep ("), "{}", busy.state);
     stage.sh("kill $(cat /run/sleeper)").unwrap();
     let done = stage.pass_until(&disks, "ext4", "ready").unwrap();
     assert_eq!(stage.sh(list).unwrap(), before, "{}", done.state);
-    assert_eq!(stage.sh("stat -c %b /srv/ext4/sparse").unwrap(), "0\n", "holes stay");
+    assert_eq!(
+        stage.sh("stat -c %b /srv/ext4/sparse").unwrap(),
+        "0\n",
+        "holes stay"
+    );
     stage.sh("umount /srv/ext4 && test -e /srv/ext4/a/f").unwrap();
 }
 
@@ -187,14 +209,28 @@ fn tier2_without_a_good_journal_nothing_is_formatted() {
     let journal = "/var/lib/virtfleet/journal";
     let blank = || fs::metadata(&disk.file).is_ok() && is_blank(&disk);
     for (prepare, undo) in [
-        (format!("mkdir -p {journal} && mount -t tmpfs none {journal} && chmod 0700 {journal}"), format!("umount {journal}")),
-        (format!("mkdir -p {journal} && chmod 0777 {journal}"), format!("rmdir {journal}")),
-        (format!("mkdir -p /var/lib/virtfleet && touch {journal}"), format!("rm {journal}")),
         (
-            format!("mkdir -p -m 0700 {journal} && mount --bind {journal} {journal} && mount -o remount,bind,ro {journal}"),
+            format!("mkdir -p {journal} && mount -t tmpfs none {journal} && chmod 0700 {journal}"),
             format!("umount {journal}"),
         ),
-        (format!("mkdir -p -m 0700 {journal} && echo '{{\"format\":' > {journal}/ext4.json"), format!("rm {journal}/ext4.json")),
+        (
+            format!("mkdir -p {journal} && chmod 0777 {journal}"),
+            format!("rmdir {journal}"),
+        ),
+        (
+            format!("mkdir -p /var/lib/virtfleet && touch {journal}"),
+            format!("rm {journal}"),
+        ),
+        (
+            format!(
+                "mkdir -p -m 0700 {journal} && mount --bind {journal} {journal} && mount -o remount,bind,ro {journal}"
+            ),
+            format!("umount {journal}"),
+        ),
+        (
+            format!("mkdir -p -m 0700 {journal} && echo '{{\"format\":' > {journal}/ext4.json"),
+            format!("rm {journal}/ext4.json"),
+        ),
     ] {
         stage.sh(&prepare).unwrap();
         let outcome = stage.pass(&disks).unwrap();
@@ -215,7 +251,11 @@ fn tier2_without_a_good_journal_nothing_is_formatted() {
         .unwrap();
     let newer = stage.pass(&disks).unwrap();
     assert_eq!(newer.refusals("ext4"), ["no-journal"], "{}", newer.state);
-    stage.sh(&format!("sed -i 's/\"format\":2/\"format\":1/' {journal}/ext4.json")).unwrap();
+    stage
+        .sh(&format!(
+            "sed -i 's/\"format\":2/\"format\":1/' {journal}/ext4.json"
+        ))
+        .unwrap();
     stage.pass_until(&disks, "ext4", "ready").unwrap();
     assert_eq!(stage.sh("cat /srv/ext4/file").unwrap(), "kept\n");
     assert_eq!(stage.audit("ext4").unwrap(), ["about-to format", "done format"]);

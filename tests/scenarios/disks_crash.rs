@@ -31,7 +31,11 @@ fn declared(name: &str, filesystem: DiskFilesystem, seeded: bool) -> DiskSetting
         filesystem,
         mount_point: Some(format!("/srv/{name}")),
         grow: true,
-        seed_from: if seeded { SeedFrom::Existing } else { SeedFrom::None },
+        seed_from: if seeded {
+            SeedFrom::Existing
+        } else {
+            SeedFrom::None
+        },
         ..DiskSettings::named(name)
     }
 }
@@ -92,7 +96,9 @@ impl<'s> Life<'s> {
         if let Some(done) = done {
             let after = &audit[done + 1..];
             ensure!(
-                !after.iter().any(|line| line.ends_with("format") || line.ends_with("clear-unfinished")),
+                !after
+                    .iter()
+                    .any(|line| line.ends_with("format") || line.ends_with("clear-unfinished")),
                 "formatted twice: {audit:?}"
             );
         }
@@ -110,7 +116,11 @@ impl<'s> Life<'s> {
     /// A file that must never be lost.
     fn write(&self) -> Result<()> {
         let name = self.name();
-        self.stage.sh(&format!("echo precious > /srv/{name}/precious && sync -f /srv/{name}/precious")).map(drop)
+        self.stage
+            .sh(&format!(
+                "echo precious > /srv/{name}/precious && sync -f /srv/{name}/precious"
+            ))
+            .map(drop)
     }
 
     fn kept(&self) -> Result<()> {
@@ -122,7 +132,9 @@ impl<'s> Life<'s> {
 
     fn end(self) -> Result<()> {
         let name = self.name().to_owned();
-        self.stage.sh(&format!("umount /srv/{name}; rm -rf --one-file-system /srv/{name}"))?;
+        self.stage.sh(&format!(
+            "umount /srv/{name}; rm -rf --one-file-system /srv/{name}"
+        ))?;
         self.stage.no_serial(&self.disk)
     }
 }
@@ -150,7 +162,11 @@ fn tier2_killed_at_every_point_between_two_effects() {
                 if killed && point % 3 == 0 {
                     life.stage.boot().unwrap();
                     if seeded {
-                        life.stage.sh(&format!("cd /srv/{name}; find . -type f | sort | xargs sha256sum > /run/sums")).unwrap();
+                        life.stage
+                            .sh(&format!(
+                                "cd /srv/{name}; find . -type f | sort | xargs sha256sum > /run/sums"
+                            ))
+                            .unwrap();
                     }
                 }
                 life.complete().context(at.clone()).unwrap();
@@ -158,7 +174,10 @@ fn tier2_killed_at_every_point_between_two_effects() {
                 // And in what comes after: the next boot's mount, killed at the same point.
                 life.stage.boot().unwrap();
                 life.killed(&order).unwrap();
-                life.stage.pass_until(&life.disks, &name, "ready").context(at.clone()).unwrap();
+                life.stage
+                    .pass_until(&life.disks, &name, "ready")
+                    .context(at.clone())
+                    .unwrap();
                 life.kept().context(at).unwrap();
                 life.end().unwrap();
                 if !killed {
@@ -169,7 +188,9 @@ fn tier2_killed_at_every_point_between_two_effects() {
             }
         }
     }
-    println!("killed at {kills} points between two effects; every next run completed, none formatted twice, no file was lost");
+    println!(
+        "killed at {kills} points between two effects; every next run completed, none formatted twice, no file was lost"
+    );
     assert!(kills > 60, "{kills}");
 }
 
@@ -200,7 +221,10 @@ fn tier2_killed_at_random_moments() {
         let kind = KINDS[episode % 3];
         let seeded = random.bool();
         let name = format!("e{episode}");
-        let told = format!("seed {seed}, episode {episode}, {}, seeded: {seeded}", kind.word());
+        let told = format!(
+            "seed {seed}, episode {episode}, {}, seeded: {seeded}",
+            kind.word()
+        );
         live(&mut stage, &name, kind, seeded, &mut random, &mut counts)
             .context(told)
             .unwrap();
@@ -224,17 +248,18 @@ fn live(
 ) -> Result<()> {
     let life = Life::new(stage, name, kind, seeded)?;
     // About as long as a whole pass takes on this machine, twice over.
-    let mut kill = |life: &Life<'_>, phase: &'static str, longest: u64, random: &mut fastrand::Rng| -> Result<()> {
-        let order = Order {
-            kill_after_us: Some(random.u64(1_000..longest)),
-            orphans: random.u8(..) < 64,
-            ..Order::default()
+    let mut kill =
+        |life: &Life<'_>, phase: &'static str, longest: u64, random: &mut fastrand::Rng| -> Result<()> {
+            let order = Order {
+                kill_after_us: Some(random.u64(1_000..longest)),
+                orphans: random.u8(..) < 64,
+                ..Order::default()
+            };
+            if life.killed(&order)?.0 {
+                *counts.entry(phase).or_default() += 1;
+            }
+            Ok(())
         };
-        if life.killed(&order)?.0 {
-            *counts.entry(phase).or_default() += 1;
-        }
-        Ok(())
-    };
     for _ in 0..random.u8(3..8) {
         kill(&life, "while it is made", 400_000, random)?;
     }

@@ -47,7 +47,11 @@ fn main() -> Result<()> {
     let mut idle = Vec::new();
     for _ in 0..PASSES {
         let outcome = stage.pass(&declared)?;
-        anyhow::ensure!(!outcome.changed, "a pass has changed something: {:?}", outcome.points);
+        anyhow::ensure!(
+            !outcome.changed,
+            "a pass has changed something: {:?}",
+            outcome.points
+        );
         idle.push(Duration::from_micros(outcome.us));
     }
     let mut nothing = Vec::new();

@@ -152,7 +152,16 @@ impl Stage {
             vm: format!("6f1c1f3a-95d6-5e0b-8b43-{:012x}", fastrand::u64(..) >> 16),
         };
         let root = stage.root();
-        for path in ["etc", "run/udev/data", "var/lib", "proc", "sys", "dev", "tmp", "srv"] {
+        for path in [
+            "etc",
+            "run/udev/data",
+            "var/lib",
+            "proc",
+            "sys",
+            "dev",
+            "tmp",
+            "srv",
+        ] {
             fs::create_dir_all(root.join(path))?;
         }
         for file in ["mke2fs.conf", "passwd", "group"] {
@@ -216,13 +225,19 @@ impl Stage {
 
     /// Gives a disk a serial, as udev's data have it.
     pub fn serial(&self, disk: &LoopDisk, serial: &str) -> Result<()> {
-        let file = self.root().join("run/udev/data").join(format!("b{}", disk.number()?));
+        let file = self
+            .root()
+            .join("run/udev/data")
+            .join(format!("b{}", disk.number()?));
         fs::write(file, format!("E:ID_SERIAL_SHORT={serial}\n")).context("udev's data")
     }
 
     /// Takes the serial away.
     pub fn no_serial(&self, disk: &LoopDisk) -> Result<()> {
-        let file = self.root().join("run/udev/data").join(format!("b{}", disk.number()?));
+        let file = self
+            .root()
+            .join("run/udev/data")
+            .join(format!("b{}", disk.number()?));
         fs::remove_file(file).context("udev's data")
     }
 
