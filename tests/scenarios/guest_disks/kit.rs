@@ -11,7 +11,7 @@ use virtfleet_tests::{
 };
 
 /// For what the agent does to disks, under emulation on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(8);
 
 /// Whether there is time: `make guest-disk-soak`.
 pub(crate) fn thorough() -> bool {
