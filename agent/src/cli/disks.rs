@@ -302,7 +302,7 @@ fn size(bytes: u64) -> String {
         || bytes.to_string(),
         |(shift, unit)| {
             let tenths = (bytes >> (shift - 10)) * 10 / 1024;
-            if tenths % 10 == 0 {
+            if tenths.is_multiple_of(10) {
                 format!("{}{unit}", tenths / 10)
             } else {
                 format!("{}.{}{unit}", tenths / 10, tenths % 10)

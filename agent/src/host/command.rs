@@ -183,6 +183,12 @@ fn said(text: &str) -> String {
     }
 }
 
+/// The path of this program, also when its file was replaced meanwhile; empty when it is not known.
+pub fn own_program() -> String {
+    let path = std::env::current_exe().unwrap_or_default().display().to_string();
+    path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
+}
+
 /// Where a program is that is named without a slash, in the guest.
 pub fn find_program(roots: &Roots, name: &str) -> Option<PathBuf> {
     let mut folders = SEARCH_PATH.split(':');

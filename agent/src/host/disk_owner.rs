@@ -41,17 +41,17 @@ pub fn own(roots: &Roots, path: &Path, owner: &Owner) -> Result<bool, OwnError> 
     let user = owner_number(roots, "/etc/passwd", owner.user.as_deref())?;
     let group = owner_number(roots, "/etc/group", owner.group.as_deref())?;
     let before = fs::metadata(path).map_err(at)?;
-    let owned =
+    let is_theirs =
         user.is_none_or(|user| user == before.uid()) && group.is_none_or(|group| group == before.gid());
     let moded = owner.mode.is_none_or(|mode| mode == before.mode() & 0o7777);
-    if !owned {
+    if !is_theirs {
         chown(path, user, group).map_err(at)?;
     }
     // After the owner: chown(2) takes set-id bits away.
-    if let Some(mode) = owner.mode.filter(|_| !(owned && moded)) {
+    if let Some(mode) = owner.mode.filter(|_| !(is_theirs && moded)) {
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(at)?;
     }
-    Ok(!(owned && moded))
+    Ok(!(is_theirs && moded))
 }
 
 /// Makes a folder and those above it with mode 0755; false when it was there.

@@ -34,7 +34,7 @@ pub use clock::{clock, clock_sample, is_root};
 #[cfg(test)]
 #[allow(unused_imports, reason = "for the tests of whoever runs commands")]
 pub(crate) use command::fake::FakeCommands;
-pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_program};
+pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_program, own_program};
 pub use disk_busy::{busy_below, entries_in};
 pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore};
 pub use disk_observe::{

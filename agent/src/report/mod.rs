@@ -39,6 +39,7 @@ pub struct Reporter {
     seq: u64,
     observer: Observer,
     settings: Section,
+    declares_disks: bool,
     /// Of the settings: they do not change while the process runs.
     standing: Vec<Finding>,
     since: BTreeMap<(String, Subject), Since>,
@@ -68,6 +69,7 @@ impl Reporter {
             seq: 0,
             observer: Observer::default(),
             settings: settings_section(settings),
+            declares_disks: !settings.config.disks.is_empty(),
             standing: findings::of_settings(&settings.problems),
             since: BTreeMap::new(),
         }
@@ -86,7 +88,7 @@ impl Reporter {
         findings.extend(findings::of_identity(&observed.identity.missing));
         let passes = provision::read(&self.roots, &observed.boot_id, &clock);
         findings.extend(passes.findings);
-        let storage = storage::read(&self.roots, &observed.boot_id, &clock);
+        let storage = storage::read(&self.roots, &observed.boot_id, &clock, self.declares_disks);
         findings.extend(storage.findings);
         findings.extend(watch.finding(&clock));
         self.date(&mut findings, &clock, watch.paused_ns());

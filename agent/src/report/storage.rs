@@ -1,7 +1,7 @@
 //! `storage`: the declared disks and how they stand, from `/run/virtfleet/state/disks.json`, one item a disk; and the findings of it.
 
 use serde_json::{Value, json};
-use virtfleet_agent_core::disks::state::{DiskState, Standing};
+use virtfleet_agent_core::disks::state::{DiskState, DisksState, Standing};
 use virtfleet_wire::{
     finding::Finding,
     report::{Clock, Section, SectionStatus},
@@ -18,9 +18,11 @@ pub(super) struct Storage {
     pub(super) findings: Vec<Finding>,
 }
 
-pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock) -> Storage {
+pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock, declared: bool) -> Storage {
     let state = match read_disks(roots, boot_id) {
         Ok(state) => state,
+        // Nothing is declared, and nothing was: there is nothing to be said, and that is all of it.
+        Err(error) if error.is_absent() && !declared => DisksState::default(),
         Err(error) => {
             let status = if error.is_absent() {
                 SectionStatus::Unknown
@@ -50,7 +52,11 @@ pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock) -> Storage {
     Storage {
         section: Section {
             status,
-            age_ms: state.age_ms(now.boottime_ns),
+            age_ms: if state.v == 0 {
+                0
+            } else {
+                state.age_ms(now.boottime_ns)
+            },
             items: error.into_iter().chain(state.disks.iter().map(item)).collect(),
             truncated: false,
         },

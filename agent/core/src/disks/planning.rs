@@ -14,7 +14,7 @@ use super::{
     matching::{Selection, select},
     plan::{DiskPlan, Plan, Refusal, RefusalKind, Step},
     seen::Seen,
-    units::{FSTAB, disk_of, gate_files, installed_agent, is_gates},
+    units::{FSTAB, disk_of, gate_files, is_gates},
     wanted::{Wanted, WantedProblem},
 };
 use case::Case;
@@ -182,7 +182,7 @@ fn gate(required: bool, seen: &Seen) -> Vec<Step> {
             Some(there) => there != text && is_gates(there),
             None => true,
         };
-        let files = gate_files(installed_agent(&seen.files)).into_iter().filter(wrong);
+        let files = gate_files(&seen.agent).into_iter().filter(wrong);
         return files.map(|(path, text)| Step::WriteFile { path, text }).collect();
     }
     let ours = seen

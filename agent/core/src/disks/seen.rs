@@ -45,6 +45,8 @@ pub struct Seen {
     pub users: BTreeMap<String, u32>,
     /// Groups that the settings name, by name.
     pub groups: BTreeMap<String, u32>,
+    /// The path of the agent's program, which the gate runs; empty: where a package puts it.
+    pub agent: String,
     /// The kernel's command line asks to boot without the gate: `virtfleet.disks=optional`.
     pub gate_off: bool,
 }

@@ -1,6 +1,6 @@
 //! The text of every file that is written for a disk below `/etc`: mount and swap units, drop-ins, the gate, lines of fstab.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
 use super::wanted::Wanted;
 use virtfleet_wire::settings::DiskFilesystem;
@@ -187,16 +187,15 @@ fn drop_in(name: &str, line: &str) -> String {
     format!("{}[Unit]\n{MARK}{name}\n{line}\n", comment(name))
 }
 
-/// The path of the agent that is installed, as its own unit below `/etc` has it; without that unit it is a package's.
-pub fn installed_agent(files: &BTreeMap<String, String>) -> &str {
-    let unit = files.get(&format!("{DIRECTORY}/virtfleet-provision.service"));
-    let start = unit.and_then(|text| text.lines().find_map(|line| line.strip_prefix("ExecStart=")));
-    let program = start.and_then(|line| line.split_ascii_whitespace().next());
-    program.unwrap_or("/usr/bin/virtfleet-agent")
-}
-
-/// The gate and the drop-ins that put it before containers and kubelet, by path. `agent` is the program that the gate asks.
+/// The gate and the drop-ins that put it before containers and kubelet, by path.
+///
+/// `agent` is the path of the agent's program; empty means where a package puts it.
 pub fn gate_files(agent: &str) -> Vec<(String, String)> {
+    let agent = if agent.is_empty() {
+        "/usr/bin/virtfleet-agent"
+    } else {
+        agent
+    };
     let comment = "# Written by virtfleet-agent because a disk of its settings is required, and removed when none is.\n";
     let mut files = vec![(
         format!("{DIRECTORY}/{GATE}"),

@@ -27,7 +27,7 @@ const ALIGNMENT: usize = 4096;
 /// How much is read at once.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// How long a look may take.
+/// How long a look may take, blkid's own deadline (a minute) aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// For the lock that another process holds, e.g. udev or a formatter that plays by the rules.

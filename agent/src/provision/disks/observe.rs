@@ -27,7 +27,7 @@ use super::{
 use crate::host::{
     bad_key, disk_files, disk_mounts,
     disks::tools::{blkid, btrfs, check, ext4, xfs},
-    find_program, mount_point, owner_number, owner_of, read_text, swapped,
+    find_program, mount_point, own_program, owner_number, owner_of, read_text, swapped,
 };
 
 /// What our containers are called in `/dev/mapper`.
@@ -89,6 +89,11 @@ pub(super) fn observe(
         systemd: engine.systemd,
         missing_tools: missing_tools(engine, wanted),
         bad_keys: bad_keys(engine, wanted),
+        agent: if engine.systemd {
+            own_program()
+        } else {
+            String::new()
+        },
         gate_off: gate_off(engine),
         users: numbers(engine, "/etc/passwd", wanted, |owner| owner.user.as_ref()),
         groups: numbers(engine, "/etc/group", wanted, |owner| owner.group.as_ref()),
@@ -106,24 +111,12 @@ pub(super) fn observe(
         };
         let device = &devices[*index];
         let entry = journal.entries.iter().find(|entry| entry.name == wanted.name);
-        let probe = match in_place(
-            engine,
-            wanted,
-            device,
-            entry,
-            &mounts,
-            &swaps,
-            udev.get(&device.id.number),
-        ) {
-            Some(probe) => probe,
-            None => {
-                settled = false;
-                match known.probes.get(&wanted.name) {
-                    Some(probe) => probe.clone(),
-                    None => look(engine, wanted, device, entry),
-                }
-            }
-        };
+        let uuid = udev.get(&device.id.number);
+        let probe = in_place(engine, wanted, device, entry, &mounts, &swaps, uuid);
+        settled &= probe.is_some();
+        let probe = probe
+            .or_else(|| known.probes.get(&wanted.name).cloned())
+            .unwrap_or_else(|| look(engine, wanted, device, entry));
         seen.probes.insert(wanted.name.clone(), probe);
     }
     seen.mappings = mappings(engine, wanted, &devices, journal);

@@ -4,7 +4,7 @@ use virtfleet_wire::settings::ProofKind;
 
 use super::{
     super::{
-        journal::{Evidence, Progress},
+        journal::{Entry, Evidence, Progress},
         mkfs,
         plan::{Refusal, RefusalKind, Step},
         probe::{Blankness, Content, Probe},
@@ -168,16 +168,20 @@ fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
         evidence: Evidence::Blank(blankness.clone()),
         clear: false,
     };
-    let Some(entry) = case.entry else { return Ok(make) };
+    // A name that is new in the settings makes no new disk.
+    let Some(entry) = case.entry.or_else(|| former(case)) else {
+        return Ok(make);
+    };
     if case.disk.ephemeral || case.progress() == Some(Progress::Intended) {
         return Ok(make);
     }
     let refusal = case.refuse(
         RefusalKind::BlankAgain,
         format!(
-            "{} is blank, and {} was made for this disk before, on {} ({}): it was replaced, or its data is lost",
+            "{} is blank, and {} was made for the disk {:?} before, on {} ({}): it was replaced, or its data is lost",
             case.device.node(),
             entry.filesystem,
+            entry.name,
             entry.key,
             progress_words(entry.progress)
         ),
@@ -190,6 +194,12 @@ fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
         ],
     );
     approved_or(case, refusal)
+}
+
+/// The entry of a disk that had another name, when it was this one and was made.
+fn former<'a>(case: &Case<'a>) -> Option<&'a Entry> {
+    let mut entries = case.journal.entries.iter();
+    entries.find(|entry| entry.key == case.key && entry.progress > Progress::Intended)
 }
 
 /// What the journal's words mean to a person.

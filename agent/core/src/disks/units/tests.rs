@@ -160,7 +160,7 @@ fn a_line_of_fstab_is_added_once_and_replaced() {
 
 #[test]
 fn the_gate_holds_back_containers_and_kubelet_unless_the_kernel_is_told_otherwise() {
-    let files = gate_files("/opt/a");
+    let files = gate_files("");
     assert_eq!(files.len(), 5);
     assert!(
         files
@@ -184,17 +184,4 @@ fn marks_are_read_back() {
     assert_eq!(disk_of("[Unit]\nX-Virtfleet-Disk=a-b\n"), Some("a-b"));
     assert_eq!(disk_of("[Unit]\n# X-Virtfleet-Disk=a\n"), None);
     assert!(!is_gates("[Unit]\nX-Virtfleet-Disk=a\n"));
-}
-
-#[test]
-fn the_gate_asks_the_agent_that_is_installed() {
-    let mut files = BTreeMap::new();
-    let gate = |files: &BTreeMap<String, String>| gate_files(installed_agent(files))[0].1.clone();
-    assert!(gate(&files).contains("\nExecStart=/usr/bin/virtfleet-agent disks check\n"));
-    let unit = "[Service]\nExecStart=/opt/virtfleet/bin/virtfleet-agent apply --stage provision\n";
-    files.insert(
-        format!("{DIRECTORY}/virtfleet-provision.service"),
-        unit.to_owned(),
-    );
-    assert!(gate(&files).contains("\nExecStart=/opt/virtfleet/bin/virtfleet-agent disks check\n"));
 }

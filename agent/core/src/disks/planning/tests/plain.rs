@@ -92,6 +92,34 @@ fn what_was_made_before_and_is_blank_now_is_refused() {
 }
 
 #[test]
+fn a_disk_under_a_new_name_is_still_the_disk_that_was_made() {
+    let named = |name: &str, progress| Entry {
+        name: name.into(),
+        ..at(progress).remove(0)
+    };
+    let other_key = Entry {
+        key: Key::Serial("other".into()),
+        ..named("former", Progress::Used)
+    };
+    for (entry, ephemeral, made) in [
+        (named("former", Progress::Used), false, false),
+        (named("former", Progress::Formatted), false, false),
+        (named("former", Progress::Intended), false, true),
+        (named("former", Progress::Used), true, true),
+        (other_key, false, true),
+    ] {
+        let disk = Wanted { ephemeral, ..disk() };
+        let plan = planned(&disk, blank(), vec![entry.clone()]);
+        assert_eq!(words(&plan) == MAKE, made, "{entry:?}");
+        assert_eq!(
+            refusal(&plan) == Some(RefusalKind::BlankAgain),
+            !made,
+            "{entry:?}"
+        );
+    }
+}
+
+#[test]
 fn an_intent_of_another_device_is_none_of_this_one() {
     let grown = Entry {
         device: crate::disks::DeviceId {
