@@ -22,7 +22,7 @@ fn tier4_what_cannot_be_read_is_never_taken_for_blank() {
             .disk(Disk::blank("good", GIB).serial("good"));
         let machine = kit::guest(scene, &vm, DISKS)?;
         // A single sector that the proof reads, all reads, and reads that take for ever.
-        machine.slow("slow", 1, 0)?;
+        machine.hang("slow")?;
         for (round, sector) in [Some(8 * 2048), None].into_iter().enumerate() {
             match sector {
                 Some(sector) => machine.fail_at("bad", &[Io::Read], sector)?,

@@ -66,17 +66,27 @@ impl Guest {
 
     /// From now on a disk does so many reads a second at the most, and so many writes; 0 is no limit.
     pub fn slow(&self, name: &str, reads: u32, writes: u32) -> Result<()> {
+        self.throttle(name, json!({"bps": 0, "iops_rd": reads, "iops_wr": writes}))
+    }
+
+    /// From now on a disk answers nothing within hours, until `slow(name, 0, 0)`. The first operation may still be answered.
+    pub fn hang(&self, name: &str) -> Result<()> {
+        self.throttle(name, json!({"bps": 1, "iops_rd": 0, "iops_wr": 0}))
+    }
+
+    fn throttle(&self, name: &str, mut limit: Value) -> Result<()> {
         let mut state = self.state();
         let id = part::disk_id(name);
         let part = state.parts.iter().find(|part| part.id == id);
         let part = part.with_context(|| format!("{} has no disk {name}", self.vm().name))?;
         // What has the disk is inside of the PCI device.
-        let device = match part.port {
-            Some(_) => format!("/machine/peripheral/{id}/virtio-backend"),
-            None => id,
+        limit["id"] = match part.port {
+            Some(_) => json!(format!("/machine/peripheral/{id}/virtio-backend")),
+            None => json!(id),
         };
-        let limit = json!({"id": device, "bps": 0, "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": reads,
-                           "iops_wr": writes});
+        for key in ["bps_rd", "bps_wr", "iops"] {
+            limit[key] = json!(0);
+        }
         let slowed = state.qmp()?.call("block_set_io_throttle", limit);
         slowed.map(drop).with_context(|| format!("slow {name} down"))
     }
