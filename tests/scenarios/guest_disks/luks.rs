@@ -52,8 +52,8 @@ fn opened_by_file_and_by_chip(test: &str, suite: Suite) {
             kit::mounted(&machine, place)?;
             machine.run(&format!("echo this-is-a-secret >{place}/mark && sync -f {place}"))?;
         }
-        let plain = machine.run("cat /dev/disk/by-id/virtio-file /dev/disk/by-id/virtio-chip | grep -c -a this-is-a-secret || true")?;
-        ensure!(plain == "0", "the secret is on the disks in clear");
+        let clear = machine.run("cat /dev/disk/by-id/virtio-file /dev/disk/by-id/virtio-chip | grep -c -a this-is-a-secret || true")?;
+        ensure!(clear == "0", "the secret is on the disks in clear");
         kit::settled(&machine)?;
         machine.resize("file", 3 * GIB)?;
         kit::applied(&machine)?;
