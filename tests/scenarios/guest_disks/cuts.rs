@@ -35,7 +35,9 @@ systemctl start --no-block mark@one mark@two mark@three";
 
 /// Cuts the power once; says where provisioning was.
 fn cut(scene: &Scene, seed: u64) -> Result<String> {
-    let after = Random::new(seed).between(0.3, 12.0);
+    // From the first intent on; every fourth cut comes earlier, in the proofs.
+    let after = Random::new(seed).between(0.0, 10.0);
+    let early = seed.is_multiple_of(4);
     let mut vm = kit::vm(&format!("cut{seed}"));
     for name in NAMES {
         vm = vm.disk(Disk::blank(name, 4 * GIB).serial(name));
@@ -46,10 +48,16 @@ fn cut(scene: &Scene, seed: u64) -> Result<String> {
         machine.slow(name, 0, 100)?;
     }
     machine.run("systemctl start --no-block virtfleet-provision")?;
+    if !early {
+        machine.run_until(
+            "test -s /var/lib/virtfleet/journal/audit.jsonl",
+            "the first intent",
+        )?;
+    }
     measure(Duration::from_secs_f64(after), || Ok(()))?;
     machine.cut_power();
     machine.boot_to_agent()?;
-    let state = "cd /var/lib/virtfleet/journal 2>/dev/null && grep -h -o '\"progress\":\"[a-z]*\"' *.json | cut -d'\"' -f4 | xargs";
+    let state = "cd /var/lib/virtfleet/journal 2>/dev/null && grep -o '\"progress\": *\"[a-z]*\"' *.json | tr -d '\" ' | xargs";
     let were = machine.sh(state)?.stdout;
     came_back(&machine).with_context(|| format!("seed {seed}, {after:.2} s: {were}"))?;
     machine.cut_power();
