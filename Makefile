@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks guest-soak churn-soak disk-soak fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks guest-soak guest-disk-soak churn-soak disk-soak fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ bench-guest: static ## Boots, restores and the agent's cost in a real guest, wit
 guest-soak: static ## Cut the power of N first boots at seeded moments: make guest-soak N=20
 	@$(CARGO) build -q --workspace --bins
 	@target/debug/guest-soak --cuts $(if $(filter command line,$(origin N)),$(N),20)
+
+guest-disk-soak: static ## Cut the power N times while disks are formatted, and disks on Debian 12
+	@VIRTFLEET_DISK_CUTS=$(if $(filter command line,$(origin N)),$(N),20) $(CARGO) test -q -p virtfleet-tests --test guest_disks -- --nocapture --test-threads=1 power_is_cut luks debian_12
 
 churn-soak: ## Kill the leading collector N times during churn, on real API servers: make churn-soak N=100
 	@tests/parts/kube-apiserver.sh fetch >/dev/null
