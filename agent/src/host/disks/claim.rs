@@ -71,7 +71,13 @@ impl Disks<'_> {
         let (proof, judged) = match &intent.evidence {
             Evidence::Blank(blank) => (blank.proof, None),
             Evidence::Approved { proof, digest, .. } => (*proof, digest.as_deref()),
-            Evidence::Found => return Err(refused(id, "what was found on it is nobody's to format".to_owned(), None)),
+            Evidence::Found => {
+                return Err(refused(
+                    id,
+                    "what was found on it is nobody's to format".to_owned(),
+                    None,
+                ));
+            }
         };
         let looked = self
             .prove(id, proof, limits, &mut |_, _| {})
@@ -96,7 +102,11 @@ impl Disks<'_> {
                 ));
             }
             (Probe::Blank(_), Evidence::Found) => {
-                return Err(refused(id, "what was found on it is nobody's to format".to_owned(), None));
+                return Err(refused(
+                    id,
+                    "what was found on it is nobody's to format".to_owned(),
+                    None,
+                ));
             }
             (Probe::Unknown(doubt), _) => return Err(unknown(id)(doubt.clone())),
         }

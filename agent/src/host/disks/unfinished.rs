@@ -43,7 +43,13 @@ impl Disks<'_> {
         let proof = match &entry.evidence {
             Evidence::Blank(blank) => blank.proof,
             Evidence::Approved { proof, .. } => *proof,
-            Evidence::Found => return Err(refused(id, "the journal has it as found, not as begun".to_owned(), None)),
+            Evidence::Found => {
+                return Err(refused(
+                    id,
+                    "the journal has it as found, not as begun".to_owned(),
+                    None,
+                ));
+            }
         };
         let look = || self.prove(id, proof, limits, &mut |_, _| {}).map_err(unknown(id));
         let mut looked = look()?;

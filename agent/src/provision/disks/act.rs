@@ -49,7 +49,7 @@ fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, Ste
             mapping,
             luks_uuid,
             encryption,
-        } => luks::open(session, device, mapping, luks_uuid, encryption),
+        } => luks::open(session, name, device, mapping, luks_uuid, encryption),
         Step::FormatMapped { mapping, intent } => luks::format(session, mapping, intent),
         Step::Seed {
             place,
