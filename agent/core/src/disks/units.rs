@@ -16,6 +16,8 @@ pub const GATE_MARK: &str = "X-Virtfleet-Gate=";
 pub const GATE: &str = "virtfleet-disks.service";
 /// The gate's way out, on the kernel's command line.
 pub const GATE_OFF: &str = "virtfleet.disks=optional";
+/// The way out of provisioning, which is the gate's, too: without provisioning no disk is ever put in its place.
+pub const PROVISION_OFF: &str = "virtfleet.provision=off";
 /// What must not run without the required disks.
 pub const GATED: [&str; 4] = [
     "containerd.service",
@@ -203,7 +205,7 @@ pub fn gate_files(agent: &str) -> Vec<(String, String)> {
         format!("{DIRECTORY}/{GATE}"),
         format!(
             "{comment}[Unit]\n{GATE_MARK}yes\nDescription=Required secondary disks are in place (virtfleet)\n\
-             ConditionKernelCommandLine=!{GATE_OFF}\nAfter=virtfleet-provision.service\n\n\
+             ConditionKernelCommandLine=!{GATE_OFF}\nConditionKernelCommandLine=!{PROVISION_OFF}\nAfter=virtfleet-provision.service\n\n\
              [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={agent} disks check\n"
         ),
     )];

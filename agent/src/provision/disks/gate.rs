@@ -73,9 +73,9 @@ pub fn check(roots: &Roots, boot_id: &str, declared: &[DiskSettings]) -> Result<
     }
 }
 
-/// Asks systemd for the gate. At boot it is asked for in any case, so that it holds back what is queued already; later only when it can be passed now,
-/// and then those that waited for it are started, too.
-pub(super) fn open(engine: &Engine<'_>, state: &DisksState, reconcile: bool) {
+/// Asks systemd for the gate. At boot, and by the pass that has written it, it is asked for in any case, so that it holds back what is queued already; later
+/// `only_passable`, when it can be passed now. With `waiting` those that wait for it are started, too, once it can be passed.
+pub(super) fn open(engine: &Engine<'_>, state: &DisksState, only_passable: bool, waiting: bool) {
     if !engine.systemd || !disk_unit_file_there(engine.roots, units::GATE) {
         return;
     }
@@ -86,11 +86,11 @@ pub(super) fn open(engine: &Engine<'_>, state: &DisksState, reconcile: bool) {
         return;
     }
     let passed = state.error.is_none() && state.absent().is_empty();
-    if reconcile && !passed {
+    if only_passable && !passed {
         return;
     }
     let mut units_to_start = vec![units::GATE];
-    if reconcile {
+    if waiting && passed {
         units_to_start.extend(units::GATED.iter().filter(|unit| waits(engine, unit)));
     }
     for unit in units_to_start {

@@ -172,9 +172,9 @@ impl<'a> Engine<'a> {
             outcomes.insert(disk.name.clone(), outcome);
         }
         session.reload();
-        let changed = session.changed;
+        let (changed, gate_written) = (session.changed, session.gate_written);
         let state = self.record(declared, session, outcomes, &known)?;
-        gate::open(self, &state, reconcile);
+        gate::open(self, &state, reconcile && !gate_written, reconcile);
         Ok(Some(Passed { state, changed }))
     }
 

@@ -40,6 +40,12 @@ pub(super) struct Session<'e> {
     pub(super) changed: bool,
     /// Units were written that systemd has not read.
     pub(super) unread: bool,
+    /// The gate's unit was written, which is not there for systemd before.
+    pub(super) gate_written: bool,
+    /// A disk's steps have ended before its line of fstab was written: the texts that were planned for later ones have that line.
+    pub(super) fstab_stale: bool,
+    /// Where disks were mounted by this pass: what was seen below before is hidden.
+    pub(super) mounted: Vec<String>,
     /// Disks on which the zeros were put back in this pass, and the proof that they are blank since.
     pub(super) cleared: BTreeMap<String, Blankness>,
     /// What must be on disks now that steps have been done.
@@ -55,6 +61,9 @@ impl<'e> Session<'e> {
             observed,
             changed: false,
             unread: false,
+            gate_written: false,
+            fstab_stale: false,
+            mounted: Vec::new(),
             cleared: BTreeMap::new(),
             made: Vec::new(),
             failures: Vec::new(),
