@@ -28,15 +28,27 @@ pub enum CheckError {
     Mounts(#[from] MountsError),
 }
 
-/// Whether every required disk is in place, now; how many there are.
-pub fn check(roots: &Roots, boot_id: &str, declared: &[DiskSettings]) -> Result<usize, CheckError> {
+/// Whether every required disk is in place, now; how many there are. `unusable` is what [`super::unusable`] says: then nobody knows.
+pub fn check(
+    roots: &Roots,
+    boot_id: &str,
+    declared: &[DiskSettings],
+    unusable: Option<&str>,
+) -> Result<usize, CheckError> {
     let required: Vec<&DiskSettings> = declared.iter().filter(|disk| disk.required).collect();
     let cmdline = read_text(&roots.proc("cmdline"), 64 << 10).unwrap_or_default();
-    if required.is_empty()
-        || cmdline
-            .split_ascii_whitespace()
-            .any(|word| word == units::GATE_OFF)
+    if cmdline
+        .split_ascii_whitespace()
+        .any(|word| word == units::GATE_OFF)
     {
+        return Ok(0);
+    }
+    if let Some(reason) = unusable {
+        return Err(CheckError::Absent(vec![format!(
+            "it is not known which disks are required: {reason} (virtfleet-agent check-config)"
+        )]));
+    }
+    if required.is_empty() {
         return Ok(0);
     }
     let mounts = disk_mounts(roots)?;

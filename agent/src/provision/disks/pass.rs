@@ -41,6 +41,8 @@ pub struct Engine<'a> {
     pub boot_id: &'a str,
     /// Whether systemd runs the guest.
     pub systemd: bool,
+    /// Why it is not known which disks are declared, as [`super::unusable`] says.
+    pub unusable: Option<&'a str>,
 }
 
 /// Why there is no plan.
@@ -103,7 +105,14 @@ impl<'a> Engine<'a> {
         store: Result<Option<JournalStore>, String>,
         known: &Known,
     ) -> Result<Observed, EngineError> {
-        let (wanted, problems) = wanted::check(declared);
+        let (wanted, mut problems) = wanted::check(declared);
+        // Nobody knows whether one of them is required, so that is what is held.
+        problems.extend(self.unusable.map(|reason| WantedProblem {
+            disk: String::new(),
+            required: true,
+            path: "disks".to_owned(),
+            message: reason.to_owned(),
+        }));
         let mut journal = Journal::default();
         let loaded = store
             .as_ref()
@@ -129,6 +138,7 @@ impl<'a> Engine<'a> {
     /// Whether there is nothing to do at all: nothing is declared, and nothing of ours is left of what was.
     pub fn is_idle(&self, declared: &[DiskSettings]) -> bool {
         declared.is_empty()
+            && self.unusable.is_none()
             && crate::host::disk_files(self.roots, self.systemd)
                 .values()
                 .all(|text| {

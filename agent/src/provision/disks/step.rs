@@ -3,15 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::{
-    disks::state::{DisksState, Standing},
+    disks::{
+        state::{DisksState, Standing},
+        units,
+    },
     identity::{cloud::plain, dmi},
     pass::{Outcome, Stage},
 };
 
 use super::pass::{Engine, chain};
 use crate::{
-    host::{Roots, SystemCommands, Unwatched, disks::Kinds, read_text},
+    host::{Roots, SystemCommands, Unwatched, disk_files, disks::Kinds, read_text},
     provision::steps::{Guest, Report},
+    settings::LoadedSettings,
 };
 
 /// The VM's UUID, the boot, and whether systemd runs: what an [`Engine`] must be told of the machine.
@@ -37,8 +41,11 @@ impl Machine {
     }
 
     /// The engine of a guest.
-    pub fn engine<'a>(&'a self, roots: &'a Roots) -> Engine<'a> {
+    ///
+    /// `unusable` is what [`unusable`] says of its settings.
+    pub fn engine<'a>(&'a self, roots: &'a Roots, unusable: Option<&'a str>) -> Engine<'a> {
         Engine {
+            unusable,
             roots,
             commands: &SystemCommands,
             kinds: Kinds::Real,
@@ -50,9 +57,27 @@ impl Machine {
     }
 }
 
+/// Why it is not known which disks are declared; none when that is known.
+///
+/// Settings whose section `disks` is wrong are loaded without it, and a file that cannot be read is left out: then nothing is declared, as far as is
+/// known, and the gate must not open because of that.
+pub fn unusable(roots: &Roots, settings: &LoadedSettings) -> Option<String> {
+    if !settings.config.disks.is_empty() {
+        return None;
+    }
+    let wrong = settings.problems.iter().find(|problem| problem.section() == "disks");
+    if let Some(problem) = wrong {
+        return Some(format!("the section is not used: {problem}"));
+    }
+    let file = settings.skipped.first()?;
+    let gate = disk_files(roots, true).values().any(|text| units::is_gates(text));
+    gate.then(|| format!("{file} is left out, and disks were required before"))
+}
+
 pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     let machine = Machine::of(guest.roots);
-    let engine = machine.engine(guest.roots);
+    let unusable = unusable(guest.roots, guest.settings);
+    let engine = machine.engine(guest.roots, unusable.as_deref());
     let declared = &guest.settings.config.disks;
     if engine.is_idle(declared) {
         return Report::new(Outcome::Skipped, "no disk is declared");
