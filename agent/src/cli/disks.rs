@@ -99,7 +99,12 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
         DisksVerb::Approve(who, evidence) => {
             root("disks approve")?;
             let _lock = lock_within(&args.roots.root(LOCK_FILE), PATIENCE)?;
-            let name = approve(&machine.engine(&args.roots, unusable.as_deref()), &declared, who, evidence)?;
+            let name = approve(
+                &machine.engine(&args.roots, unusable.as_deref()),
+                &declared,
+                who,
+                evidence,
+            )?;
             print::text(&format!(
                 "approved, once, for disk {name}; next: virtfleet-agent plan disks, then virtfleet-agent apply disks\n"
             ))?;

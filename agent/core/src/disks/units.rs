@@ -223,6 +223,19 @@ pub fn disk_of(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(MARK))
 }
 
+/// The mount points of our disks that a file has: a unit of ours one, fstab those of our lines.
+pub fn places_of(text: &str) -> Vec<&str> {
+    let of_unit = text.lines().filter_map(|line| line.strip_prefix("Where="));
+    let marked = text.lines().zip(text.lines().skip(1));
+    let of_fstab = marked
+        .filter(|(mark, _)| mark.starts_with(FSTAB_MARK))
+        .filter_map(|(_, line)| line.split_ascii_whitespace().nth(1));
+    of_unit
+        .filter(|_| disk_of(text).is_some())
+        .chain(of_fstab)
+        .collect()
+}
+
 /// Whether it is a file of the gate.
 pub fn is_gates(text: &str) -> bool {
     text.lines().any(|line| line.starts_with(GATE_MARK))

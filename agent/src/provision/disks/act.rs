@@ -31,7 +31,8 @@ pub(super) fn disk(session: &mut Session<'_>, plan: &DiskPlan) -> Outcome {
             Err(StepError(reason)) => {
                 tracing::error!(disk = plan.name, step = word, reason, "failed");
                 outcome.error = Some(format!("{word}: {reason}"));
-                let unwritten = |step: &Step| matches!(step, Step::WriteFile { path, .. } if path == units::FSTAB);
+                let unwritten =
+                    |step: &Step| matches!(step, Step::WriteFile { path, .. } if path == units::FSTAB);
                 session.fstab_stale |= plan.steps[index..].iter().any(unwritten);
                 break;
             }

@@ -19,8 +19,7 @@ pub(super) fn common(session: &mut Session<'_>, plan: &Plan) {
         match effect {
             Ok(Effect::Changed) => {
                 session.changed = true;
-                session.gate_written |=
-                    matches!(step, Step::WriteFile { path, .. } if path.ends_with(&format!("/{}", units::GATE)));
+                session.gate_written |= matches!(step, Step::WriteFile { path, .. } if path.ends_with(&format!("/{}", units::GATE)));
             }
             Ok(Effect::Unchanged) => {}
             Err(StepError(reason)) => session.failures.push(format!("{}: {reason}", step.word())),
@@ -31,7 +30,9 @@ pub(super) fn common(session: &mut Session<'_>, plan: &Plan) {
 
 pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result<Effect, StepError> {
     if path == units::FSTAB && session.fstab_stale {
-        tracing::info!("{path} is written by the next pass: the planned text has the line of a disk that failed");
+        tracing::info!(
+            "{path} is written by the next pass: the planned text has the line of a disk that failed"
+        );
         return Ok(Effect::Unchanged);
     }
     let file = session.engine.roots.root(path);

@@ -113,6 +113,7 @@ impl<'a> Engine<'a> {
             path: "disks".to_owned(),
             message: reason.to_owned(),
         }));
+        let store = store.and_then(|store| self.off_disks(store, declared));
         let mut journal = Journal::default();
         let loaded = store
             .as_ref()
@@ -133,6 +134,19 @@ impl<'a> Engine<'a> {
             plan,
             store,
         })
+    }
+
+    /// The journal, when it does not lie on a disk that it is about: declared now, or before.
+    fn off_disks(
+        &self,
+        store: Option<JournalStore>,
+        declared: &[DiskSettings],
+    ) -> Result<Option<JournalStore>, String> {
+        let files = crate::host::disk_files(self.roots, self.systemd);
+        let before = files.values().flat_map(|text| units::places_of(text));
+        let now = declared.iter().filter_map(|disk| disk.mount_point.as_deref());
+        let places: Vec<&str> = now.chain(before).collect();
+        store.map(|store| store.off(&places)).transpose().map_err(chain)
     }
 
     /// Whether there is nothing to do at all: nothing is declared, and nothing of ours is left of what was.

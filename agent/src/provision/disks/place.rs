@@ -84,7 +84,9 @@ fn still_empty(session: &Session<'_>, name: &str, mount_point: &str) -> Result<(
     let points: Vec<&str> = mounts.iter().map(|mount| mount.mount_point.as_str()).collect();
     let under = host::mount_point(session.engine.roots, mount_point, &points);
     if let Some(why) = under.unusable {
-        return Err(StepError::new(format!("{mount_point} cannot be mounted on: {why}")));
+        return Err(StepError::new(format!(
+            "{mount_point} cannot be mounted on: {why}"
+        )));
     }
     let hides = session
         .entry(name)

@@ -65,7 +65,10 @@ pub fn unusable(roots: &Roots, settings: &LoadedSettings) -> Option<String> {
     if !settings.config.disks.is_empty() {
         return None;
     }
-    let wrong = settings.problems.iter().find(|problem| problem.section() == "disks");
+    let wrong = settings
+        .problems
+        .iter()
+        .find(|problem| problem.section() == "disks");
     if let Some(problem) = wrong {
         return Some(format!("the section is not used: {problem}"));
     }
@@ -129,4 +132,61 @@ pub(crate) fn summary(state: &DisksState) -> String {
         parts.push("what was declared before is taken out".to_owned());
     }
     parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{super::gate, *};
+    use crate::settings;
+
+    const HEAD: &str = "HEAD";
+
+    #[test]
+    fn a_section_that_cannot_be_used_is_no_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            rootfs: dir.path().to_owned(),
+            procfs: dir.path().join("proc"),
+            ..Roots::default()
+        };
+        let file = dir.path().join("agent.yaml");
+        let said = |text: &str| {
+            let head = format!(
+                "apiVersion: {}\nkind: {}\n",
+                virtfleet_wire::settings::CONFIG_API_VERSION,
+                virtfleet_wire::settings::AGENT_CONFIG_KIND
+            );
+            fs::write(&file, text.replace(HEAD, &head)).unwrap();
+            let settings = settings::load(&roots, Some(&file));
+            (unusable(&roots, &settings), settings.config.disks)
+        };
+        let good = "disks: [{name: data, match: {serial: s}, filesystem: ext4, mountPoint: /srv}]\n";
+        assert_eq!(said(HEAD).0, None);
+        assert_eq!(said(&format!("{HEAD}{good}")).0, None);
+        let (reason, disks) = said(&format!("{HEAD}{}", good.replace("ext4", "7")));
+        assert!(
+            disks.is_empty() && reason.as_ref().is_some_and(|reason| reason.contains("disks")),
+            "{reason:?}"
+        );
+        // The gate is not passed by it, and the pass has something to do.
+        let refused = gate::check(&roots, "boot", &[], reason.as_deref())
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("not known which disks"), "{refused}");
+        assert_eq!(gate::check(&roots, "boot", &[], None).unwrap(), 0);
+        let machine = Machine::default();
+        assert!(!machine.engine(&roots, reason.as_deref()).is_idle(&[]));
+        assert!(machine.engine(&roots, None).is_idle(&[]));
+        // A file that is left out counts where disks were required before.
+        assert_eq!(said("{").0, None);
+        for (path, text) in units::gate_files("") {
+            let path = roots.root(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        assert!(said("{").0.is_some());
+        assert_eq!(said(HEAD).0, None);
+    }
 }
