@@ -261,6 +261,58 @@ fn tier2_without_a_good_journal_nothing_is_formatted() {
     assert_eq!(stage.audit("ext4").unwrap(), ["about-to format", "done format"]);
 }
 
+#[test]
+fn tier2_a_disk_that_fails_leaves_no_line_in_fstab_and_hides_nothing() {
+    let Some(stage) = stage("tier2_a_disk_that_fails_leaves_no_line_in_fstab_and_hides_nothing") else {
+        return;
+    };
+    let fstab = || fs::read_to_string(stage.root().join("etc/fstab")).unwrap_or_default();
+    let mut all = ["bad", "good"].map(|name| declared(name, DiskFilesystem::Ext4));
+    all[0].mkfs_options = ["-N", "4000000000"].map(str::to_owned).to_vec();
+    let _disks = ["bad", "good"].map(|name| disk(&stage, name, DiskFilesystem::Ext4));
+    let first = stage.pass(&all).unwrap();
+    assert_eq!(first.standing("bad"), "failed", "{}", first.state);
+    assert!(!fstab().contains("/srv/bad"), "{}", fstab());
+    stage.sh("grep ' /srv/good ext4 ' /proc/mounts").unwrap();
+    all[0].mkfs_options.clear();
+    stage.pass_until(&all, "bad", "ready").unwrap();
+    let ready = stage.pass_until(&all, "good", "ready").unwrap();
+    assert_eq!(
+        fstab().matches("# virtfleet disk ").count(),
+        2,
+        "{} {}",
+        fstab(),
+        ready.state
+    );
+
+    // A disk below a disk: what the plan saw of its mount point is hidden by then.
+    let mut below = declared("below", DiskFilesystem::Ext4);
+    below.mount_point = Some("/srv/good/below".to_owned());
+    stage
+        .sh("mkdir /srv/good/below && echo kept > /srv/good/below/file && umount /srv/good && mkdir -p /srv/good/below")
+        .unwrap();
+    let _below = disk(&stage, "below", DiskFilesystem::Ext4);
+    let all = [all[1].clone(), below];
+    let hidden = stage.pass(&all).unwrap();
+    assert_eq!(
+        [hidden.standing("good"), hidden.standing("below")],
+        ["ready", "failed"],
+        "{}",
+        hidden.state
+    );
+    assert!(
+        hidden
+            .state
+            .to_string()
+            .contains("entries lie in /srv/good/below"),
+        "{}",
+        hidden.state
+    );
+    assert_eq!(stage.sh("cat /srv/good/below/file").unwrap(), "kept\n");
+    let again = stage.pass(&all).unwrap();
+    assert_eq!(again.refusals("below"), ["mount-point-taken"], "{}", again.state);
+}
+
 /// The file has no data at all.
 fn is_blank(disk: &LoopDisk) -> bool {
     use std::os::unix::fs::MetadataExt as _;
