@@ -173,11 +173,12 @@ fn it_may_lie_on_a_mount_of_var_that_stays_and_is_no_disk() {
     fs::create_dir_all(roots.procfs.join("1")).unwrap();
     let root = roots.rootfs.display().to_string();
     let held = |lines: &[(&str, &str)]| {
-        let text: String = lines
+        let lines: Vec<String> = lines
             .iter()
             .enumerate()
             .map(|(n, (place, kind))| format!("{n} 1 0:{n} / {root}{place} rw - {kind} /dev/none rw\n"))
             .collect();
+        let text = lines.concat();
         fs::write(roots.procfs.join("1/mountinfo"), text).unwrap();
         holder(&roots)
     };

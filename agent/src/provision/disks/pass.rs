@@ -190,13 +190,13 @@ impl<'a> Engine<'a> {
         let mut session = Session::new(self, observed);
         let mut outcomes = BTreeMap::new();
         let plan = session.observed.plan.clone();
-        files::common(&mut session, &plan);
+        let gate_written = files::common(&mut session, &plan);
         for disk in &plan.disks {
             let outcome = act::disk(&mut session, disk);
             outcomes.insert(disk.name.clone(), outcome);
         }
         session.reload();
-        let (changed, gate_written) = (session.changed, session.gate_written);
+        let changed = session.changed;
         let state = self.record(declared, session, outcomes, &known)?;
         gate::open(self, &state, reconcile && !gate_written, reconcile);
         Ok(Some(Passed { state, changed }))

@@ -40,8 +40,6 @@ pub(super) struct Session<'e> {
     pub(super) changed: bool,
     /// Units were written that systemd has not read.
     pub(super) unread: bool,
-    /// The gate's unit was written, which is not there for systemd before.
-    pub(super) gate_written: bool,
     /// A disk's steps have ended before its line of fstab was written: the texts that were planned for later ones have that line.
     pub(super) fstab_stale: bool,
     /// Where disks were mounted by this pass: what was seen below before is hidden.
@@ -61,7 +59,6 @@ impl<'e> Session<'e> {
             observed,
             changed: false,
             unread: false,
-            gate_written: false,
             fstab_stale: false,
             mounted: Vec::new(),
             cleared: BTreeMap::new(),
