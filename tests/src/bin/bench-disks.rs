@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     }
     println!("three blank disks of 100 GiB (sparse files behind loop devices), ext4, xfs and btrfs");
     println!("{:44} {:>9}   goal", "", "measured");
-    let row = |what: &str, time: Duration, goal: &str| println!("{what:44} {:>7.0?}   {goal}", time);
+    let row = |what: &str, time: Duration, goal: &str| println!("{what:44} {time:>7.0?}   {goal}");
     row("mkfs of the three, alone", alone, "");
     row("from blank to mounted", made, "");
     row("  beyond mkfs", made.saturating_sub(alone), "≤ 2 s");
