@@ -1,8 +1,8 @@
 //! From blank disks to mounted ones, on real loop devices: what is done, done once, and what is refused.
-#![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::fs;
 
+use anyhow::Result;
 use virtfleet_tests::{
     disks::{LoopDisk, Stage, grows, needs},
     skip,
@@ -34,29 +34,28 @@ fn bytes(filesystem: DiskFilesystem) -> u64 {
     }
 }
 
-fn disk(stage: &Stage, name: &str, filesystem: DiskFilesystem) -> LoopDisk {
-    let disk = LoopDisk::new(stage.folder(), name, bytes(filesystem)).unwrap();
-    stage.serial(&disk, &format!("serial-{name}")).unwrap();
-    disk
+fn disk(stage: &Stage, name: &str, filesystem: DiskFilesystem) -> Result<LoopDisk> {
+    let disk = LoopDisk::new(stage.folder(), name, bytes(filesystem))?;
+    stage.serial(&disk, &format!("serial-{name}"))?;
+    Ok(disk)
 }
 
 const KINDS: [DiskFilesystem; 3] = [DiskFilesystem::Ext4, DiskFilesystem::Xfs, DiskFilesystem::Btrfs];
 
-fn stage(test: &str) -> Option<Stage> {
+fn stage(test: &str) -> Result<Option<Stage>> {
     let needed = needs(&["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"]);
-    skip::need(TIER, test, needed).unwrap()?;
-    Some(Stage::new().unwrap())
+    skip::need(TIER, test, needed)?.map(|()| Stage::new()).transpose()
 }
 
 #[test]
 fn tier2_blank_disks_are_mounted_once_and_again_after_a_boot() {
-    let Some(mut stage) = stage("tier2_blank_disks_are_mounted_once_and_again_after_a_boot") else {
+    let Some(mut stage) = stage("tier2_blank_disks_are_mounted_once_and_again_after_a_boot").unwrap() else {
         return;
     };
     let all: Vec<DiskSettings> = KINDS.iter().map(|kind| declared(kind.word(), *kind)).collect();
     let mut loops = Vec::new();
     for kind in &KINDS[..2] {
-        loops.push(disk(&stage, kind.word(), *kind));
+        loops.push(disk(&stage, kind.word(), *kind).unwrap());
     }
     let plan = stage.plan(&all).unwrap();
     assert!(
@@ -69,7 +68,7 @@ fn tier2_blank_disks_are_mounted_once_and_again_after_a_boot() {
         |outcome: &virtfleet_tests::disks::Outcome| KINDS.map(|kind| outcome.standing(kind.word())).to_vec();
     assert_eq!(standing(&first), ["ready", "ready", "missing"], "{}", first.state);
     // Hot-plug.
-    loops.push(disk(&stage, "btrfs", DiskFilesystem::Btrfs));
+    loops.push(disk(&stage, "btrfs", DiskFilesystem::Btrfs).unwrap());
     let second = stage.pass(&all).unwrap();
     assert_eq!(standing(&second), ["ready"; 3], "{}", second.state);
     for kind in KINDS {
@@ -113,7 +112,7 @@ fn tier2_blank_disks_are_mounted_once_and_again_after_a_boot() {
 
 #[test]
 fn tier2_filesystems_grow_online_while_somebody_writes() {
-    let Some(stage) = stage("tier2_filesystems_grow_online_while_somebody_writes") else {
+    let Some(stage) = stage("tier2_filesystems_grow_online_while_somebody_writes").unwrap() else {
         return;
     };
     let test = "tier2_filesystems_grow_online_while_somebody_writes";
@@ -125,7 +124,7 @@ fn tier2_filesystems_grow_online_while_somebody_writes() {
     let all: Vec<DiskSettings> = kinds.iter().map(|kind| declared(kind.word(), *kind)).collect();
     let loops: Vec<LoopDisk> = kinds
         .iter()
-        .map(|kind| disk(&stage, kind.word(), *kind))
+        .map(|kind| disk(&stage, kind.word(), *kind).unwrap())
         .collect();
     stage.pass(&all).unwrap();
     for (kind, disk) in kinds.iter().zip(&loops) {
@@ -159,7 +158,8 @@ fn tier2_filesystems_grow_online_while_somebody_writes() {
 
 #[test]
 fn tier2_existing_files_are_copied_with_everything_and_busy_ones_refuse() {
-    let Some(stage) = stage("tier2_existing_files_are_copied_with_everything_and_busy_ones_refuse") else {
+    let Some(stage) = stage("tier2_existing_files_are_copied_with_everything_and_busy_ones_refuse").unwrap()
+    else {
         return;
     };
     let tree = "set -e; mkdir -p /srv/ext4/a/b; cd /srv/ext4; dd if=/dev/urandom of=a/f bs=1k count=300 2>/dev/null; ln a/f a/b/g; \
@@ -173,7 +173,7 @@ fn tier2_existing_files_are_copied_with_everything_and_busy_ones_refuse() {
                 if command -v getfattr >/dev/null; then find . -path ./lost+found -prune -o -print | sort | xargs getfattr -h -d -m -; fi; \
                 stat -c '%t %T' n d";
     let before = stage.sh(list).unwrap();
-    let _disk = disk(&stage, "ext4", DiskFilesystem::Ext4);
+    let _disk = disk(&stage, "ext4", DiskFilesystem::Ext4).unwrap();
     let mut disks = [declared("ext4", DiskFilesystem::Ext4)];
     let refused = stage.pass(&disks).unwrap();
     assert_eq!(
@@ -202,13 +202,13 @@ fn tier2_existing_files_are_copied_with_everything_and_busy_ones_refuse() {
 
 #[test]
 fn tier2_without_a_good_journal_nothing_is_formatted() {
-    let Some(mut stage) = stage("tier2_without_a_good_journal_nothing_is_formatted") else {
+    let Some(mut stage) = stage("tier2_without_a_good_journal_nothing_is_formatted").unwrap() else {
         return;
     };
-    let disk = disk(&stage, "ext4", DiskFilesystem::Ext4);
+    let disk = disk(&stage, "ext4", DiskFilesystem::Ext4).unwrap();
     let disks = [declared("ext4", DiskFilesystem::Ext4)];
     let journal = "/var/lib/virtfleet/journal";
-    let blank = || fs::metadata(&disk.file).is_ok() && is_blank(&disk);
+    let blank = || is_blank(&disk);
     for (prepare, undo) in [
         (
             format!("mkdir -p {journal} && mount -t tmpfs none {journal} && chmod 0700 {journal}"),
@@ -262,8 +262,61 @@ fn tier2_without_a_good_journal_nothing_is_formatted() {
     assert_eq!(stage.audit("ext4").unwrap(), ["about-to format", "done format"]);
 }
 
+#[test]
+fn tier2_a_disk_that_fails_leaves_no_line_in_fstab_and_hides_nothing() {
+    let Some(stage) = stage("tier2_a_disk_that_fails_leaves_no_line_in_fstab_and_hides_nothing").unwrap()
+    else {
+        return;
+    };
+    let fstab = || fs::read_to_string(stage.root().join("etc/fstab")).unwrap_or_default();
+    let mut all = ["bad", "good"].map(|name| declared(name, DiskFilesystem::Ext4));
+    all[0].mkfs_options = ["-N", "4000000000"].map(str::to_owned).to_vec();
+    let _disks = ["bad", "good"].map(|name| disk(&stage, name, DiskFilesystem::Ext4).unwrap());
+    let first = stage.pass(&all).unwrap();
+    assert_eq!(first.standing("bad"), "failed", "{}", first.state);
+    assert!(!fstab().contains("/srv/bad"), "{}", fstab());
+    stage.sh("grep ' /srv/good ext4 ' /proc/mounts").unwrap();
+    all[0].mkfs_options.clear();
+    stage.pass_until(&all, "bad", "ready").unwrap();
+    let ready = stage.pass_until(&all, "good", "ready").unwrap();
+    assert_eq!(
+        fstab().matches("# virtfleet disk ").count(),
+        2,
+        "{} {}",
+        fstab(),
+        ready.state
+    );
+
+    // A disk below a disk: what the plan saw of its mount point is hidden by then.
+    let mut below = declared("below", DiskFilesystem::Ext4);
+    below.mount_point = Some("/srv/good/below".to_owned());
+    stage
+        .sh("mkdir /srv/good/below && echo kept > /srv/good/below/file && umount /srv/good && mkdir -p /srv/good/below")
+        .unwrap();
+    let _below = disk(&stage, "below", DiskFilesystem::Ext4).unwrap();
+    let all = [all[1].clone(), below];
+    let hidden = stage.pass(&all).unwrap();
+    assert_eq!(
+        [hidden.standing("good"), hidden.standing("below")],
+        ["ready", "failed"],
+        "{}",
+        hidden.state
+    );
+    assert!(
+        hidden
+            .state
+            .to_string()
+            .contains("entries lie in /srv/good/below"),
+        "{}",
+        hidden.state
+    );
+    assert_eq!(stage.sh("cat /srv/good/below/file").unwrap(), "kept\n");
+    let again = stage.pass(&all).unwrap();
+    assert_eq!(again.refusals("below"), ["mount-point-taken"], "{}", again.state);
+}
+
 /// The file has no data at all.
 fn is_blank(disk: &LoopDisk) -> bool {
     use std::os::unix::fs::MetadataExt as _;
-    fs::metadata(&disk.file).unwrap().blocks() == 0
+    fs::metadata(&disk.file).is_ok_and(|file| file.blocks() == 0)
 }

@@ -15,7 +15,7 @@ use super::{Args, print, verbs::Failure};
 use crate::{
     host::{Commands as _, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_within, read_text},
     output::Output,
-    provision::disks::{DISKS_FILE, Machine, approve, check, failed, read_disks},
+    provision::disks::{DISKS_FILE, Machine, approve, check, failed, read_disks, unusable},
     provision::{LOCK_FILE, disks::summary},
     settings,
 };
@@ -42,10 +42,10 @@ const TRIM: Duration = Duration::from_mins(30);
 
 /// The plan, and with `detailed` what it comes to as an exit code: 3 something is refused, 2 something is to be done.
 pub(super) fn plan(args: &Args, output: Output, detailed: bool) -> Result<Code, Failure> {
-    let declared = declared(args);
+    let (declared, unusable) = declared(args);
     root("plan")?;
     let machine = Machine::of(&args.roots);
-    let observed = machine.engine(&args.roots).plan(&declared)?;
+    let observed = machine.engine(&args.roots, unusable.as_deref()).plan(&declared)?;
     print::text(&output.render(&observed.plan, text)?)?;
     Ok(match &observed.plan {
         _ if !detailed => Code::Ok,
@@ -58,11 +58,11 @@ pub(super) fn plan(args: &Args, output: Output, detailed: bool) -> Result<Code, 
 /// Does what the plan says: with a file, only if the plan is still the one in it.
 pub(super) fn apply(args: &Args, file: Option<&Path>, output: Output) -> Result<Code, Failure> {
     root("apply")?;
-    let declared = declared(args);
+    let (declared, unusable) = declared(args);
     let expected = file.map(read_plan).transpose()?;
     let _lock = lock_within(&args.roots.root(LOCK_FILE), PATIENCE)?;
     let machine = Machine::of(&args.roots);
-    let engine = machine.engine(&args.roots);
+    let engine = machine.engine(&args.roots, unusable.as_deref());
     let Some(passed) = engine.apply(&declared, true, expected.as_ref())? else {
         return Err(anyhow::anyhow!(
             "what was found has changed since that plan was made, and nothing was done; look again: virtfleet-agent plan disks"
@@ -83,11 +83,11 @@ pub(super) fn apply(args: &Args, file: Option<&Path>, output: Output) -> Result<
 
 /// The verb `disks`.
 pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
-    let declared = declared(args);
+    let (declared, unusable) = declared(args);
     let machine = Machine::of(&args.roots);
     match verb {
         DisksVerb::List(output) => {
-            if declared.is_empty() {
+            if declared.is_empty() && unusable.is_none() {
                 let nothing = DisksState {
                     v: FORMAT,
                     ..DisksState::default()
@@ -112,14 +112,19 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
         DisksVerb::Approve(who, evidence) => {
             root("disks approve")?;
             let _lock = lock_within(&args.roots.root(LOCK_FILE), PATIENCE)?;
-            let name = approve(&machine.engine(&args.roots), &declared, who, evidence)?;
+            let name = approve(
+                &machine.engine(&args.roots, unusable.as_deref()),
+                &declared,
+                who,
+                evidence,
+            )?;
             print::text(&format!(
                 "approved, once, for disk {name}; next: virtfleet-agent plan disks, then virtfleet-agent apply disks\n"
             ))?;
             Ok(Code::Ok)
         }
         DisksVerb::Check => {
-            let count = check(&args.roots, &machine.boot_id, &declared)?;
+            let count = check(&args.roots, &machine.boot_id, &declared, unusable.as_deref())?;
             print::text(&match count {
                 0 => format!("no disk is required, or {} is set\n", units::GATE_OFF),
                 count => format!("in place: all {count} required disks\n"),
@@ -157,8 +162,11 @@ fn trim(roots: &Roots, declared: &[DiskSettings]) -> Result<Code, Failure> {
     }
 }
 
-fn declared(args: &Args) -> Vec<DiskSettings> {
-    settings::load(&args.roots, args.config.as_deref()).config.disks
+/// The declared disks, and why these are not known.
+fn declared(args: &Args) -> (Vec<DiskSettings>, Option<String>) {
+    let settings = settings::load(&args.roots, args.config.as_deref());
+    let unusable = unusable(&args.roots, &settings);
+    (settings.config.disks, unusable)
 }
 
 fn root(verb: &str) -> Result<(), Failure> {

@@ -17,12 +17,15 @@ use nix::{
     dir::Dir,
     errno::Errno,
     fcntl::{OFlag, openat, renameat},
-    sys::stat::Mode,
+    sys::{
+        stat::Mode,
+        statfs::{self, FsType},
+    },
     unistd::{UnlinkatFlags, unlinkat},
 };
 use virtfleet_agent_core::disks::journal::{Approval, AuditRecord, Entry, FORMAT, Journal};
 
-use super::Roots;
+use super::{Roots, disk_mounts};
 
 /// The folder, by its path in the guest.
 pub const JOURNAL_DIRECTORY: &str = "/var/lib/virtfleet/journal";
@@ -36,6 +39,12 @@ const APPROVALS: &str = "APPROVALS";
 const FRESH: &str = ".fresh";
 /// The most bytes of one file that is read whole.
 const MOST_BYTES: u64 = 256 << 10;
+/// On the mounts of these it may lie, besides the root filesystem.
+const PLACES: [&str; 2] = ["/var", "/var/lib"];
+/// Filesystems that do not outlive a boot.
+const MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
+/// `linux/magic.h`.
+const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
 /// Beyond this, the audit record begins a new file. Two files are kept.
 const AUDIT_BYTES: u64 = 1 << 20;
 
@@ -54,7 +63,8 @@ pub enum JournalError {
     },
     /// It would go away with another disk, or with the memory.
     #[error(
-        "{} is not on the root filesystem; unmount what is mounted above it, or take that mount point out of the settings",
+        "{} is not on the filesystem of /, /var or /var/lib, or that is in memory or a declared disk; unmount what is mounted above it, or take that \
+         mount point out of the settings",
         .0.display()
     )]
     Elsewhere(PathBuf),
@@ -76,6 +86,8 @@ pub enum JournalError {
 pub struct JournalStore {
     folder: OwnedFd,
     path: PathBuf,
+    /// Where the filesystem is mounted that it lies on.
+    mount_point: String,
 }
 
 impl JournalStore {
@@ -103,13 +115,33 @@ impl JournalStore {
             .metadata()
             .map_err(at("look at"))?;
         let root = fs::metadata(&roots.rootfs).map_err(io_error("look at", &roots.rootfs))?;
+        let mut mount_point = "/".to_owned();
         if metadata.dev() != root.dev() {
-            return Err(JournalError::Elsewhere(path));
+            // As this process sees it, whatever the first process has mounted.
+            let kind = statfs::fstatfs(&folder)
+                .map_err(|error| at("look at")(error.into()))?
+                .filesystem_type();
+            if [statfs::TMPFS_MAGIC, RAMFS_MAGIC].contains(&kind) {
+                return Err(JournalError::Elsewhere(path));
+            }
+            mount_point = holder(roots).ok_or_else(|| JournalError::Elsewhere(path.clone()))?;
         }
         if !ours(&metadata) {
             return Err(JournalError::Loose(path));
         }
-        Ok(Some(Self { folder, path }))
+        Ok(Some(Self {
+            folder,
+            path,
+            mount_point,
+        }))
+    }
+
+    /// Refuses when it lies on one of these, which are the mount points of declared disks: `/`, `/var` and `/var/lib` are where it may be.
+    pub fn off(self, mount_points: &[&str]) -> Result<Self, JournalError> {
+        if mount_points.contains(&self.mount_point.as_str()) {
+            return Err(JournalError::Elsewhere(self.path));
+        }
+        Ok(self)
     }
 
     /// All that is known. A file that cannot be read is named in [`Journal::broken`], by its disk.
@@ -277,6 +309,23 @@ impl JournalStore {
     fn sync(&self) -> Result<(), JournalError> {
         nix::unistd::fsync(&self.folder).map_err(|error| io_error("sync", &self.path)(error.into()))
     }
+}
+
+/// Where the filesystem is mounted that has the folder, when it is one that may: a mount of `/`, `/var` or `/var/lib` that outlives a boot. Device numbers
+/// do not say: each subvolume of btrfs has its own, and a nested one lies in the mount of another.
+fn holder(roots: &Roots) -> Option<String> {
+    let mounts = disk_mounts(roots).ok()?;
+    // Of several at one place the last hides the others, and `max_by_key` takes the last.
+    let mount = mounts
+        .iter()
+        .filter(|mount| Path::new(JOURNAL_DIRECTORY).starts_with(&mount.mount_point))
+        .max_by_key(|mount| Path::new(&mount.mount_point).components().count())?;
+    // Another number in the mount of `/`: a nested subvolume, or something that only we see.
+    let may = match mount.mount_point.as_str() {
+        "/" => mount.filesystem == "btrfs",
+        place => PLACES.contains(&place) && !MEMORY.contains(&mount.filesystem.as_str()),
+    };
+    may.then(|| mount.mount_point.clone())
 }
 
 /// Makes the folder and those above it, each synced with its parent.

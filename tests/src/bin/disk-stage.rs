@@ -203,7 +203,7 @@ fn pass() -> Result<()> {
         commands: &SystemCommands,
         kinds: Kinds::WithLoop,
         witness: &killer,
-        ..machine.engine(&roots)
+        ..machine.engine(&roots, None)
     };
     let mut outcome = Outcome::default();
     let begun = Instant::now();

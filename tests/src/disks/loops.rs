@@ -1,4 +1,4 @@
-//! A disk that is a sparse file behind a loop device.
+//! A disk of a stage: a sparse file behind a loop device.
 
 use std::{
     fs::{self, File},
@@ -9,39 +9,29 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::process::{AtEnd, Launch};
+use crate::{loops::Loop, process::Launch};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// The disk; it goes away with its drop, or with this process.
+/// The disk; it goes away with its drop, or with this process, as soon as nobody has it mounted.
 #[derive(Debug)]
 pub struct LoopDisk {
     /// Its node, e.g. `/dev/loop3`.
     pub node: String,
-    /// The file behind it.
+    /// The file behind it, in a folder that goes away with the stage.
     pub file: PathBuf,
-    _end: AtEnd,
+    _device: Loop,
 }
 
 impl LoopDisk {
     /// A blank one of so many bytes, which take no space.
     pub fn new(folder: &Path, name: &str, bytes: u64) -> Result<Self> {
-        let file = folder.join(format!("{name}.img"));
-        File::create(&file)
-            .and_then(|file| file.set_len(bytes))
-            .with_context(|| format!("make {}", file.display()))?;
-        let node = Launch::new("losetup")
-            .args(["--find", "--show"])
-            .arg(&file)
-            .text(SOON)?
-            .trim()
-            .to_owned();
-        let script = "n=0; while ! losetup -d \"$1\" 2>/dev/null && [ $n -lt 50 ]; do n=$((n+1)); sleep 0.1; done; rm -f \"$2\"";
-        let end = AtEnd::new(script, [node.as_str().as_ref(), file.as_os_str()])?;
+        let file = format!("{name}.img");
+        let device = Loop::blank(folder, &file, bytes)?;
         Ok(Self {
-            node,
-            file,
-            _end: end,
+            node: device.node().display().to_string(),
+            file: folder.join(file),
+            _device: device,
         })
     }
 
@@ -57,10 +47,20 @@ impl LoopDisk {
 
     /// Makes it larger, as a hypervisor would.
     pub fn grow(&self, bytes: u64) -> Result<()> {
-        File::options().write(true).open(&self.file)?.set_len(bytes)?;
+        File::options()
+            .write(true)
+            .open(&self.file)
+            .and_then(|file| file.set_len(bytes))
+            .with_context(|| format!("grow {}", self.file.display()))?;
         Launch::new("losetup")
             .args(["-c", &self.node])
             .text(SOON)
             .map(drop)
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        drop(fs::remove_file(&self.file));
     }
 }

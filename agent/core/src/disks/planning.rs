@@ -153,11 +153,7 @@ fn no_journal(case: &Case<'_>, reason: &str) -> Refusal {
 fn refused_settings(problems: &[WantedProblem]) -> Vec<DiskPlan> {
     let mut plans: Vec<DiskPlan> = Vec::new();
     for problem in problems {
-        let name = if problem.disk.is_empty() {
-            "*"
-        } else {
-            &problem.disk
-        };
+        let name = problem.plan();
         let refusal = Refusal::new(
             RefusalKind::Settings,
             None,

@@ -16,6 +16,8 @@ pub const GATE_MARK: &str = "X-Virtfleet-Gate=";
 pub const GATE: &str = "virtfleet-disks.service";
 /// The gate's way out, on the kernel's command line.
 pub const GATE_OFF: &str = "virtfleet.disks=optional";
+/// The way out of provisioning, which is the gate's, too: without provisioning no disk is ever put in its place.
+pub const PROVISION_OFF: &str = "virtfleet.provision=off";
 /// What must not run without the required disks.
 pub const GATED: [&str; 4] = [
     "containerd.service",
@@ -203,7 +205,7 @@ pub fn gate_files(agent: &str) -> Vec<(String, String)> {
         format!("{DIRECTORY}/{GATE}"),
         format!(
             "{comment}[Unit]\n{GATE_MARK}yes\nDescription=Required secondary disks are in place (virtfleet)\n\
-             ConditionKernelCommandLine=!{GATE_OFF}\nAfter=virtfleet-provision.service\n\n\
+             ConditionKernelCommandLine=!{GATE_OFF}\nConditionKernelCommandLine=!{PROVISION_OFF}\nAfter=virtfleet-provision.service\n\n\
              [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={agent} disks check\n"
         ),
     )];
@@ -219,6 +221,19 @@ pub fn gate_files(agent: &str) -> Vec<(String, String)> {
 /// The disk whose file this is; none for a file that is not ours, and for the gate's.
 pub fn disk_of(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(MARK))
+}
+
+/// The mount points of our disks that a file has: a unit of ours one, fstab those of our lines.
+pub fn places_of(text: &str) -> Vec<&str> {
+    let of_unit = text.lines().filter_map(|line| line.strip_prefix("Where="));
+    let marked = text.lines().zip(text.lines().skip(1));
+    let of_fstab = marked
+        .filter(|(mark, _)| mark.starts_with(FSTAB_MARK))
+        .filter_map(|(_, line)| line.split_ascii_whitespace().nth(1));
+    of_unit
+        .filter(|_| disk_of(text).is_some())
+        .chain(of_fstab)
+        .collect()
 }
 
 /// Whether it is a file of the gate.

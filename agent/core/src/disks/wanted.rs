@@ -152,3 +152,10 @@ pub struct WantedProblem {
     /// What is wrong, and what would be right.
     pub message: String,
 }
+
+impl WantedProblem {
+    /// The name of the plan that says so: the disk's, or `*`, which no disk has.
+    pub fn plan(&self) -> &str {
+        if self.disk.is_empty() { "*" } else { &self.disk }
+    }
+}

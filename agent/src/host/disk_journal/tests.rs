@@ -165,3 +165,50 @@ fn the_audit_record_grows_to_a_bound_and_survives_a_torn_line() {
     assert_eq!(steps(9), ["one", "three"]);
     assert_eq!(steps(1), ["three"]);
 }
+
+#[test]
+fn it_may_lie_on_a_mount_of_var_that_stays_and_is_no_disk() {
+    let (_dir, mut roots) = roots();
+    roots.procfs = roots.rootfs.join("proc");
+    fs::create_dir_all(roots.procfs.join("1")).unwrap();
+    let root = roots.rootfs.display().to_string();
+    let held = |lines: &[(&str, &str)]| {
+        let lines: Vec<String> = lines
+            .iter()
+            .enumerate()
+            .map(|(n, (place, kind))| format!("{n} 1 0:{n} / {root}{place} rw - {kind} /dev/none rw\n"))
+            .collect();
+        let text = lines.concat();
+        fs::write(roots.procfs.join("1/mountinfo"), text).unwrap();
+        holder(&roots)
+    };
+    for (lines, place) in [
+        (&[("", "btrfs"), ("/var", "btrfs")][..], Some("/var")),
+        (
+            &[
+                ("", "btrfs"),
+                ("/var", "btrfs"),
+                ("/var/lib", "xfs"),
+                ("/srv", "ext4"),
+            ],
+            Some("/var/lib"),
+        ),
+        // A nested subvolume.
+        (&[("", "btrfs"), ("/home", "btrfs")], Some("/")),
+        (&[("", "ext4"), ("/home", "btrfs")], None),
+        (&[("", "ext4"), ("/var", "tmpfs")], None),
+        (&[("", "ext4"), ("/var", "ext4"), ("/var", "tmpfs")], None),
+        (&[("", "ext4"), ("/var", "ramfs")], None),
+        (
+            &[("", "ext4"), ("/var", "ext4"), ("/var/lib/virtfleet", "ext4")],
+            None,
+        ),
+        (&[("", "ext4"), ("/var/lib/virtfleet/journal", "ext4")], None),
+        (&[], None),
+    ] {
+        assert_eq!(held(lines).as_deref(), place, "{lines:?}");
+    }
+    let store = || JournalStore::open(&roots).unwrap();
+    assert!(store().off(&["/var", "/srv"]).is_ok());
+    assert!(matches!(store().off(&["/"]), Err(JournalError::Elsewhere(_))));
+}

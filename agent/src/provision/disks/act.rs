@@ -1,6 +1,6 @@
 //! Does the steps of one disk, in order; the first that fails ends that disk's.
 
-use virtfleet_agent_core::disks::{DiskPlan, Step};
+use virtfleet_agent_core::disks::{DiskPlan, Step, units};
 
 use super::{
     files, format, grow, luks, place, seed,
@@ -18,7 +18,7 @@ pub(super) struct Outcome {
 
 pub(super) fn disk(session: &mut Session<'_>, plan: &DiskPlan) -> Outcome {
     let mut outcome = Outcome::default();
-    for step in &plan.steps {
+    for (index, step) in plan.steps.iter().enumerate() {
         let word = step.word();
         session.at(&plan.name, &format!("before {word}"));
         match one(session, &plan.name, step) {
@@ -31,6 +31,9 @@ pub(super) fn disk(session: &mut Session<'_>, plan: &DiskPlan) -> Outcome {
             Err(StepError(reason)) => {
                 tracing::error!(disk = plan.name, step = word, reason, "failed");
                 outcome.error = Some(format!("{word}: {reason}"));
+                let unwritten =
+                    |step: &Step| matches!(step, Step::WriteFile { path, .. } if path == units::FSTAB);
+                session.fstab_stale |= plan.steps[index..].iter().any(unwritten);
                 break;
             }
         }
@@ -49,7 +52,7 @@ fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, Ste
             mapping,
             luks_uuid,
             encryption,
-        } => luks::open(session, device, mapping, luks_uuid, encryption),
+        } => luks::open(session, name, device, mapping, luks_uuid, encryption),
         Step::FormatMapped { mapping, intent } => luks::format(session, mapping, intent),
         Step::Seed {
             place,

@@ -7,8 +7,9 @@ use crate::host::{read_text, remove_durably, write_atomic};
 
 const CAP: usize = 1 << 20;
 
-/// The steps that belong to no disk.
-pub(super) fn common(session: &mut Session<'_>, plan: &Plan) {
+/// The steps that belong to no disk. Whether the gate's unit was written, of which systemd has not known.
+pub(super) fn common(session: &mut Session<'_>, plan: &Plan) -> bool {
+    let mut gate_written = false;
     for step in &plan.common {
         session.at("-", &format!("before {}", step.word()));
         let effect = match step {
@@ -17,14 +18,25 @@ pub(super) fn common(session: &mut Session<'_>, plan: &Plan) {
             _ => Err(StepError::new("it belongs to a disk")),
         };
         match effect {
-            Ok(effect) => session.changed |= effect == Effect::Changed,
+            Ok(Effect::Changed) => {
+                session.changed = true;
+                gate_written |= matches!(step, Step::WriteFile { path, .. } if path.ends_with(&format!("/{}", units::GATE)));
+            }
+            Ok(Effect::Unchanged) => {}
             Err(StepError(reason)) => session.failures.push(format!("{}: {reason}", step.word())),
         }
         session.at("-", &format!("after {}", step.word()));
     }
+    gate_written
 }
 
 pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result<Effect, StepError> {
+    if path == units::FSTAB && session.fstab_stale {
+        tracing::info!(
+            "{path} is written by the next pass: the planned text has the line of a disk that failed"
+        );
+        return Ok(Effect::Unchanged);
+    }
     let file = session.engine.roots.root(path);
     match read_text(&file, CAP) {
         Ok(before) if before == text => return Ok(Effect::Unchanged),

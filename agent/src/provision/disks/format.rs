@@ -1,10 +1,15 @@
 //! Steps `format` and `clear-unfinished`: intent, audit, tool, audit, journal, in this order.
 
-use virtfleet_agent_core::disks::{Content, FormatIntent, Probe, Step, journal::Progress};
+use virtfleet_agent_core::disks::{
+    Content, FormatIntent, Probe, Step,
+    journal::{Evidence, Progress},
+};
+use virtfleet_wire::settings::ProofKind;
 
 use super::session::{Effect, Session, StepError};
 
 pub(super) fn format(session: &mut Session<'_>, intent: &FormatIntent) -> Result<Effect, StepError> {
+    let intent = &since_cleared(session, intent)?;
     let word = Step::Format(intent.clone()).word();
     session.store()?;
     // The second look, under the lock and exclusively; nothing is written yet.
@@ -38,14 +43,39 @@ pub(super) fn clear(session: &mut Session<'_>, intent: &FormatIntent) -> Result<
     session.at(&intent.name, "claimed");
     session.audit("about-to", word, intent, before(session, intent).as_ref(), None)?;
     session.at(&intent.name, "audited");
-    if let Err(error) = session.engine.disks().clear(disk) {
-        let error = StepError::from(error);
-        session.audit("failed", word, intent, None, Some(&error))?;
-        return Err(error);
-    }
+    let blank = match session.engine.disks().clear(disk) {
+        Ok(blank) => blank,
+        Err(error) => {
+            let error = StepError::from(error);
+            session.audit("failed", word, intent, None, Some(&error))?;
+            return Err(error);
+        }
+    };
+    session.cleared.insert(intent.name.clone(), blank);
     session.at(&intent.name, "cleared");
     session.audit("done", word, intent, None, None)?;
     Ok(Effect::Changed)
+}
+
+/// The intent of a disk that was cleared in this pass rests on the blankness that was found after that, and on nothing that the journal has: an approval
+/// was of what the disk held before.
+pub(super) fn since_cleared(session: &Session<'_>, intent: &FormatIntent) -> Result<FormatIntent, StepError> {
+    let mut intent = intent.clone();
+    let Some(blank) = session.cleared.get(&intent.name) else {
+        return Ok(intent);
+    };
+    let asked = session
+        .observed
+        .wanted
+        .iter()
+        .find(|wanted| wanted.name == intent.name);
+    if asked.is_some_and(|wanted| wanted.proof == ProofKind::Full) && blank.proof != ProofKind::Full {
+        return Err(StepError::new(
+            "it was cleared, and read in part; the next pass reads all of it, as `proof: full` asks",
+        ));
+    }
+    intent.evidence = Evidence::Blank(blank.clone());
+    Ok(intent)
 }
 
 /// What was found on the disk, when it was not blank.

@@ -28,15 +28,27 @@ pub enum CheckError {
     Mounts(#[from] MountsError),
 }
 
-/// Whether every required disk is in place, now; how many there are.
-pub fn check(roots: &Roots, boot_id: &str, declared: &[DiskSettings]) -> Result<usize, CheckError> {
+/// Whether every required disk is in place, now; how many there are. `unusable` is what [`super::unusable`] says: then nobody knows.
+pub fn check(
+    roots: &Roots,
+    boot_id: &str,
+    declared: &[DiskSettings],
+    unusable: Option<&str>,
+) -> Result<usize, CheckError> {
     let required: Vec<&DiskSettings> = declared.iter().filter(|disk| disk.required).collect();
     let cmdline = read_text(&roots.proc("cmdline"), 64 << 10).unwrap_or_default();
-    if required.is_empty()
-        || cmdline
-            .split_ascii_whitespace()
-            .any(|word| word == units::GATE_OFF)
+    if cmdline
+        .split_ascii_whitespace()
+        .any(|word| word == units::GATE_OFF)
     {
+        return Ok(0);
+    }
+    if let Some(reason) = unusable {
+        return Err(CheckError::Absent(vec![format!(
+            "it is not known which disks are required: {reason} (virtfleet-agent check-config)"
+        )]));
+    }
+    if required.is_empty() {
         return Ok(0);
     }
     let mounts = disk_mounts(roots)?;
@@ -73,9 +85,9 @@ pub fn check(roots: &Roots, boot_id: &str, declared: &[DiskSettings]) -> Result<
     }
 }
 
-/// Asks systemd for the gate. At boot it is asked for in any case, so that it holds back what is queued already; later only when it can be passed now,
-/// and then those that waited for it are started, too.
-pub(super) fn open(engine: &Engine<'_>, state: &DisksState, reconcile: bool) {
+/// Asks systemd for the gate. At boot, and by the pass that has written it, it is asked for in any case, so that it holds back what is queued already; later
+/// `only_passable`, when it can be passed now. With `waiting` those that wait for it are started, too, once it can be passed.
+pub(super) fn open(engine: &Engine<'_>, state: &DisksState, only_passable: bool, waiting: bool) {
     if !engine.systemd || !disk_unit_file_there(engine.roots, units::GATE) {
         return;
     }
@@ -86,11 +98,11 @@ pub(super) fn open(engine: &Engine<'_>, state: &DisksState, reconcile: bool) {
         return;
     }
     let passed = state.error.is_none() && state.absent().is_empty();
-    if reconcile && !passed {
+    if only_passable && !passed {
         return;
     }
     let mut units_to_start = vec![units::GATE];
-    if reconcile {
+    if waiting && passed {
         units_to_start.extend(units::GATED.iter().filter(|unit| waits(engine, unit)));
     }
     for unit in units_to_start {

@@ -1,6 +1,6 @@
 //! Steps `encrypt`, `open`, `format-mapped` and `grow-mapping`. A key that is missing or does not fit ends in an error, never in a format.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::disks::{
     Content, DeviceId, FormatIntent, Probe, Step,
@@ -12,6 +12,7 @@ use virtfleet_agent_core::disks::{
 
 use super::{
     format,
+    observe::made_with,
     session::{Effect, Session, StepError},
 };
 use crate::host::disks::tools::{enroll, luks};
@@ -19,13 +20,10 @@ use crate::host::disks::tools::{enroll, luks};
 /// What the TPM binds the key to: the state of secure boot, which updates of kernel and firmware leave as it is.
 const PCRS: &str = "7";
 
-/// The file of a key that the header is made with: the one that is asked for, or with a TPM the recovery key.
+/// See [`made_with`].
 fn key_file(session: &Session<'_>, encryption: &Encryption) -> Result<PathBuf, StepError> {
-    let path = match &encryption.key {
-        KeySource::File(path) => Some(path),
-        KeySource::Tpm2 => encryption.recovery.as_ref(),
-    };
-    path.map(|path| session.engine.roots.root(path))
+    made_with(encryption)
+        .map(|path| session.engine.roots.root(path))
         .ok_or_else(|| StepError::new("there is no recovery key; name one in encryption.luks2.recoveryKey"))
 }
 
@@ -39,6 +37,7 @@ pub(super) fn encrypt(
         encryption: encryption.clone(),
     };
     let engine = session.engine;
+    let intent = &format::since_cleared(session, intent)?;
     session.store()?;
     let key = key_file(session, encryption)?;
     let (filesystem, uuid) = inner(session, &intent.name)?;
@@ -62,15 +61,7 @@ pub(super) fn encrypt(
         .map_err(StepError::from)
         .and_then(|()| {
             session.at(&intent.name, "encrypted");
-            match (&encryption.key, &encryption.recovery) {
-                (KeySource::Tpm2, _) => enroll::tpm2(engine.commands, &key, PCRS, &node).map(drop),
-                (KeySource::File(_), Some(recovery)) => {
-                    let recovery = engine.roots.root(recovery);
-                    luks::add_key(engine.commands, &key, &recovery, &node).map(drop)
-                }
-                (KeySource::File(_), None) => Ok(()),
-            }
-            .map_err(StepError::from)
+            second_key(session, encryption, &key, &node)
         });
     if let Err(error) = made {
         session.audit("failed", step.word(), intent, None, Some(&error))?;
@@ -88,6 +79,51 @@ pub(super) fn encrypt(
     Ok(Effect::Changed)
 }
 
+/// Gives a header its second key, unless it has it.
+fn second_key(
+    session: &Session<'_>,
+    encryption: &Encryption,
+    key: &Path,
+    node: &Path,
+) -> Result<(), StepError> {
+    let commands = session.engine.commands;
+    match (&encryption.key, &encryption.recovery) {
+        (KeySource::Tpm2, _) if luks::token_fits(commands, node)? => {}
+        (KeySource::Tpm2, _) => drop(enroll::tpm2(commands, key, PCRS, node)?),
+        (KeySource::File(_), Some(recovery)) => {
+            let recovery = session.engine.roots.root(recovery);
+            if !luks::fits(commands, &recovery, node)? {
+                luks::add_key(commands, key, &recovery, node)?;
+            }
+        }
+        (KeySource::File(_), None) => {}
+    }
+    Ok(())
+}
+
+/// Finishes what [`encrypt`] has begun when it was cut short after the header was written: with the key that the header was made with.
+fn finish(session: &mut Session<'_>, name: &str, luks_uuid: &str, node: &Path) -> Result<(), StepError> {
+    let begun = session.entry(name).is_some_and(|entry| {
+        entry.progress == Progress::Intended && entry.luks_uuid.as_deref() == Some(luks_uuid)
+    });
+    if !begun {
+        return Ok(());
+    }
+    let wanted = session.observed.wanted.iter().find(|wanted| wanted.name == name);
+    let encryption = wanted
+        .and_then(|wanted| wanted.encryption.clone())
+        .ok_or_else(|| StepError::new("it is not declared as encrypted any more"))?;
+    let key = key_file(session, &encryption)?;
+    if !luks::fits(session.engine.commands, &key, node)? {
+        return Err(StepError::new(
+            "the key does not open the header that was begun; put the one in its place with which it was made",
+        ));
+    }
+    second_key(session, &encryption, &key, node)?;
+    session.at(name, "enrolled");
+    session.progress(name, Progress::Encrypted)
+}
+
 /// What will be in the container.
 fn inner(session: &Session<'_>, name: &str) -> Result<(String, String), StepError> {
     let wanted = session
@@ -103,6 +139,7 @@ fn inner(session: &Session<'_>, name: &str) -> Result<(String, String), StepErro
 
 pub(super) fn open(
     session: &mut Session<'_>,
+    name: &str,
     device: &DeviceId,
     mapping: &str,
     luks_uuid: &str,
@@ -121,6 +158,7 @@ pub(super) fn open(
             "its header has the UUID {found} and not {luks_uuid}"
         )));
     }
+    finish(session, name, luks_uuid, &node)?;
     let by_file = |path: &str| luks::open(engine.commands, &engine.roots.root(path), &node, mapping);
     match &encryption.key {
         KeySource::File(path) => by_file(path)?,
@@ -147,6 +185,14 @@ pub(super) fn format(
         intent: intent.clone(),
     };
     let engine = session.engine;
+    if let Some(header) = session
+        .entry(&intent.name)
+        .and_then(|entry| entry.luks_uuid.clone())
+    {
+        session.same(&intent.device)?;
+        let node = engine.roots.root(format!("/dev/{}", intent.device.name));
+        finish(session, &intent.name, &header, &node)?;
+    }
     let entry = session.entry(&intent.name).cloned();
     let Some((entry, luks_uuid)) = entry
         .filter(|entry| entry.progress == Progress::Encrypted)

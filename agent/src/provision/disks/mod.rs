@@ -31,6 +31,6 @@ pub use pass::{Engine, EngineError, Observed, Passed};
 pub use state::{DISKS_FILE, ReadDisksError, read_disks};
 
 pub(crate) use state::parse_disks;
-pub use step::Machine;
 pub(super) use step::run;
+pub use step::{Machine, unusable};
 pub(crate) use step::{failed, summary};

@@ -14,24 +14,27 @@ use virtfleet_agent_core::{
         seen::{Mapping, Mounted},
         state::DisksState,
         units,
-        wanted::{KeySource, Owner},
+        wanted::{Encryption, KeySource, Owner},
     },
     procfs::udev::properties,
 };
 use virtfleet_wire::settings::DiskFilesystem;
 
 use super::{
-    pass::{Engine, EngineError},
+    pass::{Engine, EngineError, chain},
     seed::SEED_DIRECTORY,
 };
 use crate::host::{
     bad_key, disk_files, disk_mounts,
-    disks::tools::{blkid, btrfs, check, ext4, xfs},
+    disks::tools::{blkid, btrfs, check, ext4, luks, xfs},
     find_program, mount_point, own_program, owner_number, owner_of, read_text, swapped,
 };
 
 /// What our containers are called in `/dev/mapper`.
 const MAPPINGS: &str = "virtfleet-";
+
+/// A container, as blkid names it.
+const LUKS: &str = "crypto_LUKS";
 
 /// Where the data of a LUKS2 container begin: cryptsetup's default.
 const HEADER: u64 = 16 << 20;
@@ -193,19 +196,51 @@ fn look(engine: &Engine<'_>, wanted: &Wanted, device: &Device, entry: Option<&En
         }
     };
     let mut probe = engine.disks().look(device, wanted.proof, &mut progress);
-    let begun = entry.filter(|entry| entry.progress == Progress::Intended && entry.luks_uuid.is_none());
-    if let (Probe::HasData(content), Some(entry)) = (&mut probe, begun)
-        && content.kind == entry.filesystem
+    if let (Probe::HasData(content), Some(entry)) = (&mut probe, entry)
+        && entry.progress == Progress::Intended
         && device.uses.is_empty()
-        && content
-            .uuid
-            .as_ref()
-            .is_some_and(|uuid| uuid.eq_ignore_ascii_case(&entry.uuid))
     {
-        let node = engine.roots.root(device.node());
-        content.complete = check::is_content(engine.commands, &entry.filesystem, &node).ok();
+        content.complete = complete(engine, wanted, &engine.roots.root(device.node()), entry, content);
     }
     probe
+}
+
+/// Whether what our own tool has begun on the disk itself is whole; none when that is not what is there, and when nobody can say.
+fn complete(
+    engine: &Engine<'_>,
+    wanted: &Wanted,
+    node: &Path,
+    entry: &Entry,
+    content: &Content,
+) -> Option<bool> {
+    let (kind, planned) = match &entry.luks_uuid {
+        Some(luks) => (LUKS, luks),
+        None => (entry.filesystem.as_str(), &entry.uuid),
+    };
+    let uuid = content.uuid.as_ref()?;
+    if content.kind != kind || !uuid.eq_ignore_ascii_case(planned) {
+        return None;
+    }
+    let judged = match (&entry.luks_uuid, &wanted.encryption) {
+        (None, _) => check::is_content(engine.commands, &entry.filesystem, node).map_err(chain),
+        // A header is written in one go: when the key opens it with which it was made, it is whole.
+        (Some(_), Some(encryption)) => {
+            let key = engine.roots.root(made_with(encryption)?);
+            luks::fits(engine.commands, &key, node).map_err(chain)
+        }
+        (Some(_), None) => return None,
+    };
+    judged
+        .map_err(|reason| tracing::warn!(disk = wanted.name, reason, "what was begun on it is not judged"))
+        .ok()
+}
+
+/// The file of the key that a header is made with: the one that is asked for, or with a TPM the recovery key.
+pub(super) fn made_with(encryption: &Encryption) -> Option<&str> {
+    match &encryption.key {
+        KeySource::File(path) => Some(path),
+        KeySource::Tpm2 => encryption.recovery.as_deref(),
+    }
 }
 
 fn mappings(
@@ -225,7 +260,7 @@ fn mappings(
                 let kind = known.kinds.remove(0);
                 let name = container.mapping.strip_prefix(MAPPINGS).unwrap_or_default();
                 let begun = journal.entries.iter().any(|entry| {
-                    entry.name == name && entry.progress == Progress::Encrypted && entry.filesystem == kind
+                    entry.name == name && entry.progress <= Progress::Encrypted && entry.filesystem == kind
                 });
                 let complete = begun
                     .then(|| check::is_content(engine.commands, &kind, &node).ok())

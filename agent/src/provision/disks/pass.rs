@@ -41,6 +41,8 @@ pub struct Engine<'a> {
     pub boot_id: &'a str,
     /// Whether systemd runs the guest.
     pub systemd: bool,
+    /// Why it is not known which disks are declared, as [`super::unusable`] says.
+    pub unusable: Option<&'a str>,
 }
 
 /// Why there is no plan.
@@ -103,7 +105,15 @@ impl<'a> Engine<'a> {
         store: Result<Option<JournalStore>, String>,
         known: &Known,
     ) -> Result<Observed, EngineError> {
-        let (wanted, problems) = wanted::check(declared);
+        let (wanted, mut problems) = wanted::check(declared);
+        // Nobody knows whether one of them is required, so that is what is held.
+        problems.extend(self.unusable.map(|reason| WantedProblem {
+            disk: String::new(),
+            required: true,
+            path: "disks".to_owned(),
+            message: reason.to_owned(),
+        }));
+        let store = store.and_then(|store| self.off_disks(store, declared));
         let mut journal = Journal::default();
         let loaded = store
             .as_ref()
@@ -126,9 +136,23 @@ impl<'a> Engine<'a> {
         })
     }
 
+    /// The journal, when it does not lie on a disk that it is about: declared now, or before.
+    fn off_disks(
+        &self,
+        store: Option<JournalStore>,
+        declared: &[DiskSettings],
+    ) -> Result<Option<JournalStore>, String> {
+        let files = crate::host::disk_files(self.roots, self.systemd);
+        let before = files.values().flat_map(|text| units::places_of(text));
+        let now = declared.iter().filter_map(|disk| disk.mount_point.as_deref());
+        let places: Vec<&str> = now.chain(before).collect();
+        store.map(|store| store.off(&places)).transpose().map_err(chain)
+    }
+
     /// Whether there is nothing to do at all: nothing is declared, and nothing of ours is left of what was.
     pub fn is_idle(&self, declared: &[DiskSettings]) -> bool {
         declared.is_empty()
+            && self.unusable.is_none()
             && crate::host::disk_files(self.roots, self.systemd)
                 .values()
                 .all(|text| {
@@ -166,7 +190,7 @@ impl<'a> Engine<'a> {
         let mut session = Session::new(self, observed);
         let mut outcomes = BTreeMap::new();
         let plan = session.observed.plan.clone();
-        files::common(&mut session, &plan);
+        let gate_written = files::common(&mut session, &plan);
         for disk in &plan.disks {
             let outcome = act::disk(&mut session, disk);
             outcomes.insert(disk.name.clone(), outcome);
@@ -174,7 +198,7 @@ impl<'a> Engine<'a> {
         session.reload();
         let changed = session.changed;
         let state = self.record(declared, session, outcomes, &known)?;
-        gate::open(self, &state, reconcile);
+        gate::open(self, &state, reconcile && !gate_written, reconcile);
         Ok(Some(Passed { state, changed }))
     }
 

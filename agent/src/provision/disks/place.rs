@@ -40,6 +40,7 @@ pub(super) fn mount(
     options: &[String],
 ) -> Result<Effect, StepError> {
     let engine = session.engine;
+    still_empty(session, what.name, mount_point)?;
     ready(session, what)?;
     let node = node(session, what.place);
     if engine.systemd {
@@ -54,7 +55,10 @@ pub(super) fn mount(
     let mounts = disk_mounts(engine.roots)?;
     let there = mounts.iter().rev().find(|mount| mount.mount_point == mount_point);
     match there {
-        Some(there) if Some(there.number) == number => Ok(Effect::Changed),
+        Some(there) if Some(there.number) == number => {
+            session.mounted.push(mount_point.to_owned());
+            Ok(Effect::Changed)
+        }
         Some(there) => Err(StepError::new(format!(
             "at {mount_point} device {} is mounted, and not {}",
             there.number,
@@ -65,6 +69,41 @@ pub(super) fn mount(
             units::escape_path(mount_point)
         ))),
     }
+}
+
+/// When a disk above was mounted by this pass, the directory is another one than the plan has seen: looks at it as the plan did.
+fn still_empty(session: &Session<'_>, name: &str, mount_point: &str) -> Result<(), StepError> {
+    let above = |at: &String| {
+        let rest = mount_point.strip_prefix(at.as_str());
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    if !session.mounted.iter().any(above) {
+        return Ok(());
+    }
+    let mounts = disk_mounts(session.engine.roots)?;
+    let points: Vec<&str> = mounts.iter().map(|mount| mount.mount_point.as_str()).collect();
+    let under = host::mount_point(session.engine.roots, mount_point, &points);
+    if let Some(why) = under.unusable {
+        return Err(StepError::new(format!(
+            "{mount_point} cannot be mounted on: {why}"
+        )));
+    }
+    let hides = session
+        .entry(name)
+        .is_some_and(|entry| matches!(entry.progress, Progress::Seeded | Progress::Used));
+    if under.entries == 0 || hides && under.busy.is_empty() {
+        return Ok(());
+    }
+    let busy = if under.busy.is_empty() {
+        String::new()
+    } else {
+        format!(" (in use by {})", under.busy.join(", "))
+    };
+    Err(StepError::new(format!(
+        "{} entries lie in {mount_point}{busy} now that the disk above is mounted, and would be hidden; look at the plan again \
+         (virtfleet-agent plan disks)",
+        under.entries
+    )))
 }
 
 pub(super) fn swap_on(

@@ -115,7 +115,7 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
             || after
                 .problems
                 .iter()
-                .any(|problem| problem.disk == plan.name && problem.required),
+                .any(|problem| problem.required && problem.plan() == plan.name),
         discard: wanted.is_some_and(|wanted| wanted.discard),
         refusals: plan.refusals.clone(),
         notes: plan.notes.clone(),

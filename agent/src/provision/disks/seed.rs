@@ -38,7 +38,7 @@ pub(super) fn seed(
     let progress = session.entry(name).map(|entry| entry.progress);
     if !matches!(
         progress,
-        Some(Progress::Intended | Progress::Formatted | Progress::Seeding)
+        Some(Progress::Intended | Progress::Encrypted | Progress::Formatted | Progress::Seeding)
     ) {
         return Err(StepError::new(
             "the journal does not have its filesystem as new; what is on it may be somebody's",

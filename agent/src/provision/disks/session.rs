@@ -1,9 +1,9 @@
 //! What an apply carries from step to step: the journal, what is known by now, and whether units must be read again.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use virtfleet_agent_core::disks::{
-    Content, DeviceId, FormatIntent, Probe,
+    Blankness, Content, DeviceId, FormatIntent, Probe,
     journal::{AuditRecord, Entry, Evidence, FORMAT, Progress},
 };
 
@@ -40,6 +40,12 @@ pub(super) struct Session<'e> {
     pub(super) changed: bool,
     /// Units were written that systemd has not read.
     pub(super) unread: bool,
+    /// A disk's steps have ended before its line of fstab was written: the texts that were planned for later ones have that line.
+    pub(super) fstab_stale: bool,
+    /// Where disks were mounted by this pass: what was seen below before is hidden.
+    pub(super) mounted: Vec<String>,
+    /// Disks on which the zeros were put back in this pass, and the proof that they are blank since.
+    pub(super) cleared: BTreeMap<String, Blankness>,
     /// What must be on disks now that steps have been done.
     pub(super) made: Vec<(String, Probe)>,
     /// Steps that belong to no disk and failed.
@@ -53,6 +59,9 @@ impl<'e> Session<'e> {
             observed,
             changed: false,
             unread: false,
+            fstab_stale: false,
+            mounted: Vec::new(),
+            cleared: BTreeMap::new(),
             made: Vec::new(),
             failures: Vec::new(),
         }

@@ -3,15 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::{
-    disks::state::{DisksState, Standing},
+    disks::{
+        state::{DisksState, Standing},
+        units,
+    },
     identity::{cloud::plain, dmi},
     pass::{Outcome, Stage},
 };
 
 use super::pass::{Engine, chain};
 use crate::{
-    host::{Roots, SystemCommands, Unwatched, disks::Kinds, read_text},
+    host::{Roots, SystemCommands, Unwatched, disk_files, disks::Kinds, read_text},
     provision::steps::{Guest, Report},
+    settings::LoadedSettings,
 };
 
 /// The VM's UUID, the boot, and whether systemd runs: what an [`Engine`] must be told of the machine.
@@ -37,8 +41,11 @@ impl Machine {
     }
 
     /// The engine of a guest.
-    pub fn engine<'a>(&'a self, roots: &'a Roots) -> Engine<'a> {
+    ///
+    /// `unusable` is what [`unusable`] says of its settings.
+    pub fn engine<'a>(&'a self, roots: &'a Roots, unusable: Option<&'a str>) -> Engine<'a> {
         Engine {
+            unusable,
             roots,
             commands: &SystemCommands,
             kinds: Kinds::Real,
@@ -50,9 +57,30 @@ impl Machine {
     }
 }
 
+/// Why it is not known which disks are declared; none when that is known.
+///
+/// Settings whose section `disks` is wrong are loaded without it, and a file that cannot be read is left out: then nothing is declared, as far as is
+/// known, and the gate must not open because of that.
+pub fn unusable(roots: &Roots, settings: &LoadedSettings) -> Option<String> {
+    if !settings.config.disks.is_empty() {
+        return None;
+    }
+    let wrong = settings
+        .problems
+        .iter()
+        .find(|problem| problem.section() == "disks");
+    if let Some(problem) = wrong {
+        return Some(format!("the section is not used: {problem}"));
+    }
+    let file = settings.skipped.first()?;
+    let gate = disk_files(roots, true).values().any(|text| units::is_gates(text));
+    gate.then(|| format!("{file} is left out, and disks were required before"))
+}
+
 pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     let machine = Machine::of(guest.roots);
-    let engine = machine.engine(guest.roots);
+    let unusable = unusable(guest.roots, guest.settings);
+    let engine = machine.engine(guest.roots, unusable.as_deref());
     let declared = &guest.settings.config.disks;
     if engine.is_idle(declared) {
         return Report::new(Outcome::Skipped, "no disk is declared");
@@ -104,4 +132,61 @@ pub(crate) fn summary(state: &DisksState) -> String {
         parts.push("what was declared before is taken out".to_owned());
     }
     parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{super::gate, *};
+    use crate::settings;
+
+    const HEAD: &str = "HEAD";
+
+    #[test]
+    fn a_section_that_cannot_be_used_is_no_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            rootfs: dir.path().to_owned(),
+            procfs: dir.path().join("proc"),
+            ..Roots::default()
+        };
+        let file = dir.path().join("agent.yaml");
+        let said = |text: &str| {
+            let head = format!(
+                "apiVersion: {}\nkind: {}\n",
+                virtfleet_wire::settings::CONFIG_API_VERSION,
+                virtfleet_wire::settings::AGENT_CONFIG_KIND
+            );
+            fs::write(&file, text.replace(HEAD, &head)).unwrap();
+            let settings = settings::load(&roots, Some(&file));
+            (unusable(&roots, &settings), settings.config.disks)
+        };
+        let good = "disks: [{name: data, match: {serial: s}, filesystem: ext4, mountPoint: /srv}]\n";
+        assert_eq!(said(HEAD).0, None);
+        assert_eq!(said(&format!("{HEAD}{good}")).0, None);
+        let (reason, disks) = said(&format!("{HEAD}{}", good.replace("ext4", "7")));
+        assert!(
+            disks.is_empty() && reason.as_ref().is_some_and(|reason| reason.contains("disks")),
+            "{reason:?}"
+        );
+        // The gate is not passed by it, and the pass has something to do.
+        let refused = gate::check(&roots, "boot", &[], reason.as_deref())
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("not known which disks"), "{refused}");
+        assert_eq!(gate::check(&roots, "boot", &[], None).unwrap(), 0);
+        let machine = Machine::default();
+        assert!(!machine.engine(&roots, reason.as_deref()).is_idle(&[]));
+        assert!(machine.engine(&roots, None).is_idle(&[]));
+        // A file that is left out counts where disks were required before.
+        assert_eq!(said("{").0, None);
+        for (path, text) in units::gate_files("") {
+            let path = roots.root(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        assert!(said("{").0.is_some());
+        assert_eq!(said(HEAD).0, None);
+    }
 }

@@ -34,6 +34,9 @@ pub(super) enum Verdict {
     },
 }
 
+/// A container, as blkid names it.
+pub(super) const LUKS: &str = "crypto_LUKS";
+
 /// What is to be on the disk itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layer<'a> {
@@ -243,6 +246,19 @@ fn approved_or(case: &Case<'_>, refusal: Refusal) -> Result<Verdict, Refusal> {
     }
 }
 
+/// To be cleared and made again. What a person has judged was on the disk before our `mkfs`: what follows the clearing must find blankness, and never
+/// that.
+fn clear(entry: &Entry) -> Verdict {
+    let mut evidence = entry.evidence.clone();
+    if let Evidence::Approved { digest, .. } = &mut evidence {
+        *digest = None;
+    }
+    Verdict::Make {
+        evidence,
+        clear: true,
+    }
+}
+
 fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal> {
     if case.disk.shared {
         return Err(shared(case));
@@ -258,10 +274,7 @@ fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal>
             && entry.device.size == case.id().size;
         if same_moment {
             // Since the proof that the journal has, this device has not been away: what is on it, our own mkfs has begun.
-            return Ok(Verdict::Make {
-                evidence: entry.evidence.clone(),
-                clear: true,
-            });
+            return Ok(clear(entry));
         }
         facts.push(("journalUuid", entry.uuid.clone()));
         let message = format!(
@@ -309,7 +322,7 @@ fn declared(
             .entry
             .is_some_and(|entry| entry.progress == Progress::Intended)
     {
-        return begun(case, content, uuid);
+        return begun(case, layer, content, uuid);
     }
     if let Some(bytes) = content.filesystem_bytes.filter(|bytes| *bytes > case.id().size) {
         return Err(case.refuse(
@@ -345,23 +358,17 @@ fn declared(
 }
 
 /// It has the UUID of a `mkfs` that the journal knows as begun.
-fn begun(case: &Case<'_>, content: &Content, uuid: String) -> Result<Verdict, Refusal> {
+fn begun(case: &Case<'_>, layer: Layer<'_>, content: &Content, uuid: String) -> Result<Verdict, Refusal> {
     let node = case.device.node();
     match (content.complete, case.entry) {
         (Some(true), _) => Ok(Verdict::Take {
             uuid,
             fresh: case.same,
         }),
-        (None, _) => Err(unreadable(
-            case,
-            &format!("{node} has a filesystem whose mkfs was not seen to end, and its checker was not asked"),
-            true,
-        )),
+        (None, _) => Err(unjudged(case, &node, uuid)),
+        (Some(false), _) if layer.kind == LUKS => Err(shut(case, uuid)),
         (Some(false), Some(_)) if case.disk.shared => Err(shared(case)),
-        (Some(false), Some(entry)) if case.same => Ok(Verdict::Make {
-            evidence: entry.evidence.clone(),
-            clear: true,
-        }),
+        (Some(false), Some(entry)) if case.same => Ok(clear(entry)),
         (Some(false), _) => {
             let refusal = case.refuse(
                 RefusalKind::Unfinished,
@@ -372,4 +379,32 @@ fn begun(case: &Case<'_>, content: &Content, uuid: String) -> Result<Verdict, Re
             Err(refusal.beyond_approval())
         }
     }
+}
+
+/// Nobody says whether it is whole, or it was mounted by somebody since. Nothing is cleared by that.
+pub(super) fn unjudged(case: &Case<'_>, place: &str, uuid: String) -> Refusal {
+    let refusal = case.refuse(
+        RefusalKind::Unfinished,
+        format!(
+            "{place} holds what a mkfs of ours has begun, and whether that is whole could not be judged: its checker did not say, or somebody has \
+             mounted it since"
+        ),
+        "look at it with its checker (`e2fsck -n`, `xfs_repair -n`, `btrfs check`); what is on it is known, so it is removed by hand (`wipefs`), \
+         not by approval",
+        vec![("uuid", uuid)],
+    );
+    refusal.beyond_approval()
+}
+
+/// Our own header, and the key that it was made with is not the one that is there now.
+fn shut(case: &Case<'_>, uuid: String) -> Refusal {
+    case.refuse(
+        RefusalKind::NoKey,
+        format!(
+            "{} has a LUKS header that we have made, and the key does not open it",
+            case.device.node()
+        ),
+        "put the key in its place with which it was made. A header that a key does not open is never cleared",
+        vec![("luksUuid", uuid)],
+    )
 }

@@ -14,12 +14,9 @@ use super::{
     },
     Run,
     case::Case,
-    content::{Layer, Verdict, foreign, judge, unreadable},
+    content::{LUKS, Layer, Verdict, foreign, judge, unjudged, unreadable},
     placing::History,
 };
-
-/// As blkid names it.
-const LUKS: &str = "crypto_LUKS";
 
 /// What is in a container.
 enum Inner {
@@ -284,10 +281,10 @@ fn ours_begun(case: &Case<'_>, entry: &Entry, content: &Content, uuid: String) -
     match content.complete {
         Some(true) => Ok(Inner::Take(uuid, true)),
         Some(false) => Ok(Inner::Make),
-        None => Err(unreadable(
+        None => Err(unjudged(
             case,
-            "the container has a filesystem whose mkfs was not seen to end, and its checker was not asked",
-            true,
+            &format!("the container on {}", case.device.node()),
+            uuid,
         )),
     }
 }

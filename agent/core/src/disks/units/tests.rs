@@ -169,7 +169,7 @@ fn the_gate_holds_back_containers_and_kubelet_unless_the_kernel_is_told_otherwis
     );
     let gate = text(&files, "/virtfleet-disks.service");
     assert!(
-        gate.contains("ConditionKernelCommandLine=!virtfleet.disks=optional\n"),
+        gate.contains("ConditionKernelCommandLine=!virtfleet.disks=optional\nConditionKernelCommandLine=!virtfleet.provision=off\n"),
         "{gate}"
     );
     let kubelet = text(&files, "/kubelet.service.d/50-virtfleet-disks.conf");
@@ -184,4 +184,13 @@ fn marks_are_read_back() {
     assert_eq!(disk_of("[Unit]\nX-Virtfleet-Disk=a-b\n"), Some("a-b"));
     assert_eq!(disk_of("[Unit]\n# X-Virtfleet-Disk=a\n"), None);
     assert!(!is_gates("[Unit]\nX-Virtfleet-Disk=a\n"));
+}
+
+#[test]
+fn places_are_told_from_our_own_files_alone() {
+    let unit = |mark: &str| format!("[Unit]\n{mark}\n[Mount]\nWhere=/var\n");
+    assert_eq!(places_of(&unit("X-Virtfleet-Disk=data")), ["/var"]);
+    assert!(places_of(&unit("Description=x")).is_empty());
+    let fstab = "UUID=1 / ext4 defaults 0 1\n# virtfleet disk data\nUUID=2 /srv ext4 nofail 0 2\nUUID=3 /var ext4 defaults 0 2\n";
+    assert_eq!(places_of(fstab), ["/srv"]);
 }

@@ -66,6 +66,12 @@ pub fn fits(commands: &dyn Commands, key: &Path, device: &Path) -> Result<bool, 
     }
 }
 
+/// Whether a token opens it, e.g. of the TPM; nothing is opened.
+pub fn token_fits(commands: &dyn Commands, device: &Path) -> Result<bool, CommandError> {
+    let tool = tool("open").args(["--type", "luks2", "--test-passphrase", "--token-only", "--"]);
+    Ok(commands.run(&tool.arg(device))?.success())
+}
+
 /// Grows the mapping to its device.
 pub fn resize(commands: &dyn Commands, key: &Path, mapping: &str) -> Result<Done, CommandError> {
     commands.check(&tool("resize").arg("--key-file").arg(key).arg("--").arg(mapping))

@@ -279,3 +279,26 @@ fn a_disk_that_nobody_looked_at_is_unreadable() {
         Some(RefusalKind::Unreadable)
     );
 }
+
+#[test]
+fn what_is_cleared_is_made_again_by_blankness_and_never_by_what_was_judged() {
+    let approved = Entry {
+        evidence: Evidence::Approved {
+            hash: "h".into(),
+            proof: ProofKind::Sampled,
+            digest: Some("d1".into()),
+        },
+        ..at(Progress::Intended).remove(0)
+    };
+    for probe in [data("", None), begun(Some(false))] {
+        let plan = planned(&disk(), probe, vec![approved.clone()]);
+        let [Step::ClearUnfinished(_), Step::Format(intent), ..] = &plan.steps[..] else {
+            panic!("{:?}", plan.steps)
+        };
+        assert!(
+            matches!(&intent.evidence, Evidence::Approved { digest: None, .. }),
+            "{:?}",
+            intent.evidence
+        );
+    }
+}

@@ -74,7 +74,7 @@ fn opened(inner: Probe, entries: Vec<Entry>) -> DiskPlan {
 #[test]
 fn a_closed_container_is_made_opened_or_refused() {
     use Progress::{Encrypted, Formatted, Intended, Used};
-    use RefusalKind::{BlankAgain, ForeignData, UnknownData, Unreadable};
+    use RefusalKind::{BlankAgain, ForeignData, NoKey, Unfinished, UnknownData, Unreadable};
     let ours = luks_uuid("data");
     for (probe, entries, steps, refused) in [
         (blank(), vec![], &MAKE[..], None),
@@ -84,12 +84,18 @@ fn a_closed_container_is_made_opened_or_refused() {
         (header(&ours, None), vec![], &OPEN[..], None),
         (header(FOREIGN, None), vec![], &["open"][..], None),
         (header(&ours, Some(true)), vec![at(Intended)], &FILL[..], None),
-        (header(&ours, Some(false)), vec![at(Intended)], &REMAKE[..], None),
+        // No key ever leads to a format.
+        (
+            header(&ours, Some(false)),
+            vec![at(Intended)],
+            &NONE[..],
+            Some(NoKey),
+        ),
         (
             header(&ours, None),
             vec![at(Intended)],
             &NONE[..],
-            Some(Unreadable),
+            Some(Unfinished),
         ),
         (header(&ours, None), vec![at(Encrypted)], &FILL[..], None),
         (header(&ours, None), vec![at(Formatted)], &OPEN[..], None),
@@ -119,7 +125,7 @@ fn a_closed_container_is_made_opened_or_refused() {
 #[test]
 fn what_is_in_an_open_container_is_made_only_when_the_journal_has_it_as_new() {
     use Progress::{Encrypted, Formatted, Intended, Seeded, Used};
-    use RefusalKind::{ForeignData, UnknownData, Unreadable};
+    use RefusalKind::{ForeignData, Unfinished, UnknownData, Unreadable};
     let ours = fs_uuid("data");
     let inner = |complete| {
         Probe::HasData(Content {
@@ -153,7 +159,7 @@ fn what_is_in_an_open_container_is_made_only_when_the_journal_has_it_as_new() {
             None,
         ),
         (inner(Some(true)), vec![at(Encrypted)], &["mount"][..], None),
-        (inner(None), vec![at(Encrypted)], &NONE[..], Some(Unreadable)),
+        (inner(None), vec![at(Encrypted)], &NONE[..], Some(Unfinished)),
         (
             data("ext4", Some(FOREIGN)),
             vec![at(Encrypted)],

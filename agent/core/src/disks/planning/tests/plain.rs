@@ -204,7 +204,7 @@ fn an_unfinished_mkfs_is_taken_cleared_or_refused() {
         (begun(Some(true)), other_boot.clone(), &TAKE[..], None),
         (begun(Some(false)), intended(), &REMAKE[..], None),
         (begun(Some(false)), other_boot.clone(), &REMAKE[..], None),
-        (begun(None), intended(), &NONE[..], Some(Unreadable)),
+        (begun(None), intended(), &NONE[..], Some(Unfinished)),
         (data("", None), intended(), &REMAKE[..], None),
         (data("", None), other_boot, &NONE[..], Some(Unfinished)),
         (data("", None), other_seq, &NONE[..], Some(Unfinished)),
