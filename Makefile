@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels guest-soak churn-soak fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks guest-soak guest-disk-soak churn-soak disk-soak fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: setup ## Everything: set-up, check, then every tier that this machine allo
 e2e: setup ## Only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
-bench: bench-agent bench-fleet bench-labels bench-guest ## All benchmarks
+bench: bench-agent bench-fleet bench-labels bench-disks bench-guest ## All benchmarks
 
 bench-agent: static ## The agent's figures beside node_exporter's, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -57,6 +57,10 @@ bench-labels: ## How fast labels follow placement, on real API servers (ARGS='--
 	@$(CARGO) build -q $(TOOLS) --bin bench-labels
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-labels $(ARGS)
 
+bench-disks: ## What secondary disks cost: from blank to mounted, and when nothing is to be done
+	@$(CARGO) build -q $(TOOLS) --bin bench-disks --bin disk-stage
+	@target/tools/bench-disks
+
 bench-guest: static ## Boots, restores and the agent's cost in a real guest, with and without it in one run
 	@$(CARGO) build -q --workspace --bins
 	@target/debug/bench-guest $(ARGS)
@@ -65,10 +69,17 @@ guest-soak: static ## Cut the power of N first boots at seeded moments: make gue
 	@$(CARGO) build -q --workspace --bins
 	@target/debug/guest-soak --cuts $(if $(filter command line,$(origin N)),$(N),20)
 
+guest-disk-soak: static ## Cut the power N times while disks are formatted, and disks on Debian 12
+	@VIRTFLEET_DISK_CUTS=$(if $(filter command line,$(origin N)),$(N),20) $(CARGO) test -q -p virtfleet-tests --test guest_disks -- --nocapture --test-threads=1 power_is_cut luks debian_12
+
 churn-soak: ## Kill the leading collector N times during churn, on real API servers: make churn-soak N=100
 	@tests/parts/kube-apiserver.sh fetch >/dev/null
 	@$(CARGO) build -q -p virtfleet-collector --bins
 	@VIRTFLEET_CHURN_KILLS=$(if $(filter command line,$(origin N)),$(N),100) $(CARGO) test -q -p virtfleet-tests --test cluster_churn -- --nocapture
+
+disk-soak: ## Kill the engine of secondary disks at N random moments: make disk-soak N=500
+	@$(CARGO) build -q -p virtfleet-tests --bin disk-stage
+	@VIRTFLEET_DISK_KILLS=$(if $(filter command line,$(origin N)),$(N),500) $(CARGO) test -q -p virtfleet-tests --test disks_crash -- --nocapture
 
 fmt: ## Format the sources
 	@$(CARGO) fmt --all

@@ -7,7 +7,10 @@
 //! ```
 //! The lock is held for the time of one event or one read and never across an await.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+};
 
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -17,7 +20,7 @@ use virtfleet_collector_core::{
     heard::{Failure, Heard},
     index::{FleetIndex, Owners},
     labels::{plan::LabelInput, policy::LabelPolicy},
-    view::{FleetSnapshot, VmDetail},
+    view::{ClusterStand, FleetSnapshot, VmDetail},
 };
 use virtfleet_wire::{
     finding::Finding,
@@ -79,6 +82,11 @@ impl Fleet {
     /// Replaces the findings that the inventory's reader has.
     pub fn set_inventory_findings(&self, findings: Vec<Finding>) {
         self.change(|index| index.set_inventory_findings(findings));
+    }
+
+    /// Says how each user cluster stands; see [`FleetIndex::set_cluster_stands`].
+    pub fn set_cluster_stands(&self, stands: BTreeMap<ClusterName, ClusterStand>) {
+        self.change(|index| index.set_cluster_stands(stands));
     }
 
     /// Where the agent of a VM is to be dialled now, or why it cannot be.
@@ -190,7 +198,7 @@ mod tests {
             name: name.parse().unwrap(),
             namespace: "ns".parse().unwrap(),
             selector: virtfleet_collector_core::facts::Selector::default(),
-            labels: std::collections::BTreeMap::new(),
+            labels: virtfleet_collector_core::facts::Labels::new(),
             suspend: false,
         }))
     }

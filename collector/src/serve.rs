@@ -113,6 +113,9 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let (problems, findings) = watch::channel(Vec::new());
     let (to_scraper, changes) = mpsc::channel(CHANGES);
     let inventory = if let Some((cluster, metrics)) = cluster {
+        // Before anybody is told of a cluster: until then the fleet takes the inventory for a folder.
+        fleet.set_cluster_stands(tenants.stands());
+        parts.spawn(follow_stands(Arc::clone(&fleet), Arc::clone(&tenants)));
         parts.spawn(cluster.watch(events, problems, Arc::clone(&tenants), metrics, stop.clone()));
         "live clusters"
     } else {
@@ -239,6 +242,18 @@ async fn note(fleet: Arc<Fleet>, mut findings: watch::Receiver<Vec<Finding>>) ->
         fleet.set_inventory_findings(now);
     }
     Ok(())
+}
+
+/// Tells the fleet how each user cluster stands, with every change.
+async fn follow_stands(fleet: Arc<Fleet>, tenants: Arc<Tenants>) -> anyhow::Result<()> {
+    let mut changes = tenants.changes();
+    loop {
+        changes.mark_unchanged();
+        fleet.set_cluster_stands(tenants.stands());
+        if changes.changed().await.is_err() {
+            return Ok(());
+        }
+    }
 }
 
 async fn scraper(

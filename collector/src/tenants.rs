@@ -10,6 +10,7 @@ use std::{
 
 use kube::Client;
 use tokio::sync::watch;
+use virtfleet_collector_core::view::{ClusterStand, ClusterState};
 use virtfleet_wire::ids::ClusterName;
 
 /// How a user cluster stands.
@@ -26,6 +27,9 @@ pub enum TenantState {
     Unreachable(String),
 }
 
+/// The most characters that are said of why a user cluster is as it is.
+const LONGEST: usize = 1024;
+
 /// One user cluster.
 #[derive(Clone, Default)]
 pub struct Tenant {
@@ -39,6 +43,26 @@ pub struct Tenant {
     pub generation: i64,
     /// `spec.suspend`: nothing may be written there.
     pub suspend: bool,
+}
+
+impl Tenant {
+    /// How it stands and why, for people: what the API and the `UserCluster`'s status say follows from this alone.
+    pub fn stand(&self) -> (ClusterState, String) {
+        let (state, message) = match &self.state {
+            TenantState::Pending => (
+                ClusterState::Pending,
+                "there is no kubeconfig yet; set spec.kubeconfig and make the Secret",
+            ),
+            TenantState::Connecting => (ClusterState::Connecting, "its Nodes are being read"),
+            TenantState::Unreachable(why) => (ClusterState::Unreachable, why.as_str()),
+            TenantState::Ready if self.suspend => (
+                ClusterState::Suspended,
+                "its Nodes are watched, and nothing is written: spec.suspend is set",
+            ),
+            TenantState::Ready => (ClusterState::Ready, "its Nodes are watched"),
+        };
+        (state, message.chars().take(LONGEST).collect())
+    }
 }
 
 /// See the module. Share it as `Arc<Tenants>`.
@@ -99,6 +123,21 @@ impl Tenants {
         let all = self.read();
         all.iter()
             .map(|(name, tenant)| (name.clone(), tenant.clone()))
+            .collect()
+    }
+
+    /// How every user cluster stands; of one that is ready there is nothing to explain.
+    pub fn stands(&self) -> BTreeMap<ClusterName, ClusterStand> {
+        let stand = |tenant: &Tenant| {
+            let (state, message) = tenant.stand();
+            ClusterStand {
+                state,
+                message: (state != ClusterState::Ready).then_some(message),
+            }
+        };
+        let all = self.read();
+        all.iter()
+            .map(|(name, tenant)| (name.clone(), stand(tenant)))
             .collect()
     }
 

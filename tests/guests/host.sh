@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs on this machine what real guests need: QEMU (8.2 or newer, for snapshots in files), tools for images and seeds,
-# Ignition, and what cloud-init's schema check imports (cloud-init itself is a part of the cache: parts.sh). As root, from Debian; run twice, it does nothing the second time.
+# a TPM in software, Ignition, and what cloud-init's schema check imports (cloud-init itself is a part of the cache: parts.sh). As root, from Debian; run twice, it does nothing the second time.
 #
 #   VIRTFLEET_DEBIAN_MIRROR  where Debian is; default: where this machine's own apt gets it
 set -euo pipefail
@@ -22,6 +22,7 @@ kmod                command:depmod
 zstd                command:zstd
 xz-utils            command:xz
 socat               command:socat
+swtpm               command:swtpm
 python3             file:/usr/bin/python3
 python3-configobj   file:/usr/lib/python3/dist-packages/configobj
 python3-jinja2      file:/usr/lib/python3/dist-packages/jinja2/__init__.py

@@ -20,7 +20,42 @@ debhelper              command:dh
 lintian                command:lintian
 systemd                command:systemd-analyze
 udev                   command:udevadm
+e2fsprogs              command:mkfs.ext4
+xfsprogs               command:mkfs.xfs
+btrfs-progs            command:mkfs.btrfs
+fdisk                  command:sfdisk
+acl                    command:setfacl
+attr                   command:setfattr
 debian-archive-keyring file:/usr/share/keyrings/debian-archive-keyring.gpg
+bcache-tools           command:make-bcache
+btrfs-progs            command:mkfs.btrfs
+cryptsetup-bin         command:cryptsetup
+dosfstools             command:mkfs.vfat
+e2fsprogs              command:mkfs.ext4
+erofs-utils            command:mkfs.erofs
+exfatprogs             command:mkfs.exfat
+f2fs-tools             command:mkfs.f2fs
+fdisk                  command:sfdisk
+gdisk                  command:sgdisk
+genisoimage            command:genisoimage
+genromfs               command:genromfs
+gfs2-utils             command:mkfs.gfs2
+hfsutils               command:hformat
+jfsutils               command:mkfs.jfs
+libnbd-bin             command:nbdfuse
+lvm2                   command:pvcreate
+mount                  command:losetup
+nbdkit                 command:nbdkit
+nilfs-tools            command:mkfs.nilfs2
+ntfs-3g                command:mkfs.ntfs
+ocfs2-tools            command:mkfs.ocfs2
+reiser4progs           command:mkfs.reiser4
+reiserfsprogs          command:mkfs.reiserfs
+sqlite3                command:sqlite3
+squashfs-tools         command:mksquashfs
+udftools               command:mkudffs
+util-linux             command:mkfs.cramfs
+xfsprogs               command:mkfs.xfs
 '
 
 mapfile -t missing < <(missing_packages "$packages")

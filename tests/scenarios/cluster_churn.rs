@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use virtfleet_tests::{
     cluster::{
+        Mark,
         live::{Collector, PATIENCE},
         scene::{Scene, patched},
     },
@@ -102,11 +103,11 @@ struct Write {
 type Writes = BTreeMap<Label, Vec<Write>>;
 
 /// Reads the audit log of every user cluster. Fails when a collector asked for anything but patches of wanted labels.
-fn writes(scene: &Scene, marks: &[u64]) -> Result<(Writes, BTreeMap<u16, usize>)> {
+fn writes(scene: &Scene, marks: &[Mark]) -> Result<(Writes, BTreeMap<u16, usize>)> {
     let (mut writes, mut codes) = (Writes::new(), BTreeMap::new());
     for (index, tenant) in scene.tenants.iter().enumerate() {
         let mut entries = tenant.writes(marks[index])?;
-        entries.sort_by(|a, b| a.received.cmp(&b.received));
+        entries.sort_by_key(|entry| entry.received);
         for entry in entries {
             *codes.entry(entry.code).or_default() += 1;
             for (key, value) in patched(&entry)? {
@@ -118,7 +119,7 @@ fn writes(scene: &Scene, marks: &[u64]) -> Result<(Writes, BTreeMap<u16, usize>)
                 ensure!(value.is_some(), "nothing is ever to be removed: {entry:?}");
                 if !(400..500).contains(&entry.code) {
                     let write = Write {
-                        at: entry.received.parse()?,
+                        at: entry.received,
                         value: value.unwrap().to_owned(),
                         done: entry.code == 200,
                     };

@@ -296,16 +296,46 @@ fn node_of(tenant: &ApiServer, name: &str) {
 }
 
 fn until_nodes(collector: &Collector, cluster: &str, nodes: usize) {
-    wait::eventually(PATIENCE, &format!("{cluster} has {nodes} nodes"), || {
-        let list = collector.json("/api/v1/clusters")?;
-        let found = list["items"]
-            .as_array()
-            .and_then(|all| all.iter().find(|item| item["name"] == cluster));
-        let found = found.map(|item| item["nodes"].clone());
-        anyhow::ensure!(found == Some(json!(nodes)), "{list:#}");
-        Ok(())
-    })
-    .unwrap();
+    collector.until_cluster(cluster, "nodes", &json!(nodes)).unwrap();
+}
+
+fn until_state(collector: &Collector, cluster: &str, state: &str) -> Value {
+    collector.until_cluster(cluster, "state", &json!(state)).unwrap()
+}
+
+/// A VM is labelled as `prod`'s, and nobody has made that UserCluster.
+fn is_pending_by_its_label(collector: &Collector) {
+    let prod = collector.until_cluster("prod", "known", &json!(false)).unwrap();
+    assert_eq!(
+        (&prod["state"], &prod["namespace"], &prod["vms"]),
+        (&json!("Pending"), &json!("vms"), &json!(1))
+    );
+    let table = collector.ctl(&["clusters"]).unwrap();
+    let row = table.lines().find(|line| line.starts_with("prod ")).unwrap();
+    let words: Vec<_> = row.split_whitespace().collect();
+    assert_eq!(words[..4], ["prod", "vms", "Pending", "1"], "{table}");
+    let found = collector.finding("tenant-pending", "vms/vm-1").unwrap();
+    assert!(found.contains("make a UserCluster named prod with"), "{found}");
+    // A label assigns nothing.
+    let vm = collector.json("/api/v1/vms/vms/vm-1").unwrap();
+    assert!(vm["cluster"].is_null(), "{vm:#}");
+    let page = collector.fleet_metrics().unwrap();
+    assert!(
+        page.contains("virtfleet_vm_placement_info{cluster=\"\",namespace=\"vms\",name=\"vm-1\""),
+        "{page}"
+    );
+    assert!(!page.contains("cluster=\"prod\""), "{page}");
+}
+
+fn one_is_ready_and_one_is_dead(collector: &Collector) {
+    let prod = until_state(collector, "prod", "Ready");
+    assert_eq!((&prod["vms"], &prod["message"]), (&json!(1), &Value::Null));
+    until_state(collector, "dead", "Unreachable");
+    let table = collector.ctl(&["clusters", "-o", "wide"]).unwrap();
+    for (name, state) in [("prod ", " Ready "), ("dead ", " Unreachable ")] {
+        let mut rows = table.lines().filter(|line| line.starts_with(name));
+        assert!(rows.any(|row| row.contains(state)), "{table}");
+    }
 }
 
 #[test]
@@ -328,13 +358,18 @@ fn user_clusters_come_go_and_die_alone_tier3() {
         .replace(&tenant.url(), &url);
     infra.apply(&user_cluster("dead", "dead")).unwrap();
     infra.apply(&secret("dead", &dead)).unwrap();
-    infra.apply(&user_cluster("prod", "vms")).unwrap();
+    let vmi = running("vm-1", "host-1").label("kubermatic.k8c.io/cluster-id", "prod");
+    infra.apply(&vmi).unwrap();
 
     let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
     let collector = Collector::start(&root.join("live"), &inventory).unwrap();
     collector.until_ready().unwrap();
+    is_pending_by_its_label(&collector);
     // Pending until there is a Secret; the dead one delays nothing.
+    infra.apply(&user_cluster("prod", "vms")).unwrap();
     collector.until_finding("user-cluster-pending", "prod").unwrap();
+    collector.until_vm("vms/vm-1", "cluster", &json!("prod")).unwrap();
+    assert_eq!(until_state(&collector, "prod", "Pending")["known"], json!(true));
     let first = tenant.service_account("system", "collector").unwrap();
     let nodes = json!([{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"] }]);
     let begun = Instant::now();
@@ -343,8 +378,12 @@ fn user_clusters_come_go_and_die_alone_tier3() {
         .until_finding("user-cluster-unreachable", "prod")
         .unwrap();
     assert!(message.contains("list and watch on nodes"), "{message}");
+    let prod = until_state(&collector, "prod", "Unreachable");
+    let why = prod["message"].as_str().unwrap();
+    assert!(why.contains("list and watch on nodes"), "{prod:#}");
     tenant.grant("nodes", &first, None, &nodes).unwrap();
     until_nodes(&collector, "prod", 1);
+    one_is_ready_and_one_is_dead(&collector);
     assert!(begun.elapsed() < PATIENCE);
     collector
         .until_finding("user-cluster-unreachable", "dead")
@@ -385,8 +424,20 @@ fn user_clusters_come_go_and_die_alone_tier3() {
     node_of(&tenant, "node-4");
     until_nodes(&collector, "prod", 3);
 
-    // The object goes, and its Nodes with it.
+    // It is suspended; the object says the same.
+    until_state(&collector, "prod", "Ready");
+    infra
+        .merge(
+            &user_cluster("prod", "vms"),
+            &json!({ "spec": { "suspend": true } }),
+        )
+        .unwrap();
+    until_state(&collector, "prod", "Suspended");
+
+    // The object goes, and its Nodes with it; then the VM whose label still names it.
     infra.remove(&user_cluster("prod", "vms")).unwrap();
+    is_pending_by_its_label(&collector);
+    infra.remove(&vmi).unwrap();
     wait::eventually(PATIENCE, "prod is gone", || {
         let list = collector.json("/api/v1/clusters")?;
         anyhow::ensure!(!list.to_string().contains("prod"), "{list:#}");

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
-        self,
+        self, Mark,
         live::PATIENCE,
         scene::{OWNED, Scene, patched, policy},
     },
@@ -27,6 +27,23 @@ fn scene(rules: &Value) -> (Scene, cluster::live::Collector) {
     let collector = scene.collector("a", "").unwrap();
     collector.until_leads().unwrap();
     (scene, collector)
+}
+
+/// Waits until the condition `Conflicted` of a LabelPropagation has this status; returns its message.
+fn until_conflicted(scene: &Scene, policy: &str, status: &str) -> String {
+    let path = format!("/apis/virtfleet.io/v1alpha1/labelpropagations/{policy}");
+    let what = format!("Conflicted of {policy} is {status}");
+    let message = wait::eventually(PATIENCE, &what, || {
+        let object = scene.infra.admin().get(&path)?.ok()?;
+        let all = object["status"]["conditions"].as_array();
+        let found = all.into_iter().flatten().find(|one| one["type"] == "Conflicted");
+        let found = found.filter(|one| one["status"] == status);
+        let message = found.and_then(|one| one["message"].as_str());
+        message
+            .map(str::to_owned)
+            .with_context(|| format!("{:#}", object["status"]))
+    });
+    message.unwrap()
 }
 
 fn settled() {
@@ -140,7 +157,7 @@ fn a_policy_is_edited_and_what_stood_there_before_comes_back_tier3() {
         assert!(node["metadata"]["annotations"][OWNED].is_null(), "{node:#}");
     }
     drop(collector);
-    for write in tenant.writes(0).unwrap() {
+    for write in tenant.writes(Mark::BEGIN).unwrap() {
         patched(&write).unwrap();
     }
 }
@@ -171,6 +188,12 @@ fn two_policies_that_differ_write_and_remove_nothing_tier3() {
         });
         println!("{}", found.unwrap());
     }
+    // And both objects say it: who, and about which key.
+    for (name, other) in [("places", "other"), ("other", "places")] {
+        let said = until_conflicted(&scene, name, "True");
+        assert!(said.contains(other) && said.contains("rack"), "{name}: {said}");
+        println!("{name}: {said}");
+    }
     // Both would write now; neither does, and the key that nobody argues about follows.
     let mark = tenant.server.audit_mark().unwrap();
     scene.vmi("prod", "vm-1", "host-2").unwrap();
@@ -182,4 +205,5 @@ fn two_policies_that_differ_write_and_remove_nothing_tier3() {
     scene.infra.remove(&policy("other", &json!([]))).unwrap();
     tenant.until_label("vm-1", "rack", Some("rack-2")).unwrap();
     tenant.only_sets(mark, &["row", "rack"]).unwrap();
+    until_conflicted(&scene, "places", "False");
 }

@@ -147,7 +147,7 @@ say shell "$(run getent passwd virtfleet | cut -d: -f7)"
 for folder in . state ask; do say "$folder" "$(run stat -c '%a %U %G' "/run/virtfleet/$folder")"; done
 say enabled "$(units)"
 
-rm root/etc/systemd/system/timers.target.wants/virtfleet-reconcile.timer
+rm root/etc/systemd/system/timers.target.wants/virtfleet-reconcile.timer root/etc/systemd/system/timers.target.wants/virtfleet-discard.timer
 echo '# changed' >>root/etc/virtfleet/agent.yaml
 run dpkg -i /package.deb >log 2>&1 || { cat log >&2; exit 1; }
 say after-upgrade "$(units)"
@@ -201,7 +201,9 @@ fn tier3_it_comes_and_goes_cleanly_in_a_root_without_systemd() {
         ("ask", "770 root virtfleet"),
         (
             "enabled",
-            &format!("{all} ./timers.target.wants/virtfleet-reconcile.timer"),
+            &format!(
+                "{all} ./timers.target.wants/virtfleet-discard.timer ./timers.target.wants/virtfleet-reconcile.timer"
+            ),
         ),
         // What an admin disabled stays disabled, what he wrote stays written.
         ("after-upgrade", all),

@@ -65,6 +65,11 @@ pub fn guest() -> Result<PathBuf> {
     find("virtfleet-guest")
 }
 
+/// The engine of secondary disks on a stage of its own.
+pub fn disk_stage() -> Result<PathBuf> {
+    find("disk-stage")
+}
+
 /// The helper that mounts what never answers.
 pub fn hang_mount() -> Result<PathBuf> {
     find("hang-mount")

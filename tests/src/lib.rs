@@ -7,6 +7,7 @@
 //!                                    ├─ guest, real            real VMs under QEMU; one as a member of the fleet
 //!                                    ├─ cluster                real Kubernetes API servers, and objects for them
 //!                                    ├─ prometheus             a real one that scrapes the fleet
+//!                                    ├─ disks                  a root with loop devices for secondary disks
 //!                                    ├─ measure                what a process costs
 //!                                    └─ sim                    a fleet of simulated guests and its manifests
 //! ```
@@ -16,7 +17,9 @@
 pub mod bins;
 pub mod cluster;
 pub mod delivered;
+pub mod disks;
 pub mod guest;
+pub mod loops;
 pub mod measure;
 pub mod parts;
 pub mod pki;

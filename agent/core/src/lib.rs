@@ -1,5 +1,6 @@
 //! What decides in the agent, and touches nothing: parsers, models, plans.
 
+pub mod disks;
 pub mod identity;
 pub mod pass;
 pub mod pause;

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use virtfleet_agent_core::pass::Stage;
 use virtfleet_wire::settings::{LogFormat, LogLevel};
 
+use super::{disk_args, disks::DisksVerb};
 use crate::{VERSION, host::Roots, install::Options, metrics::COLLECTORS, output::Output, provision::STEPS};
 
 /// What was typed.
@@ -48,6 +49,12 @@ pub enum Verb {
     Install(Options, bool, Output),
     /// Root: run the steps of this stage, or of all of them, one after the other.
     Apply(Option<Stage>, Output),
+    /// Root: do what the plan for the disks says; with a file, only if that plan still holds.
+    ApplyDisks(Option<PathBuf>, Output),
+    /// Root: what would be done; `true`: tell it by the exit code, too.
+    Plan(Output, bool),
+    /// The declared disks.
+    Disks(DisksVerb),
 }
 
 const ROOTS: [(&str, &str, &str); 4] = [
@@ -136,6 +143,8 @@ pub fn command() -> Command {
                 .args(install_flags())
                 .arg(text_or.clone()),
         )
+        .subcommand(disk_args::plan(text_or.clone()))
+        .subcommand(disk_args::disks(text_or.clone()))
         .subcommand(apply(text_or))
         .subcommand(Command::new("schema").about("Print the JSON Schema of the settings"))
         .subcommand(Command::new("state").about(
@@ -159,6 +168,7 @@ fn apply(output: Arg) -> Command {
                 .value_parser(stages)
                 .help("The stage; without it, all of them, one after the other"),
         )
+        .args(disk_args::apply())
         .arg(output)
 }
 
@@ -254,7 +264,10 @@ impl Args {
                 };
                 Verb::Install(options, sub.get_flag("remove"), format())
             }
-            "apply" => Verb::Apply(word(sub, "stage"), format()),
+            "apply" => disk_args::parse_apply(sub, format())
+                .unwrap_or_else(|| Verb::Apply(word(sub, "stage"), format())),
+            "plan" => Verb::Plan(format(), sub.get_flag("detailed-exitcode")),
+            "disks" => disk_args::parse_disks(sub),
             _ => Verb::Schema,
         };
         let mut collectors = BTreeMap::new();
@@ -369,6 +382,37 @@ mod tests {
         for stage in Stage::ALL {
             let line = format!("a apply --stage {} -o json", stage.word());
             assert_eq!(parse(&line).unwrap().verb, Verb::Apply(Some(stage), Output::Json));
+        }
+        let disks = |verb| Verb::Disks(verb);
+        for (line, verb) in [
+            ("a plan", Verb::Plan(Output::Text, false)),
+            (
+                "a plan disks --detailed-exitcode -o json",
+                Verb::Plan(Output::Json, true),
+            ),
+            ("a apply disks", Verb::ApplyDisks(None, Output::Text)),
+            (
+                "a apply disks --plan p",
+                Verb::ApplyDisks(Some("p".into()), Output::Text),
+            ),
+            ("a disks", disks(DisksVerb::List(Output::Text))),
+            ("a disks -o yaml", disks(DisksVerb::List(Output::Yaml))),
+            (
+                "a disks approve d --evidence e",
+                disks(DisksVerb::Approve("d".into(), "e".into())),
+            ),
+            ("a disks check", disks(DisksVerb::Check)),
+            ("a disks trim", disks(DisksVerb::Trim)),
+        ] {
+            assert_eq!(parse(line).unwrap().verb, verb, "{line}");
+        }
+        for line in [
+            "a apply --plan p",
+            "a apply disks --stage dns",
+            "a plan nic",
+            "a disks approve d",
+        ] {
+            parse(line).unwrap_err();
         }
         parse("a apply --stage boot").unwrap_err();
         parse("a").unwrap_err();

@@ -1,10 +1,13 @@
 //! The command line: words in, one verb out. Parsing has no effects.
 
 mod args;
+mod disk_args;
+mod disks;
 mod print;
 mod verbs;
 
 pub use args::{Args, Verb, command};
+pub use disks::DisksVerb;
 
 use virtfleet_runtime::exit::Code;
 

@@ -14,7 +14,7 @@ use virtfleet_wire::{
     settings::{MetricsSettings, ServerTls},
 };
 
-use super::{Args, Verb, print};
+use super::{Args, Verb, disks, print};
 use crate::{
     VERSION,
     doctor::{self, CollectorRun},
@@ -69,6 +69,9 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             Ok(Code::Ok)
         }
         Verb::Apply(stage, output) => apply(args, *stage, *output),
+        Verb::ApplyDisks(file, output) => disks::apply(args, file.as_deref(), *output),
+        Verb::Plan(output, detailed) => disks::plan(args, *output, *detailed),
+        Verb::Disks(verb) => disks::disks(args, verb),
         Verb::State => {
             print::text(
                 &write_state(&args.roots)

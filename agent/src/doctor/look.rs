@@ -8,7 +8,11 @@ use super::{CollectorRun, ListenerSeen, PemFile, Seen, StateSeen, Validity};
 use crate::{
     host::{Roots, clock, list, read_bounded, read_text, try_port},
     identity::{observe, state::read_state},
-    provision::{GUEST_FILE, read_record},
+    provision::{
+        GUEST_FILE,
+        disks::{DISKS_FILE, read_disks},
+        read_record,
+    },
     settings::LoadedSettings,
 };
 
@@ -96,6 +100,7 @@ pub fn look(
         vendor: observed.identity.vendor.map(|vendor| vendor.value),
         missing: observed.identity.missing,
         passes: read_record(roots, &observed.boot_id).map_err(|error| format!("{GUEST_FILE}: {error}")),
+        disks: read_disks(roots, &observed.boot_id).map_err(|error| format!("{DISKS_FILE}: {error}")),
         drop_ins: drop_ins(roots),
         boot_id: observed.boot_id,
         state,

@@ -5,12 +5,13 @@
 //! ```
 
 mod checks;
+mod disks;
 mod look;
 mod passes;
 mod print;
 
 use serde::Serialize;
-use virtfleet_agent_core::pass::GuestRecord;
+use virtfleet_agent_core::{disks::state::DisksState, pass::GuestRecord};
 use virtfleet_wire::{identity::Missing, report::Clock};
 
 pub use checks::check;
@@ -117,6 +118,8 @@ pub struct Seen {
     pub state: Result<StateSeen, String>,
     /// What came of root's passes in this boot, or why that is not known.
     pub passes: Result<GuestRecord, String>,
+    /// How the declared disks stand, or why that is not known.
+    pub disks: Result<DisksState, String>,
     /// Services that should wait for provisioning, as far as they are there, and whether they do.
     pub drop_ins: Vec<(&'static str, bool)>,
     /// The clocks.

@@ -43,6 +43,7 @@ fn healthy() -> Seen {
             this_boot: true,
         }),
         passes: Ok(passes()),
+        disks: Ok(DisksState::default()),
         drop_ins: vec![("kubelet.service", true)],
         clock: Clock {
             realtime_ns: NOW * 1_000_000_000,

@@ -30,6 +30,8 @@ use nix::{
     unistd::Pid,
 };
 
+use super::Roots;
+
 /// Where programs that are named without a slash are looked for.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The most bytes of standard output, and of standard error, that are kept; the rest is read and dropped.
@@ -179,6 +181,18 @@ fn said(text: &str) -> String {
     } else {
         format!(": {short}")
     }
+}
+
+/// The path of this program, also when its file was replaced meanwhile; empty when it is not known.
+pub fn own_program() -> String {
+    let path = std::env::current_exe().unwrap_or_default().display().to_string();
+    path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
+}
+
+/// Where a program is that is named without a slash, in the guest.
+pub fn find_program(roots: &Roots, name: &str) -> Option<PathBuf> {
+    let mut folders = SEARCH_PATH.split(':');
+    folders.find_map(|folder| Some(roots.root(folder).join(name)).filter(|path| path.is_file()))
 }
 
 /// Runs commands. The call blocks until the command has ended or its deadline has passed.

@@ -8,6 +8,12 @@ mod atomic_file;
 mod bounded;
 mod clock;
 mod command;
+mod disk_busy;
+mod disk_journal;
+mod disk_observe;
+mod disk_owner;
+mod disk_seed;
+pub mod disks;
 mod durable;
 mod kernel;
 mod lock;
@@ -19,6 +25,7 @@ mod roots;
 mod service;
 mod stamped;
 mod state_file;
+mod witness;
 
 pub use addresses::{AddressesError, Held, held_addresses};
 pub use atomic_file::{WriteError, write_atomic};
@@ -27,7 +34,15 @@ pub use clock::{clock, clock_sample, is_root};
 #[cfg(test)]
 #[allow(unused_imports, reason = "for the tests of whoever runs commands")]
 pub(crate) use command::fake::FakeCommands;
-pub use command::{CommandError, Commands, Done, SystemCommands, Tool};
+pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_program, own_program};
+pub use disk_busy::{busy_below, entries_in};
+pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore};
+pub use disk_observe::{
+    MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number,
+    owner_of, swapped,
+};
+pub use disk_owner::{OwnError, make_folder, make_private_folder, own, owner_number};
+pub use disk_seed::{SeedError, Seeded, compare_trees, copy_tree};
 pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
 pub use lock::{Lock, LockError, lock_within};
@@ -38,3 +53,4 @@ pub use roots::Roots;
 pub use service::{Change, Service, Services, Systemctl};
 pub use stamped::Stamped;
 pub use state_file::{AGENT_GROUP, write_for_agent};
+pub use witness::{Unwatched, Witness};

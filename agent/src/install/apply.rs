@@ -224,13 +224,13 @@ mod tests {
                 "systemctl daemon-reload",
                 "systemctl start virtfleet-provision.service",
                 "systemctl start virtfleet-dns.service",
-                "systemctl start --no-block virtfleet-agent.service virtfleet-reconcile.path \
-                 virtfleet-reconcile.timer virtfleet-settings.path",
+                "systemctl start --no-block virtfleet-agent.service virtfleet-discard.timer \
+                 virtfleet-reconcile.path virtfleet-reconcile.timer virtfleet-settings.path",
                 "systemctl try-restart --no-block virtfleet-agent.service",
             ]
         );
         assert_eq!(outcome.warnings, [""; 0]);
-        assert_eq!(outcome.started.len(), 6);
+        assert_eq!(outcome.started.len(), 7);
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
                 && outcome.warnings[0].ends_with("look at: journalctl -u virtfleet-provision.service"),
             "{outcome:?}"
         );
-        assert_eq!(outcome.started.len(), 5);
+        assert_eq!(outcome.started.len(), 6);
     }
 
     #[test]

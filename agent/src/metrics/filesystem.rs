@@ -320,6 +320,9 @@ mod tests {
             mount_point: path.into(),
             fs_type: b"ext4",
             source: b"/dev/vda1",
+            root: b"/".into(),
+            options: b"rw",
+            super_options: b"rw",
             read_only: false,
         }
     }

@@ -14,6 +14,7 @@
 mod collect;
 mod cpu;
 mod cpu_sysfs;
+mod disks;
 mod diskstats;
 mod filesystem;
 mod loadavg;
@@ -35,6 +36,7 @@ pub use registry::{Filter, FilterError, Registry, RegistryError};
 /// Every collector, in the order of the page.
 pub static COLLECTORS: &[Entry] = &[
     Entry::on("cpu", "CPU time by mode, and which CPUs are online", cpu::new),
+    Entry::on("disks", "Declared disks and how they stand", disks::new),
     Entry::on(
         "diskstats",
         "I/O of block devices, and what they are",

@@ -9,6 +9,7 @@
 //! To add a step: a file here with its `run`, and a line in [`STEPS`]. A step that fails stops none but those that need it.
 
 mod ask;
+pub mod disks;
 mod pass;
 mod print;
 mod record;
@@ -16,7 +17,7 @@ mod settings;
 mod steps;
 
 pub use ask::{ASK_DIRECTORY, AskError, ask};
-pub use pass::{Applied, ApplyError, apply};
+pub use pass::{Applied, ApplyError, LOCK_FILE, apply};
 pub use print::print;
 pub use record::{GUEST_FILE, ReadRecordError, read_record};
 pub use steps::{Guest, STEPS, Step};

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Held for a whole pass: two would undo each other's work.
-const LOCK_FILE: &str = "/run/virtfleet/apply.lock";
+pub const LOCK_FILE: &str = "/run/virtfleet/apply.lock";
 /// How long another pass is waited for. Less than the units' start timeouts, so that the reason is told and not cut off.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -103,6 +103,7 @@ pub(super) fn apply_within(
             roots,
             settings: &settings,
             services,
+            stage,
             record: &mut record,
         };
         let mut steps = run_steps(table, stage, &mut guest);

@@ -2,7 +2,7 @@
 
 use virtfleet_agent_core::pass::{GuestRecord, Outcome, SettingsProblem, Stage, StepPlan};
 
-use super::settings;
+use super::{disks, settings};
 use crate::{
     host::{Roots, Services},
     identity::state::write_state,
@@ -17,6 +17,8 @@ pub struct Guest<'a> {
     pub settings: &'a LoadedSettings,
     /// systemd; none when the root filesystem is not that of the running machine, whose services are none of its business.
     pub services: Option<&'a dyn Services>,
+    /// Which pass it is.
+    pub stage: Stage,
     /// The record so far; steps may keep a note in it.
     pub record: &'a mut GuestRecord,
 }
@@ -63,6 +65,15 @@ pub static STEPS: &[Step] = &[
         },
         about: "writes what only root may read of the identity to /run/virtfleet/state/identity.json",
         run: identity,
+    },
+    Step {
+        plan: StepPlan {
+            name: "disks",
+            stages: &[Stage::Provision, Stage::Reconcile],
+            needs: &[],
+        },
+        about: "formats, mounts, grows and opens the secondary disks that the settings declare",
+        run: disks::run,
     },
     Step {
         plan: StepPlan {

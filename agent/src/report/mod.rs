@@ -8,6 +8,7 @@ mod files;
 mod findings;
 mod nics;
 mod provision;
+mod storage;
 mod system;
 
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ pub struct Reporter {
     seq: u64,
     observer: Observer,
     settings: Section,
+    declares_disks: bool,
     /// Of the settings: they do not change while the process runs.
     standing: Vec<Finding>,
     since: BTreeMap<(String, Subject), Since>,
@@ -67,6 +69,7 @@ impl Reporter {
             seq: 0,
             observer: Observer::default(),
             settings: settings_section(settings),
+            declares_disks: !settings.config.disks.is_empty(),
             standing: findings::of_settings(&settings.problems),
             since: BTreeMap::new(),
         }
@@ -85,6 +88,8 @@ impl Reporter {
         findings.extend(findings::of_identity(&observed.identity.missing));
         let passes = provision::read(&self.roots, &observed.boot_id, &clock);
         findings.extend(passes.findings);
+        let storage = storage::read(&self.roots, &observed.boot_id, &clock, self.declares_disks);
+        findings.extend(storage.findings);
         findings.extend(watch.finding(&clock));
         self.date(&mut findings, &clock, watch.paused_ns());
         let sections = [
@@ -93,6 +98,7 @@ impl Reporter {
             ("nics", nics::read(&self.roots)),
             ("settings", self.settings.clone()),
             ("provision", passes.section),
+            ("storage", storage.section),
             ("clock", watch.section(&clock)),
         ];
         GuestReport {

@@ -166,6 +166,32 @@ fn values_that_cannot_be_meant_are_named_and_taken_out() {
 }
 
 #[test]
+fn what_is_wrong_with_a_disk_is_named_where_it_stands() {
+    let (_dir, roots) = root(&[
+        ("/etc/virtfleet/agent.yaml", TLS),
+        (
+            "/etc/virtfleet/agent.d/disks.yaml",
+            "disks:\n- name: data\n  match: {serial: data1}\n  mountPoint: /etc\n- name: other\n  filesystem: swap\n",
+        ),
+    ]);
+    let loaded = load(&roots, None);
+    assert_eq!(
+        problems(&loaded),
+        [
+            "/etc/virtfleet/agent.d/disks.yaml:6: disks[data].mountPoint: /etc is needed by the system or the agent \
+             before the disk is there; choose a directory of its own",
+            "/etc/virtfleet/agent.d/disks.yaml:7: disks[other].match: empty, so any disk would fit; name the disk by \
+             serial, volume or path",
+        ]
+    );
+    assert_eq!(
+        loaded.config.disks.len(),
+        2,
+        "they stay: the plan refuses the wrong ones"
+    );
+}
+
+#[test]
 fn https_without_its_files_names_the_keys_and_plain_loopback_goes_on() {
     let (_dir, roots) = root(&[(
         "/etc/virtfleet/agent.yaml",
@@ -230,7 +256,13 @@ fn check_config_says_ok_and_who_set_what() {
     let json = check_config(&roots, None, true, Output::Json).unwrap().text;
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["valid"], true);
-    assert_eq!(json["settings"][0]["key"], "log.format");
+    let keys: Vec<&Value> = json["settings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["key"])
+        .collect();
+    assert!(keys.contains(&&Value::from("log.format")), "{keys:?}");
     let yaml = check_config(&roots, None, true, Output::Yaml).unwrap().text;
     assert_eq!(
         virtfleet_wire::layered::parse_yaml(&yaml).unwrap()[0].to_json(),

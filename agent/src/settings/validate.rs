@@ -7,6 +7,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use virtfleet_agent_core::disks::wanted;
 use virtfleet_wire::{
     layered::{Origins, Problem},
     settings::{AgentConfig, Listener, MetricsSettings, ServerSettings},
@@ -15,7 +16,7 @@ use virtfleet_wire::{
 use crate::{host::Roots, metrics::Registry};
 
 /// Names what is wrong and takes it out: a listener goes, another value of `server` gets its default, and so does all of
-/// `metrics`.
+/// `metrics`. A disk is named and stays: whoever works on disks checks them too, and says of this one why nothing is done.
 pub(super) fn validate(config: &mut AgentConfig, origins: &Origins) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut refuse = |path: String, message: String| {
@@ -27,6 +28,9 @@ pub(super) fn validate(config: &mut AgentConfig, origins: &Origins) -> Vec<Probl
     if let Err(error) = Registry::new(&Roots::default(), &config.metrics, &BTreeMap::new()) {
         refuse(error.key(), error.message());
         config.metrics = MetricsSettings::default();
+    }
+    for problem in wanted::check(&config.disks).1 {
+        refuse(problem.path, problem.message);
     }
     problems
 }

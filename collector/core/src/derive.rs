@@ -1,5 +1,10 @@
 //! One VM's keys, view and findings from what the store holds. Pure: the same store gives the same values.
 
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
+
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::{NodeName, VmKey},
@@ -13,53 +18,63 @@ use crate::{
     identity,
     join::{self, Firm, name_all},
     keys::{Keys, Tie},
+    pending,
     state::vm_state,
     store::{Entry, Memory, Store},
-    tenant::tenant,
+    tenant::{Tenant, tenant},
     view::{AgentStatus, AgentView, GuestView, VmState, VmView},
 };
 
 /// What a VM shares with others.
 pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
-    let tenant = tenant(store.clusters_in(&key.namespace), &key.namespace, labels(entry));
+    let labels = labels(entry);
+    let tenant = tenant(store.clusters_in(&key.namespace), &key.namespace, &labels);
     let cluster = tenant.cluster();
     let firm = cluster.map_or(Firm::None, |cluster| join::firm(store, cluster, key));
     let mut keys = Keys {
         firm,
         ..Keys::default()
     };
+    let mut ties = BTreeSet::new();
     if let Some(vmi) = &entry.vmi {
         keys.host.clone_from(&vmi.node);
-        keys.ties.extend(
+        ties.extend(
             vmi.firmware_uuid
                 .filter(|uuid| !uuid.is_placeholder())
                 .map(Tie::Firmware),
         );
         if vm_state(Some(vmi)).can_answer() {
-            keys.ties.extend(store.rules.choose(vmi).ok().map(Tie::Address));
+            ties.extend(store.rules.choose(vmi).ok().map(Tie::Address));
         }
     }
     if let Some((_, answer)) = &entry.memory.answer {
         let report = &answer.report;
-        keys.ties.extend(identity::claimed_uuid(report).map(Tie::Claimed));
-        keys.ties.extend(boot_id(report).map(Tie::Boot));
+        ties.extend(identity::claimed_uuid(report).map(Tie::Claimed));
+        ties.extend(boot_id(report).map(Tie::Boot));
         if keys.firm == Firm::None
             && let (Some(cluster), Some(hostname)) = (cluster, hostname(report))
         {
-            keys.ties.insert(Tie::Hostname(cluster.clone(), hostname));
+            ties.insert(Tie::Hostname(cluster.clone(), hostname));
         }
     }
+    if tenant == Tenant::None {
+        keys.wish = pending::wish(&labels);
+    }
     keys.tenant = tenant;
+    keys.ties = ties.into_iter().collect();
     keys
 }
 
-/// The VMI's labels, else those that the definition will give it.
-pub(crate) fn labels(entry: &Entry) -> &Labels {
-    static NONE: Labels = Labels::new();
-    let of_vmi = entry.vmi.as_ref().map(|vmi| &vmi.labels);
-    of_vmi
-        .or_else(|| entry.vm.as_ref().map(|vm| &vm.labels))
-        .unwrap_or(&NONE)
+/// The labels by which a VM is selected: the VMI's, and those that only its definition has. Gardener's
+/// machine-controller-manager puts its own on the VirtualMachine and not on the template.
+pub(crate) fn labels(entry: &Entry) -> Labels {
+    let of_vm = entry.vm.as_ref().map(|vm| &vm.labels);
+    match (entry.vmi.as_ref().map(|vmi| &vmi.labels), of_vm) {
+        (None, None) => Labels::new(),
+        (Some(one), None) | (None, Some(one)) => one.clone(),
+        (Some(vmi), Some(vm)) if vm.keys().all(|key| vmi.contains_key(key)) => vmi.clone(),
+        (Some(vmi), Some(vm)) => vm.clone().into_iter().chain(vmi.clone()).collect(),
+    }
 }
 
 fn boot_id(report: &GuestReport) -> Option<String> {
@@ -81,6 +96,7 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
         .and_then(|host| store.infra_nodes.get(host));
     let (user_node, mut found) = join::join(store, key, entry);
     found.extend(entry.keys.tenant.finding(key));
+    found.extend(pending::finding(store, key, &labels(entry), entry));
     found.extend(shared(store, key, entry));
     if let Some(vmi) = vmi {
         found.extend(of_vmi(vmi, node.is_some()));
@@ -91,11 +107,8 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
         }
     }
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
-    let of_agent = entry
-        .memory
-        .answer
-        .as_ref()
-        .map_or(0, |(_, answer)| answer.report.findings.len());
+    let of_agent = entry.memory.answer.as_ref();
+    let of_agent = of_agent.map_or(&[][..], |(_, answer)| answer.report.findings.as_slice());
     let view = VmView {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
@@ -108,9 +121,18 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
         state,
         agent: agent(store, vmi, state, &entry.memory),
         guest: guest(vmi, &entry.memory),
-        findings: found.len() + of_agent,
+        findings: found.len() + of_agent.len(),
+        findings_key: findings_key(found.iter().chain(of_agent)),
     };
     (view, found)
+}
+
+fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for finding in findings {
+        (&finding.id, finding.severity as u8).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 fn agent(store: &Store, vmi: Option<&Vmi>, state: VmState, memory: &Memory) -> AgentView {

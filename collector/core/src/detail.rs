@@ -11,7 +11,7 @@ use crate::{
 /// Everything that is known of a VM.
 pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
     let entry = store.vms.get(key)?;
-    let vm = entry.view.clone()?;
+    let vm = entry.view.as_deref().cloned()?;
     let report: Option<&GuestReport> = entry.memory.answer.as_ref().map(|(_, answer)| &answer.report);
     let mut findings_list = entry.findings.clone();
     findings_list.extend(
@@ -37,7 +37,7 @@ pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
     });
     Some(VmDetail {
         vm,
-        labels: derive::labels(entry).clone(),
+        labels: derive::labels(entry),
         infra_node_labels: node.map(|node| node.labels.clone()).unwrap_or_default(),
         user_node_labels: user_node.map(|node| node.labels.clone()).unwrap_or_default(),
         migration: vmi.and_then(|vmi| vmi.migration.clone()),

@@ -1,19 +1,14 @@
 //! What the inventory says, in the words of this domain. The readers of the manifest folder and of the Kubernetes API both
 //! produce these, and nothing after them knows a Kubernetes type.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, VmKey, VmName};
 
 use crate::labels::policy::LabelPolicy;
-
-/// Labels or annotations, by key.
-pub type Labels = BTreeMap<String, String>;
+pub use crate::text::Labels;
 
 /// What a reader of the inventory emits. After `Init` the reader applies all that there is; `Synced` ends that first pass,
 /// and what was known before `Init` and not applied since is gone. A broken source never emits `Delete`.
@@ -58,6 +53,17 @@ pub enum FactKey {
 }
 
 impl Fact {
+    /// The labels of which there are as many as there are machines.
+    pub(crate) fn labels_mut(&mut self) -> Option<&mut Labels> {
+        match self {
+            Self::Vmi(vmi) => Some(&mut vmi.labels),
+            Self::Vm(vm) => Some(&mut vm.labels),
+            Self::InfraNode(node) => Some(&mut node.labels),
+            Self::UserNode(node) => Some(&mut node.labels),
+            Self::UserCluster(_) | Self::VmiMove(_) | Self::Policy(_) => None,
+        }
+    }
+
     /// The object's key.
     pub fn key(&self) -> FactKey {
         match self {
@@ -198,10 +204,7 @@ impl InfraNode {
         )
     }
     fn label(&self, ga: &str, beta: &str) -> Option<&str> {
-        self.labels
-            .get(ga)
-            .or_else(|| self.labels.get(beta))
-            .map(String::as_str)
+        self.labels.get(ga).or_else(|| self.labels.get(beta))
     }
 }
 
@@ -269,16 +272,49 @@ impl Selector {
         self.match_labels
             .iter()
             .all(|(key, value)| labels.get(key) == Some(value))
-            && self.match_expressions.iter().all(|requirement| {
-                let value = labels.get(&requirement.key);
-                let listed = value.is_some_and(|value| requirement.values.contains(value));
-                match requirement.operator {
-                    Operator::In => listed,
-                    Operator::NotIn => !listed,
-                    Operator::Exists => value.is_some(),
-                    Operator::DoesNotExist => value.is_none(),
-                }
+            && self
+                .match_expressions
+                .iter()
+                .all(|requirement| requirement.holds(labels))
+    }
+
+    /// The first condition that `labels` do not meet, as kubectl's `-l` has it; none when they meet all.
+    pub fn unmet(&self, labels: &Labels) -> Option<String> {
+        let mut equal = self.match_labels.iter();
+        let mut others = self.match_expressions.iter();
+        equal
+            .find(|(key, value)| labels.get(key) != Some(*value))
+            .map(|(key, value)| format!("{key}={value}"))
+            .or_else(|| {
+                let unmet = others.find(|requirement| !requirement.holds(labels))?;
+                Some(unmet.to_string())
             })
+    }
+}
+
+impl Requirement {
+    fn holds(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        let listed = value.is_some_and(|value| self.values.iter().any(|one| one == value));
+        match self.operator {
+            Operator::In => listed,
+            Operator::NotIn => !listed,
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+/// As kubectl's `-l` has it.
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (key, values) = (&self.key, self.values.join(", "));
+        match self.operator {
+            Operator::In => write!(f, "{key} in ({values})"),
+            Operator::NotIn => write!(f, "{key} notin ({values})"),
+            Operator::Exists => write!(f, "{key}"),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+        }
     }
 }
 

@@ -7,6 +7,10 @@ use virtfleet_wire::{
 
 /// Two or more `UserCluster`s select one VM.
 pub const TENANT_AMBIGUOUS: &str = "tenant-ambiguous";
+/// A VM's labels name a user cluster that has no `UserCluster`.
+pub const TENANT_PENDING: &str = "tenant-pending";
+/// A VM's labels name a user cluster whose `UserCluster` does not select it.
+pub const TENANT_LABEL_UNMATCHED: &str = "tenant-label-unmatched";
 /// A VMI has no `status`.
 pub const VMI_WITHOUT_STATUS: &str = "vmi-without-status";
 /// A VMI stands on a node that the inventory does not have.

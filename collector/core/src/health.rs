@@ -186,6 +186,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::facts::Labels;
     use crate::{
         heard::{Failure, FailureClass},
         labels::plan::Reason,
@@ -218,10 +219,11 @@ mod tests {
                 },
                 guest: None,
                 findings: 0,
+                findings_key: 0,
             },
-            labels: BTreeMap::default(),
-            infra_node_labels: BTreeMap::default(),
-            user_node_labels: BTreeMap::default(),
+            labels: Labels::default(),
+            infra_node_labels: Labels::default(),
+            user_node_labels: Labels::default(),
             migration: None,
             interfaces: Vec::new(),
             identity: BTreeMap::default(),

@@ -11,11 +11,11 @@ mod labels;
 
 pub use self::labels::Owners;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use virtfleet_wire::{
     finding::Finding,
-    ids::{Uid, VmKey},
+    ids::{ClusterName, Uid, VmKey},
 };
 
 use self::change::Touched;
@@ -27,7 +27,7 @@ use crate::{
     heard::{Failure, FailureClass, Heard},
     snapshot,
     store::{Entry, Store},
-    view::{FleetSnapshot, VmDetail, VmState},
+    view::{ClusterStand, FleetSnapshot, VmDetail, VmState},
 };
 
 /// See the module.
@@ -42,6 +42,8 @@ pub struct FleetIndex {
     inventory: Vec<Finding>,
     /// Findings about hosts and clusters that are named and not there, sorted by id and subject.
     dangling: Vec<Finding>,
+    /// How each user cluster stands; none when nobody connects to any, because the inventory is a folder.
+    stands: Option<BTreeMap<ClusterName, ClusterStand>>,
     /// RFC 3339; see [`FleetIndex::set_time`].
     now: String,
 }
@@ -112,7 +114,7 @@ impl FleetIndex {
                     .map(|(_, answer)| answer.report.findings)
                     .unwrap_or_default();
                 keep_since(&before, &mut answer.report.findings, &self.now);
-                entry.memory.answer = Some((heard.at, answer));
+                entry.memory.answer = Some((heard.at, Box::new(answer)));
                 None
             }
             Err(failure) => Some(failure),
@@ -142,6 +144,16 @@ impl FleetIndex {
         }
     }
 
+    /// Says how each user cluster stands: who connects to them knows. One that has a `UserCluster` and is not in `stands` is
+    /// `Pending`. Until this is called first, the inventory counts as a folder: whatever has a `UserCluster` is `Ready`, or
+    /// `Suspended`.
+    pub fn set_cluster_stands(&mut self, stands: BTreeMap<ClusterName, ClusterStand>) {
+        if self.stands.as_ref() != Some(&stands) {
+            self.stands = Some(stands);
+            self.revision += 1;
+        }
+    }
+
     /// Grows with every visible change.
     pub fn revision(&self) -> u64 {
         self.revision
@@ -162,7 +174,7 @@ impl FleetIndex {
                 .filter_map(|(key, entry)| Some((key.clone(), entry.view.clone()?)))
                 .collect(),
             hosts: snapshot::hosts(&self.store),
-            clusters: snapshot::clusters(&self.store),
+            clusters: snapshot::clusters(&self.store, self.stands.as_ref()),
             findings: self.inventory.iter().chain(&self.dangling).cloned().collect(),
         }
     }
@@ -220,6 +232,8 @@ mod label_tests;
 mod older_tests;
 #[cfg(test)]
 mod order;
+#[cfg(test)]
+mod pending_tests;
 #[cfg(test)]
 mod scale_tests;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::{
 
 use virtfleet_wire::ids::{ClusterName, NodeName, Uuid, VmKey};
 
-use crate::{join::Firm, tenant::Tenant};
+use crate::{few::Few, join::Firm, pending::Wish, tenant::Tenant};
 
 /// A value that only one VM should have. Those who share it are judged together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,12 +32,14 @@ pub(crate) enum Tie {
 pub(crate) struct Keys {
     /// Whose it is.
     pub(crate) tenant: Tenant,
+    /// Whose it would be by its labels, when no `UserCluster` selects it.
+    pub(crate) wish: Option<Wish>,
     /// Its Node as far as the Nodes themselves say.
     pub(crate) firm: Firm,
     /// `status.nodeName`.
     pub(crate) host: Option<NodeName>,
-    /// What it shares.
-    pub(crate) ties: BTreeSet<Tie>,
+    /// What it shares, sorted.
+    pub(crate) ties: Box<[Tie]>,
 }
 
 /// How many others a finding names.
@@ -45,7 +47,7 @@ pub(crate) const NAMED: usize = 8;
 
 /// Who shares each tie.
 #[derive(Debug, Default)]
-pub(crate) struct Ties(HashMap<Tie, BTreeSet<VmKey>>);
+pub(crate) struct Ties(HashMap<Tie, Few<VmKey>>);
 
 impl Ties {
     /// Those who share `tie`, in order.
@@ -61,17 +63,16 @@ impl Ties {
     }
 
     /// Takes `vm` from the ties in `old` to those in `new`, and adds to `touched` all whose findings may change by it.
-    pub(crate) fn turn(
-        &mut self,
-        vm: &VmKey,
-        old: &BTreeSet<Tie>,
-        new: &BTreeSet<Tie>,
-        touched: &mut BTreeSet<VmKey>,
-    ) {
-        for tie in old.symmetric_difference(new) {
+    pub(crate) fn turn(&mut self, vm: &VmKey, old: &[Tie], new: &[Tie], touched: &mut BTreeSet<VmKey>) {
+        let left = old
+            .iter()
+            .filter(|tie| !new.contains(tie))
+            .map(|tie| (tie, false));
+        let joined = new.iter().filter(|tie| !old.contains(tie)).map(|tie| (tie, true));
+        for (tie, joins) in left.chain(joined) {
             let members = self.0.entry(tie.clone()).or_default();
             let before = visible(members);
-            if new.contains(tie) {
+            if joins {
                 members.insert(vm.clone());
             } else {
                 members.remove(vm);
@@ -88,7 +89,7 @@ impl Ties {
 }
 
 /// What any member's finding can show: the first that it could name (one of them may be itself), and whether there are more.
-fn visible(members: &BTreeSet<VmKey>) -> (Vec<VmKey>, usize) {
+fn visible(members: &Few<VmKey>) -> (Vec<VmKey>, usize) {
     let first = members.iter().take(NAMED + 1).cloned().collect();
     (first, members.len().min(NAMED + 2))
 }
@@ -123,13 +124,13 @@ mod tests {
     fn only_those_whose_finding_can_change_are_touched() {
         let mut ties = Ties::default();
         let tie = Tie::Boot("b".into());
-        let with = BTreeSet::from([tie.clone()]);
-        let mut touched_by = |name: &str, old: &BTreeSet<Tie>, new: &BTreeSet<Tie>| {
+        let with = [tie.clone()];
+        let mut touched_by = |name: &str, old: &[Tie], new: &[Tie]| {
             let mut touched = BTreeSet::new();
             ties.turn(&key("ns", name), old, new, &mut touched);
             touched.len()
         };
-        let none = BTreeSet::new();
+        let none = [];
         assert_eq!(touched_by("a0", &none, &with), 1);
         assert_eq!(touched_by("a1", &none, &with), 2);
         for i in 2..=NAMED + 1 {

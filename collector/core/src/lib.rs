@@ -10,13 +10,14 @@
 //! ```
 //!
 //! Inside the index: [`index`] takes events and finds whom they touch, `keys` says what a VM shares with others, [`tenant`]
-//! and `join` say whose it is and which Node it is, [`state`] and [`identity`] judge it, `derive` puts its view and findings
+//! and `join` say whose it is and which Node it is, [`pending`] whose it might become, [`state`] and [`identity`] judge it, `derive` puts its view and findings
 //! together, `snapshot` counts hosts and clusters.
 
 mod derive;
 mod detail;
 pub mod dial;
 pub mod facts;
+mod few;
 pub mod findings;
 pub mod health;
 pub mod heard;
@@ -25,8 +26,10 @@ pub mod index;
 mod join;
 mod keys;
 pub mod labels;
+pub mod pending;
 mod snapshot;
 pub mod state;
 mod store;
 pub mod tenant;
+mod text;
 pub mod view;

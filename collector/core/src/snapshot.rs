@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use virtfleet_wire::ids::{ClusterName, NodeName};
+use virtfleet_wire::ids::{ClusterName, Namespace, NodeName};
 
 use crate::{
-    facts::InfraNode,
+    facts::{InfraNode, UserCluster},
     store::Store,
-    view::{AgentStatus, ClusterView, HostView, VmState},
+    view::{AgentStatus, ClusterStand, ClusterState, ClusterView, HostView, VmState, VmView},
 };
 
 /// Every infra node that the inventory has or that a VMI names, by name.
@@ -53,44 +53,104 @@ fn empty_host(store: &Store, name: &NodeName) -> HostView {
     }
 }
 
-/// Every user cluster, by name.
-pub(crate) fn clusters(store: &Store) -> Vec<ClusterView> {
+/// Every user cluster, by name: those that have a `UserCluster`, and those that VMs wish for which no `UserCluster` selects.
+/// `stands`: see [`crate::index::FleetIndex::set_cluster_stands`].
+pub(crate) fn clusters(
+    store: &Store,
+    stands: Option<&BTreeMap<ClusterName, ClusterStand>>,
+) -> Vec<ClusterView> {
     let mut views: BTreeMap<&ClusterName, ClusterView> = store
         .clusters
         .iter()
         .map(|(name, cluster)| {
-            let nodes = store.user_nodes.get(name).map_or(0, BTreeMap::len);
+            let ClusterStand { state, message } = stand(cluster, stands);
             let view = ClusterView {
-                name: name.clone(),
-                namespace: cluster.namespace.clone(),
-                vms: 0,
-                running: 0,
-                agents_up: 0,
-                zones: BTreeMap::new(),
-                nodes,
-                nodes_without_vm: nodes,
+                known: true,
+                state,
+                message,
+                ..empty_cluster(store, name, &cluster.namespace)
             };
             (name, view)
         })
         .collect();
-    for vm in store.vms.values().filter_map(|entry| entry.view.as_ref()) {
-        let Some(view) = vm.cluster.as_ref().and_then(|cluster| views.get_mut(cluster)) else {
-            continue;
-        };
-        view.vms += 1;
-        // A VM that moves has not stopped running.
-        view.running += usize::from(matches!(vm.state, VmState::Running | VmState::Migrating));
-        view.agents_up += usize::from(vm.agent.status == AgentStatus::Up);
-        if let Some(zone) = &vm.zone {
-            match view.zones.get_mut(zone) {
-                Some(count) => *count += 1,
-                None => drop(view.zones.insert(zone.clone(), 1)),
+    let mut wishes: BTreeMap<&ClusterName, (BTreeSet<&str>, BTreeSet<&Namespace>)> = BTreeMap::new();
+    for entry in store.vms.values() {
+        let Some(vm) = &entry.view else { continue };
+        if let Some(cluster) = &vm.cluster {
+            if let Some(view) = views.get_mut(cluster) {
+                count(view, vm);
             }
+        } else if let Some(wish) = &entry.keys.wish
+            && !store.clusters.contains_key(&wish.cluster)
+        {
+            let view = views
+                .entry(&wish.cluster)
+                .or_insert_with(|| empty_cluster(store, &wish.cluster, &vm.namespace));
+            count(view, vm);
+            let (keys, namespaces) = wishes.entry(&wish.cluster).or_default();
+            keys.insert(wish.key);
+            namespaces.insert(&vm.namespace);
         }
-        // The join gives a Node to one VM at the most.
-        view.nodes_without_vm = view
-            .nodes_without_vm
-            .saturating_sub(usize::from(vm.user_node.is_some()));
+    }
+    for (name, (keys, namespaces)) in wishes {
+        if let Some(view) = views.get_mut(name) {
+            view.message = Some(without_cluster(&keys, &namespaces));
+        }
     }
     views.into_values().collect()
+}
+
+fn stand(cluster: &UserCluster, stands: Option<&BTreeMap<ClusterName, ClusterStand>>) -> ClusterStand {
+    let of_folder = |state| ClusterStand { state, message: None };
+    match stands {
+        Some(stands) => stands.get(&cluster.name).cloned().unwrap_or_default(),
+        None if cluster.suspend => of_folder(ClusterState::Suspended),
+        None => of_folder(ClusterState::Ready),
+    }
+}
+
+fn without_cluster(keys: &BTreeSet<&str>, namespaces: &BTreeSet<&Namespace>) -> String {
+    let keys = keys.iter().copied().collect::<Vec<_>>().join(", ");
+    let mut message = format!("there is no UserCluster; VMs name it by {keys}");
+    if namespaces.len() > 1 {
+        let names: Vec<_> = namespaces.iter().map(|name| name.as_str()).collect();
+        message.push_str(", in the namespaces ");
+        message.push_str(&names.join(", "));
+    }
+    message
+}
+
+/// Without VMs, and as if it had no `UserCluster`.
+fn empty_cluster(store: &Store, name: &ClusterName, namespace: &Namespace) -> ClusterView {
+    let nodes = store.user_nodes.get(name).map_or(0, BTreeMap::len);
+    ClusterView {
+        name: name.clone(),
+        known: false,
+        namespace: namespace.clone(),
+        state: ClusterState::Pending,
+        message: None,
+        vms: 0,
+        running: 0,
+        agents_up: 0,
+        zones: BTreeMap::new(),
+        nodes,
+        nodes_without_vm: nodes,
+    }
+}
+
+fn count(view: &mut ClusterView, vm: &VmView) {
+    view.vms += 1;
+    // A VM that moves has not stopped running.
+    view.running += usize::from(matches!(vm.state, VmState::Running | VmState::Migrating));
+    view.agents_up += usize::from(vm.agent.status == AgentStatus::Up);
+    if let Some(zone) = &vm.zone {
+        match view.zones.get_mut(zone) {
+            Some(count) => *count += 1,
+            None => drop(view.zones.insert(zone.clone(), 1)),
+        }
+    }
+    // The join gives a Node to one VM at the most.
+    view.nodes_without_vm = view
+        .nodes_without_vm
+        .saturating_sub(usize::from(vm.user_node.is_some()));
 }

@@ -1,6 +1,9 @@
 //! What the index holds: facts, what was heard, what was derived of them, and the ways to find each.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use virtfleet_wire::{
     finding::Finding,
@@ -10,9 +13,11 @@ use virtfleet_wire::{
 use crate::{
     dial::DialRules,
     facts::{InfraNode, UserCluster, UserNode, Vm, Vmi, VmiMove},
+    few::Few,
     heard::{Answer, Failure, UnixMs},
     keys::{Keys, Ties, VmsBy},
     labels::policy::LabelPolicy,
+    text::Words,
     view::VmView,
 };
 
@@ -20,7 +25,7 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     /// The last answer, and when it ended.
-    pub(crate) answer: Option<(UnixMs, Answer)>,
+    pub(crate) answer: Option<(UnixMs, Box<Answer>)>,
     /// When the last attempt ended, and why it failed, when it did.
     pub(crate) last_try: Option<(UnixMs, Option<Failure>)>,
 }
@@ -33,27 +38,30 @@ pub(crate) struct Entry {
     pub(crate) memory: Memory,
     pub(crate) keys: Keys,
     /// None only between its first fact and the end of the same event.
-    pub(crate) view: Option<VmView>,
+    pub(crate) view: Option<Arc<VmView>>,
     /// What the collector found; the agent's own findings are in its report.
     pub(crate) findings: Vec<Finding>,
 }
 
-/// See the module.
+/// See the module. What is large stands in a box: the leaves of a map are hardly more than half full.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) rules: DialRules,
-    pub(crate) vms: BTreeMap<VmKey, Entry>,
+    pub(crate) vms: BTreeMap<VmKey, Box<Entry>>,
     pub(crate) infra_nodes: BTreeMap<NodeName, InfraNode>,
     pub(crate) clusters: BTreeMap<ClusterName, UserCluster>,
-    pub(crate) user_nodes: BTreeMap<ClusterName, BTreeMap<NodeName, UserNode>>,
+    pub(crate) user_nodes: BTreeMap<ClusterName, BTreeMap<NodeName, Box<UserNode>>>,
     pub(crate) policies: BTreeMap<String, LabelPolicy>,
     pub(crate) moves: BTreeMap<(Namespace, String), VmiMove>,
     pub(crate) moves_by_vm: BTreeMap<VmKey, BTreeSet<String>>,
     pub(crate) ties: Ties,
     pub(crate) vms_by_host: VmsBy<NodeName>,
     pub(crate) vms_by_namespace: VmsBy<Namespace>,
+    /// Those that no `UserCluster` selects, by the cluster that their labels name.
+    pub(crate) vms_by_wish: VmsBy<ClusterName>,
     clusters_by_namespace: HashMap<Namespace, BTreeSet<ClusterName>>,
-    nodes_by_provider: HashMap<(ClusterName, VmName), BTreeSet<NodeName>>,
+    nodes_by_provider: HashMap<(ClusterName, VmName), Few<NodeName>>,
+    pub(crate) words: Words,
 }
 
 impl Store {
@@ -83,7 +91,7 @@ impl Store {
 
     /// A Node of a cluster.
     pub(crate) fn user_node(&self, cluster: &ClusterName, name: &NodeName) -> Option<&UserNode> {
-        self.user_nodes.get(cluster)?.get(name)
+        self.user_nodes.get(cluster)?.get(name).map(Box::as_ref)
     }
 
     /// The VM of this name in the namespace of a cluster.
@@ -135,14 +143,20 @@ impl Store {
         let added = new.as_ref().and_then(provider);
         let nodes = self.user_nodes.entry(cluster.clone()).or_default();
         let old = match new {
-            Some(node) => nodes.insert(name.clone(), node),
+            Some(node) => nodes.insert(name.clone(), Box::new(node)),
             None => nodes.remove(name),
         };
+        let old = old.map(|node| *node);
         if nodes.is_empty() {
             self.user_nodes.remove(cluster);
         }
-        if let Some(key) = old.as_ref().and_then(provider) {
-            remove_from(&mut self.nodes_by_provider, &key, name);
+        if let Some(key) = old.as_ref().and_then(provider)
+            && let Some(nodes) = self.nodes_by_provider.get_mut(&key)
+        {
+            nodes.remove(name);
+            if nodes.is_empty() {
+                self.nodes_by_provider.remove(&key);
+            }
         }
         if let Some(key) = added {
             self.nodes_by_provider

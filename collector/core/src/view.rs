@@ -1,6 +1,6 @@
 //! What the API answers and the CLI prints: the joined truth about VMs, hosts and clusters, as of one revision.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -141,6 +141,9 @@ pub struct VmView {
     pub guest: Option<GuestView>,
     /// How many findings there are about it, its agent's included.
     pub findings: usize,
+    /// Another number means other findings, by id and severity; not for anybody outside.
+    #[serde(skip)]
+    pub findings_key: u64,
 }
 
 /// A VM's agent.
@@ -190,7 +193,7 @@ pub struct VmDetail {
     /// As in the list.
     #[serde(flatten)]
     pub vm: VmView,
-    /// The VMI's labels.
+    /// The labels by which it is selected: the VMI's, and those that only its VirtualMachine has.
     pub labels: Labels,
     /// The infra node's labels.
     pub infra_node_labels: Labels,
@@ -272,15 +275,61 @@ pub struct HostView {
     pub clusters: Vec<ClusterName>,
 }
 
+/// How a user cluster stands.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+pub enum ClusterState {
+    /// It has no `UserCluster`, or that one has no kubeconfig yet.
+    #[default]
+    Pending,
+    /// Its Nodes are being read for the first time.
+    Connecting,
+    /// Its Nodes are watched; or they are read from a folder.
+    Ready,
+    /// Its kubeconfig cannot be used, or its API server does not answer as it should; its last known Nodes stay.
+    Unreachable,
+    /// As `Ready`, and nothing is written there: `spec.suspend`.
+    Suspended,
+}
+
+impl ClusterState {
+    /// As in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Connecting => "Connecting",
+            Self::Ready => "Ready",
+            Self::Unreachable => "Unreachable",
+            Self::Suspended => "Suspended",
+        }
+    }
+}
+
+/// How a user cluster stands, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClusterStand {
+    /// How.
+    pub state: ClusterState,
+    /// Why it is not `Ready`, and what to do.
+    pub message: Option<String>,
+}
+
 /// One user cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterView {
     /// Its name.
     pub name: ClusterName,
-    /// The namespace of its VMIs.
+    /// Whether the inventory has its `UserCluster`; labels of VMs may name one that it has not.
+    pub known: bool,
+    /// The namespace of its VMIs; the first of them, by name, when it is not known.
     pub namespace: Namespace,
-    /// Its VMs.
+    /// How it stands.
+    pub state: ClusterState,
+    /// Why it is not `Ready`, and what to do.
+    pub message: Option<String>,
+    /// Its VMs; when it is not known, those whose labels name it and that no `UserCluster` selects.
     pub vms: usize,
     /// Of these, running ones.
     pub running: usize,
@@ -304,10 +353,10 @@ pub struct FleetSnapshot {
     /// Whether the inventory has been read completely at least once.
     pub synced: bool,
     /// Every VM, by namespace and name.
-    pub vms: BTreeMap<VmKey, VmView>,
+    pub vms: BTreeMap<VmKey, Arc<VmView>>,
     /// Every infra node, by name: those of the inventory and those that a VMI names.
     pub hosts: Vec<HostView>,
-    /// Every user cluster, by name.
+    /// Every user cluster, by name: those that have a `UserCluster` and those that only labels of VMs name.
     pub clusters: Vec<ClusterView>,
     /// Findings that belong to no VM: broken files, objects that are not used, Nodes that nobody stands behind. A VM's own
     /// are in its detail.

@@ -1,6 +1,8 @@
 //! `GET /metrics/fleet`: what the collector knows of every VM, host and cluster, as series. Prometheus scrapes it with
 //! `honor_labels`, because `namespace` and `name` here are those of the VM. Families are listed in `docs/metrics.md`.
 
+use std::sync::Arc;
+
 use virtfleet_collector_core::view::{AgentStatus, FleetSnapshot, VmState, VmView};
 use virtfleet_wire::{
     exposition::{MetricType::Gauge, Page},
@@ -137,7 +139,7 @@ fn placement(page: &mut Page, fleet: &FleetSnapshot) {
         "Where a VM stands: one series for every VM that has a VMI; 1.",
         Gauge,
     );
-    let placed = |vm: &&VmView| vm.state != VmState::Stopped;
+    let placed = |vm: &&Arc<VmView>| vm.state != VmState::Stopped;
     for vm in fleet.vms.values().filter(placed) {
         let [cluster, namespace, name] = named(vm);
         family.sample(
@@ -192,13 +194,15 @@ fn hosts(page: &mut Page, fleet: &FleetSnapshot) {
     }
 }
 
+/// Of clusters that only labels name nothing is said: their VMs have `cluster=""` everywhere, and sums must agree.
 fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
+    let known = || fleet.clusters.iter().filter(|cluster| cluster.known);
     let mut family = page.family("virtfleet_cluster_vms", "VMs of the user cluster.", Gauge);
-    for cluster in &fleet.clusters {
+    for cluster in known() {
         family.sample(&[("cluster", cluster.name.as_str())], cluster.vms as f64);
     }
     let mut family = page.family("virtfleet_cluster_nodes", "Nodes of the user cluster.", Gauge);
-    for cluster in &fleet.clusters {
+    for cluster in known() {
         family.sample(&[("cluster", cluster.name.as_str())], cluster.nodes as f64);
     }
     let mut family = page.family(
@@ -206,7 +210,7 @@ fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
         "Nodes of the user cluster that no known VM stands behind.",
         Gauge,
     );
-    for cluster in &fleet.clusters {
+    for cluster in known() {
         family.sample(
             &[("cluster", cluster.name.as_str())],
             cluster.nodes_without_vm as f64,

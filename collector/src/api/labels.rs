@@ -90,7 +90,7 @@ fn decided(ask: &Ask, input: &LabelInput) -> Vec<LabelView> {
     let Some(status) = status.filter(|status| status.node == input.node) else {
         return LabelView::of(input, plan(input, None).decisions).collect();
     };
-    let mut views: Vec<_> = LabelView::of(input, status.plan.decisions).collect();
+    let mut views: Vec<_> = LabelView::of(input, status.plan.decisions.clone()).collect();
     for view in &mut views {
         view.contested = status.contested.contains(&view.decision.key);
         view.error.clone_from(&status.error);

@@ -1,6 +1,6 @@
 //! The API as a client sees it.
 
-use std::{io::Read as _, time::Duration};
+use std::{io::Read as _, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, to_bytes},
@@ -203,7 +203,7 @@ async fn service_discovery_has_prometheus_shape() {
 async fn a_vm_without_a_node_is_an_instance_by_its_own_name() {
     let fleet = fleet();
     fleet.change(|fleet| {
-        for vm in fleet.vms.values_mut() {
+        for vm in fleet.vms.values_mut().map(Arc::make_mut) {
             vm.user_node = None;
             vm.agent.address = vm.agent.address.map(|_| "[fd00::7]:10911".parse().unwrap());
         }

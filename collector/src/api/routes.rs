@@ -109,7 +109,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/clusters",
         id: "listClusters",
-        summary: "User clusters, with the VMs of each by zone.",
+        summary: "User clusters: how each stands, and its VMs by zone; those that only labels of VMs name, too.",
         params: &[PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<ClusterView>>),

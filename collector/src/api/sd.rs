@@ -25,7 +25,7 @@ pub(super) fn targets(ask: &Ask) -> Result<Reply, ApiError> {
     if !ask.snapshot.synced {
         return Err(ApiError::not_synced());
     }
-    let groups: Vec<_> = ask.snapshot.vms.values().filter_map(group).collect();
+    let groups: Vec<_> = ask.snapshot.vms.values().filter_map(|vm| group(vm)).collect();
     Reply::json(&groups)
 }
 

@@ -17,7 +17,7 @@ use virtfleet_collector_core::{
         policy::{LabelPolicy, Rule, Source},
     },
     view::{
-        AgentStatus, AgentView, ClusterView, FleetSnapshot, GuestView, HostView, IdentityCheck,
+        AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, GuestView, HostView, IdentityCheck,
         IdentityVerdict, InterfaceView, VmDetail, VmState, VmView,
     },
 };
@@ -197,10 +197,11 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
             },
         }),
         findings: usize::from(agent == AgentStatus::Silent),
+        findings_key: 0,
     }
 }
 
-/// Six VMs of every kind, two hosts, one cluster, one finding about the inventory.
+/// Six VMs of every kind, two hosts, one cluster and one that only a label names, one finding about the inventory.
 pub(crate) fn fleet() -> FleetSnapshot {
     use AgentStatus::{Off, Silent, Up, Waiting};
     let mut moved = vm("cluster-a", "worker-2", VmState::Migrating, Waiting);
@@ -234,7 +235,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
         synced: true,
         vms: vms
             .into_iter()
-            .map(|vm| (key(vm.namespace.as_str(), vm.name.as_str()), vm))
+            .map(|vm| (key(vm.namespace.as_str(), vm.name.as_str()), Arc::new(vm)))
             .collect(),
         hosts: vec![
             host("infra-1", "eu-a", Some(true)),
@@ -247,16 +248,36 @@ pub(crate) fn fleet() -> FleetSnapshot {
                 ..host("infra-3", "", None)
             },
         ],
-        clusters: vec![ClusterView {
-            name: id("prod"),
-            namespace: id("cluster-a"),
-            vms: 5,
-            running: 2,
-            agents_up: 1,
-            zones: [("eu-a".to_owned(), 2), ("eu-b".to_owned(), 1)].into(),
-            nodes: 4,
-            nodes_without_vm: 1,
-        }],
+        clusters: vec![
+            ClusterView {
+                name: id("prod"),
+                known: true,
+                namespace: id("cluster-a"),
+                state: ClusterState::Ready,
+                message: None,
+                vms: 5,
+                running: 2,
+                agents_up: 1,
+                zones: [("eu-a".to_owned(), 2), ("eu-b".to_owned(), 1)].into(),
+                nodes: 4,
+                nodes_without_vm: 1,
+            },
+            ClusterView {
+                name: id("staging"),
+                known: false,
+                namespace: id("stray"),
+                state: ClusterState::Pending,
+                message: Some(
+                    "there is no UserCluster; VMs name it by kubermatic.k8c.io/cluster-id".to_owned(),
+                ),
+                vms: 1,
+                running: 0,
+                agents_up: 0,
+                zones: BTreeMap::new(),
+                nodes: 0,
+                nodes_without_vm: 0,
+            },
+        ],
         findings: vec![
             Finding::new(
                 "inventory-broken-file",
@@ -303,9 +324,9 @@ fn detail(vm: &VmView) -> VmDetail {
     .remedy("systemctl status virtfleet-agent");
     VmDetail {
         vm: vm.clone(),
-        labels: [("app".to_owned(), "worker".to_owned())].into(),
-        infra_node_labels: BTreeMap::new(),
-        user_node_labels: BTreeMap::new(),
+        labels: [("app", "worker")].into_iter().collect(),
+        infra_node_labels: Labels::new(),
+        user_node_labels: Labels::new(),
         migration: None,
         interfaces: vec![InterfaceView {
             name: "default".to_owned(),

@@ -6,7 +6,8 @@ use virtfleet_wire::ids::{ClusterName, NodeName};
 use super::{error::ApiError, paging, query::Query, reply::Reply, router::Ask};
 
 pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
-    let vms = ask.snapshot.vms.values().filter(|vm| selects(&ask.query, vm));
+    let vms = ask.snapshot.vms.values().map(AsRef::as_ref);
+    let vms = vms.filter(|vm: &&VmView| selects(&ask.query, vm));
     let list = paging::page(
         vms,
         |vm| [vm.namespace.as_str(), vm.name.as_str()],

@@ -339,7 +339,7 @@ fn watching_appends_a_table_for_every_change() {
         screen.until(|screen| screen.count("NAMESPACE") == 1).await;
         server.fleet.change(|fleet| {
             let moved = fleet.vms.get_mut(&testing::key("cluster-a", "worker-0")).unwrap();
-            moved.infra_node = Some(testing::id("infra-9"));
+            Arc::make_mut(moved).infra_node = Some(testing::id("infra-9"));
         });
         screen.until(|screen| screen.count("infra-9") == 1).await;
     });

@@ -4,7 +4,8 @@
 //! fleet, LabelBook ─ digests ─▶ whom has something changed for? ─▶ status ─ differs? ─▶ HealthStore
 //! ```
 //! A pass compares digests of all VMs every few seconds, and works out only those that differ; now and then it works out all,
-//! and lists what is kept, so that what others removed comes back.
+//! and lists what is kept, so that what others removed comes back. A pass writes no longer than until the next is due: what is
+//! left waits for its turn, and nobody is overtaken twice by the same.
 
 mod status;
 mod store;
@@ -28,16 +29,18 @@ use virtfleet_wire::ids::VmKey;
 pub use self::store::{HealthStore, KubeHealth, Stored};
 use crate::{
     fleet::{Fleet, FleetRead as _},
-    labels::{LabelBook, SendError},
+    labels::{Bucket, LabelBook, SendError},
     leader::Writing,
+    objects::GuestHealthStatus,
 };
 
 /// Between two passes: long enough for a label to follow a move, so that the two are one change.
 const PASS: Duration = Duration::from_secs(5);
 /// Between two lists of what is kept.
 const RELIST: Duration = Duration::from_mins(10);
-/// The least time between two writes: not more than twenty a second.
-const EACH: Duration = Duration::from_millis(50);
+/// The most requests in a second, one at a time: as many as a fleet of thousands needs while its VMs move, and less than half
+/// of what a user cluster is asked for by default.
+const PER_SECOND: u32 = 100;
 /// A write is begun only while the leadership lasts this much longer.
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -58,6 +61,8 @@ pub async fn run<S: HealthStore>(
         seen: BTreeMap::new(),
         silent: BTreeMap::new(),
         absent: BTreeSet::new(),
+        last: None,
+        pace: Bucket::new(PER_SECOND, now()),
     };
     let mut ticks = tokio::time::interval(PASS);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -89,6 +94,9 @@ struct Keeper<S> {
     silent: BTreeMap<VmKey, Instant>,
     /// Kept for VMs that were not there in the last pass.
     absent: BTreeSet<VmKey>,
+    /// With whom the last pass ended early.
+    last: Option<VmKey>,
+    pace: Bucket,
 }
 
 impl<S: HealthStore> Keeper<S> {
@@ -107,19 +115,35 @@ impl<S: HealthStore> Keeper<S> {
             self.kept = Some((now(), listed));
             self.seen.clear();
         }
-        let labels = self.book.digests();
         self.silent.retain(|key, _| fleet.vms.contains_key(key));
         self.seen.retain(|key, _| fleet.vms.contains_key(key));
+        let mut due = Vec::new();
         for (key, view) in &fleet.vms {
             let silent_ms = self.silent_ms(key, view);
-            let digest = digest(view, labels.get(key).copied(), silent_ms >= SILENCE_MS);
-            if self.seen.get(key) == Some(&digest) {
-                continue;
+            let digest = digest(view, self.book.digest(key), silent_ms >= SILENCE_MS);
+            if self.seen.get(key) != Some(&digest) {
+                due.push((key, digest, silent_ms));
             }
-            if !self.settle(key, silent_ms).await? {
-                return Ok(());
+        }
+        // With whom a pass ended early, by time or by a fault, is the last of the next.
+        let first = due.partition_point(|(key, ..)| self.last.as_ref().is_some_and(|last| *key <= last));
+        due.rotate_left(first);
+        self.last = None;
+        let begun = now();
+        for (key, digest, silent_ms) in due {
+            match self.settle(key, silent_ms).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(error) => {
+                    self.last = Some(key.clone());
+                    return Err(error);
+                }
             }
             self.seen.insert(key.clone(), digest);
+            if now() - begun >= PASS {
+                self.last = Some(key.clone());
+                break;
+            }
         }
         if !fleet.partial {
             self.sweep(&fleet.vms).await?;
@@ -144,14 +168,17 @@ impl<S: HealthStore> Keeper<S> {
         let Some(owner) = store::owner(key, &self.fleet.owners(key)) else {
             return Ok(true);
         };
-        let kept = self.kept.as_ref().and_then(|(_, kept)| kept.get(key)).cloned();
-        let before = kept.clone().unwrap_or_default();
+        let kept = self.kept.as_ref().and_then(|(_, kept)| kept.get(key));
+        let (is_ours, before) = kept.map_or((false, GuestHealthStatus::default()), |kept| {
+            (kept.owner.as_ref() == Some(&owner.uid), kept.status())
+        });
+        let uid = kept.and_then(|kept| kept.uid.clone());
         let labels = self.book.get(key);
-        let status = status::status(&detail, labels.as_ref(), silent_ms, &before.status, &stamp());
-        let is_ours = before.owner.as_ref() == Some(&owner.uid);
-        if is_ours && before.status == status {
+        let status = status::status(&detail, labels.as_deref(), silent_ms, &before, &stamp());
+        if is_ours && before == status {
             return Ok(true);
         }
+        self.wait(if is_ours { 1 } else { 2 }).await;
         let store = &self.store;
         let write = async {
             if !is_ours {
@@ -179,42 +206,44 @@ impl<S: HealthStore> Keeper<S> {
             Err(error) => return Err(error),
         }
         if let Some((_, kept)) = &mut self.kept {
-            let stored = Stored {
-                owner: Some(owner.uid),
-                status,
-                // Made anew, it has another one, which nobody told us.
-                uid: before.uid.filter(|_| is_ours),
-            };
-            kept.insert(key.clone(), stored);
+            // Made anew, it has another UID, which nobody told us.
+            let uid = uid.filter(|_| is_ours);
+            kept.insert(key.clone(), Stored::new(Some(owner.uid), uid, &status));
         }
-        tokio::time::sleep(EACH).await;
         Ok(true)
+    }
+
+    /// Waits until so many more requests may be sent.
+    async fn wait(&mut self, requests: u32) {
+        for _ in 0..requests {
+            let at = self.pace.take(now());
+            tokio::time::sleep_until(at.into()).await;
+        }
     }
 
     /// Removes what is kept for VMs that are gone, in two passes at least and with an inventory that is complete. The garbage
     /// collector does the same by owner, when it gets to it.
-    async fn sweep(&mut self, vms: &BTreeMap<VmKey, VmView>) -> Result<(), SendError> {
-        let Some((_, kept)) = &mut self.kept else {
+    async fn sweep(&mut self, vms: &BTreeMap<VmKey, Arc<VmView>>) -> Result<(), SendError> {
+        let Some((_, kept)) = &self.kept else {
             return Ok(());
         };
-        let gone: BTreeSet<VmKey> = kept
-            .keys()
-            .filter(|key| !vms.contains_key(*key))
-            .cloned()
-            .collect();
-        for key in gone.intersection(&self.absent) {
-            let uid = kept.get(key).and_then(|stored| stored.uid.clone());
+        let gone = kept.iter().filter(|(key, _)| !vms.contains_key(*key));
+        let gone: BTreeMap<VmKey, Option<String>> =
+            gone.map(|(key, kept)| (key.clone(), kept.uid.clone())).collect();
+        let before = std::mem::replace(&mut self.absent, gone.keys().cloned().collect());
+        for (key, uid) in gone.iter().filter(|(key, _)| before.contains(*key)) {
+            self.wait(1).await;
             let delete = self.store.delete(key, uid.as_deref());
             match self.writing.within(MARGIN, delete).await {
                 None => return Ok(()),
                 Some(Ok(()) | Err(SendError::Gone | SendError::Conflict)) => {
-                    kept.remove(key);
+                    if let Some((_, kept)) = &mut self.kept {
+                        kept.remove(key);
+                    }
                 }
                 Some(Err(error)) => return Err(error),
             }
-            tokio::time::sleep(EACH).await;
         }
-        self.absent = gone;
         Ok(())
     }
 }
@@ -224,7 +253,7 @@ fn digest(view: &VmView, labels: Option<u64>, silent: bool) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&view.uid, &view.cluster, &view.user_node, &view.infra_node).hash(&mut hasher);
     (&view.region, &view.zone, view.state, view.agent.status).hash(&mut hasher);
-    (view.findings, labels, silent).hash(&mut hasher);
+    (view.findings_key, labels, silent).hash(&mut hasher);
     hasher.finish()
 }
 

@@ -21,15 +21,29 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// A GuestHealth as it is kept.
+/// A GuestHealth as it is kept. There is one for each VM, so what it says is kept as text.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Stored {
     /// UID of its owner; none when it has none.
     pub owner: Option<String>,
-    /// What it says.
-    pub status: GuestHealthStatus,
     /// Its own UID.
     pub uid: Option<String>,
+    /// What it says, in JSON; empty when it says nothing.
+    said: Box<[u8]>,
+}
+
+impl Stored {
+    /// One that says this.
+    pub fn new(owner: Option<String>, uid: Option<String>, status: &GuestHealthStatus) -> Self {
+        // Words, lists and flags: there is nothing in it that JSON cannot hold.
+        let said = serde_json::to_vec(status).unwrap_or_default().into();
+        Self { owner, uid, said }
+    }
+
+    /// What it says.
+    pub fn status(&self) -> GuestHealthStatus {
+        serde_json::from_slice(&self.said).unwrap_or_default()
+    }
 }
 
 /// See the module.
@@ -159,11 +173,11 @@ fn stored(object: GuestHealth) -> Option<(VmKey, Stored)> {
     let owner = metadata.owner_references.unwrap_or_default().into_iter().next();
     Some((
         key,
-        Stored {
-            owner: owner.map(|owner| owner.uid),
-            status: object.status.unwrap_or_default(),
-            uid: metadata.uid,
-        },
+        Stored::new(
+            owner.map(|owner| owner.uid),
+            metadata.uid,
+            &object.status.unwrap_or_default(),
+        ),
     ))
 }
 

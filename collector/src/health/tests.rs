@@ -29,15 +29,15 @@ impl Fake {
     fn writes(&self) -> usize {
         *self.writes.lock().unwrap()
     }
+    fn placement(&self) -> String {
+        let said = self.kept.lock().unwrap()[&key()].status();
+        said.placement.unwrap().infra_node.unwrap()
+    }
     fn condition(&self, key: &VmKey, kind: &str) -> (ConditionStatus, String) {
         let kept = self.kept.lock().unwrap();
-        let found = kept[key]
-            .status
-            .conditions
-            .iter()
-            .find(|one| one.kind == kind)
-            .unwrap();
-        (found.status, found.reason.clone())
+        let said = kept[key].status().conditions;
+        let found = said.into_iter().find(|one| one.kind == kind).unwrap();
+        (found.status, found.reason)
     }
 }
 
@@ -56,7 +56,8 @@ impl HealthStore for Fake {
         self.fault()?;
         *self.writes.lock().unwrap() += 1;
         let mut kept = self.kept.lock().unwrap();
-        kept.get_mut(key).ok_or(SendError::Gone)?.status = status.clone();
+        let kept = kept.get_mut(key).ok_or(SendError::Gone)?;
+        *kept = Stored::new(kept.owner.clone(), kept.uid.clone(), status);
         Ok(())
     }
     async fn delete(&self, key: &VmKey, _uid: Option<&str>) -> Result<(), SendError> {
@@ -77,7 +78,11 @@ fn key() -> VmKey {
 }
 
 fn vmi(host: &str) -> InventoryEvent {
-    InventoryEvent::Apply(Fact::Vmi(Box::new(Vmi {
+    InventoryEvent::Apply(Fact::Vmi(Box::new(vmi_of(host))))
+}
+
+fn vmi_of(host: &str) -> Vmi {
+    Vmi {
         key: key(),
         uid: Some("vmi-1".parse().unwrap()),
         labels: Labels::new(),
@@ -91,7 +96,7 @@ fn vmi(host: &str) -> InventoryEvent {
         paused: false,
         migration: None,
         deleting: false,
-    })))
+    }
 }
 
 fn vm() -> InventoryEvent {
@@ -169,12 +174,7 @@ async fn it_is_written_on_change_only_and_again_by_nobody_who_comes_later() {
     fleet.apply(vmi("h2"));
     seconds(6).await;
     assert_eq!(fake.writes(), 3);
-    let placement = fake.kept.lock().unwrap()[&key()]
-        .status
-        .placement
-        .clone()
-        .unwrap();
-    assert_eq!(placement.infra_node.as_deref(), Some("h2"));
+    assert_eq!(fake.placement(), "h2");
     stop.cancel();
     let (fleet, _stop) = stage(&fake, Writing::fixed(true));
     fleet.apply(vmi("h2"));
@@ -231,4 +231,32 @@ async fn who_does_not_lead_writes_nothing() {
     let (_fleet, _stop) = stage(&fake, Writing::fixed(false));
     seconds(600).await;
     assert_eq!(fake.writes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_moves_is_not_kept_waiting_by_a_large_fleets_first_writes() {
+    const MANY: usize = 3000;
+    let fake = Fake::default();
+    let (fleet, _stop) = stage(&fake, Writing::fixed(true));
+    seconds(6).await;
+    for number in 0..MANY {
+        let mut other = vmi_of("h1");
+        // After "a", so that they are all in its way when it has had its turn.
+        other.key.name = format!("b{number}").parse().unwrap();
+        fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(other))));
+    }
+    seconds(10).await;
+    let begun = fake.kept.lock().unwrap().len();
+    assert!((2..MANY / 2).contains(&begun), "{begun} of {MANY}");
+    let before = fake.writes();
+    fleet.apply(vmi("h2"));
+    seconds(60).await;
+    assert_eq!(fake.kept.lock().unwrap().len(), MANY + 1, "all had their turn");
+    assert_eq!(fake.placement(), "h2");
+    // Two for each that is new, one for the one that moved, and no more than the pace allows.
+    assert_eq!(fake.writes() - 2, 2 * MANY + 1);
+    assert!((fake.writes() - before) <= 60 * PER_SECOND as usize + 1);
+    let settled = fake.writes();
+    seconds(3600).await;
+    assert_eq!(fake.writes(), settled, "then it rests");
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::{PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use jiff::Timestamp;
@@ -53,7 +53,7 @@ pub type Drift = BTreeMap<(ClusterName, String, Reason), u64>;
 /// See the module. Share it as `Arc<LabelBook>`.
 #[derive(Debug)]
 pub struct LabelBook {
-    all: RwLock<BTreeMap<VmKey, LabelStatus>>,
+    all: RwLock<BTreeMap<VmKey, Arc<LabelStatus>>>,
     tell: watch::Sender<u64>,
 }
 
@@ -68,36 +68,26 @@ impl Default for LabelBook {
 
 impl LabelBook {
     /// One VM's; none before it was planned, and when it has no Node.
-    pub fn get(&self, key: &VmKey) -> Option<LabelStatus> {
+    pub fn get(&self, key: &VmKey) -> Option<Arc<LabelStatus>> {
         self.read().get(key).cloned()
     }
 
     /// Everything, by VM.
-    pub fn all(&self) -> BTreeMap<VmKey, LabelStatus> {
+    pub fn all(&self) -> BTreeMap<VmKey, Arc<LabelStatus>> {
         self.read().clone()
     }
 
-    /// A number for each VM that changes with what is said of its labels.
-    pub(crate) fn digests(&self) -> BTreeMap<VmKey, u64> {
-        let digest = |status: &LabelStatus| {
-            let mut hasher = DefaultHasher::new();
-            for one in &status.plan.decisions {
-                (
-                    &one.key,
-                    one.reason,
-                    one.action == Action::Keep,
-                    one.dry_run,
-                    &one.message,
-                )
-                    .hash(&mut hasher);
-            }
-            status.error.hash(&mut hasher);
-            hasher.finish()
-        };
+    /// A number that changes with what is said of a VM's labels; none when nothing is.
+    pub(crate) fn digest(&self, key: &VmKey) -> Option<u64> {
         let all = self.read();
-        all.iter()
-            .map(|(key, status)| (key.clone(), digest(status)))
-            .collect()
+        let status = all.get(key)?;
+        let mut hasher = DefaultHasher::new();
+        for one in &status.plan.decisions {
+            let kept = one.action == Action::Keep;
+            (&one.key, one.reason, kept, one.dry_run, &one.message).hash(&mut hasher);
+        }
+        status.error.hash(&mut hasher);
+        Some(hasher.finish())
     }
 
     /// Keys that are not as asked for, counted; dry runs are not.
@@ -129,7 +119,7 @@ impl LabelBook {
     }
 
     /// Writes down a plan; returns what stood there before.
-    pub(super) fn put(&self, key: &VmKey, mut status: LabelStatus) -> Option<LabelStatus> {
+    pub(super) fn put(&self, key: &VmKey, mut status: LabelStatus) -> Option<Arc<LabelStatus>> {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(key).cloned();
         if status.written_at.is_none() {
@@ -137,7 +127,7 @@ impl LabelBook {
             let same = before.as_ref().filter(|old| old.node == status.node);
             status.written_at = same.and_then(|old| old.written_at.clone());
         }
-        all.insert(key.clone(), status);
+        all.insert(key.clone(), Arc::new(status));
         drop(all);
         self.tell.send_modify(|count| *count += 1);
         before
@@ -160,7 +150,7 @@ impl LabelBook {
             .unwrap_or_else(PoisonError::into_inner)
             .get_mut(key)
         {
-            change(status);
+            change(Arc::make_mut(status));
         }
         self.tell.send_modify(|count| *count += 1);
     }
@@ -176,7 +166,7 @@ impl LabelBook {
         }
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<VmKey, LabelStatus>> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<VmKey, Arc<LabelStatus>>> {
         self.all.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -366,7 +366,7 @@ mod tests {
         assert_eq!((other.what.as_str(), other.terms.len()), ("pod shop/db-0", 1));
         assert_eq!(other.terms[0].expressions[0].operator, NodeOperator::In);
         let selector = dependent(&pod(&json!({"nodeSelector": {"zone": "a"}})), &node()).unwrap();
-        assert_eq!(selector.selector["zone"], "a");
+        assert_eq!(&selector.selector["zone"], "a");
     }
 
     #[test]

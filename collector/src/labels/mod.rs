@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
 use self::lane::{Inbox, Lane};
+pub(crate) use self::pace::Bucket;
 pub use self::{
     book::{Drift, LabelBook, LabelStatus},
     metrics::{LabelMetrics, drift_series},

@@ -6,7 +6,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 
 /// A bucket that holds one second's tokens and is full at first.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     each: Duration,
     burst: Duration,
     /// When the bucket would be full again.
@@ -15,7 +15,7 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// `per_second` tokens, at least one.
-    pub(super) fn new(per_second: u32, now: Instant) -> Self {
+    pub(crate) fn new(per_second: u32, now: Instant) -> Self {
         Self {
             each: Duration::from_secs(1) / per_second.max(1),
             burst: Duration::from_secs(1),
@@ -24,7 +24,7 @@ impl Bucket {
     }
 
     /// Takes a token and says from when on it may be used.
-    pub(super) fn take(&mut self, now: Instant) -> Instant {
+    pub(crate) fn take(&mut self, now: Instant) -> Instant {
         let taken = self.full_at.max(now) + self.each;
         self.full_at = taken;
         taken.checked_sub(self.burst).map_or(now, |at| at.max(now))

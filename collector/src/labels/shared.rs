@@ -92,7 +92,7 @@ impl<W: NodeWriter> Shared<W> {
     pub(super) fn show(&self, road: &Road, key: &VmKey) {
         if let Some(input) = self.input(road, key) {
             let plan = (self.plan)(&input, None);
-            let known = self.book.get(key).and_then(|status| status.error);
+            let known = self.book.get(key).and_then(|status| status.error.clone());
             self.write_down(key, &input, plan, known, BTreeSet::new());
         }
     }
@@ -327,7 +327,7 @@ impl<W: NodeWriter> Shared<W> {
         };
         let before = self.book.put(key, status.clone());
         if self.writing.leads() {
-            self.tell_troubles(key, input, before.as_ref(), &status);
+            self.tell_troubles(key, input, before.as_deref(), &status);
         }
     }
 

@@ -284,7 +284,7 @@ async fn two_vms_that_are_joined_to_one_node_never_patch_it_at_once() {
         ms(290).await;
     }
     ms(10_000).await;
-    assert!(stage.book.all().values().all(LabelStatus::in_line));
+    assert!(stage.book.all().values().all(|status| status.in_line()));
     assert!(stage.asked() < 20, "{}", stage.asked());
 }
 

@@ -219,7 +219,7 @@ fn fresh(metadata: ObjectMeta) -> Fresh {
     Fresh {
         uid: metadata.uid.and_then(|uid| uid.parse().ok()),
         resource_version: metadata.resource_version,
-        labels: metadata.labels.unwrap_or_default(),
+        labels: metadata.labels.into_iter().flatten().collect(),
         owned: annotations.remove(owned::ANNOTATION),
     }
 }

@@ -120,7 +120,10 @@ impl Board {
         let mut wanted = BTreeMap::new();
         for (name, tenant) in self.sources.tenants.all() {
             let before = before(standing, name.as_str());
-            let view = snapshot.clusters.iter().find(|view| view.name == name);
+            let view = snapshot
+                .clusters
+                .iter()
+                .find(|view| view.known && view.name == name);
             let now = now();
             wanted.insert(
                 name.to_string(),

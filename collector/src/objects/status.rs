@@ -1,9 +1,9 @@
 //! What the statuses of our objects say. `publish` writes them.
 
-use virtfleet_collector_core::view::ClusterView;
+use virtfleet_collector_core::view::{ClusterState, ClusterView};
 
 use super::{Condition, ConditionStatus, LabelPropagationStatus, Phase, UserClusterStatus};
-use crate::tenants::{Tenant, TenantState};
+use crate::tenants::Tenant;
 
 /// The status of a `UserCluster` that stood at `before`. `now` is RFC 3339.
 pub fn user_cluster(
@@ -12,41 +12,15 @@ pub fn user_cluster(
     view: Option<&ClusterView>,
     now: &str,
 ) -> UserClusterStatus {
-    let (phase, holds, reason, message) = match &tenant.state {
-        TenantState::Pending => {
-            let message = "there is no kubeconfig yet; set spec.kubeconfig and make the Secret";
-            (
-                Phase::Pending,
-                ConditionStatus::False,
-                "NoKubeconfig",
-                message.to_owned(),
-            )
-        }
-        TenantState::Connecting => {
-            let message = "its Nodes are being read".to_owned();
-            (Phase::Pending, ConditionStatus::False, "Connecting", message)
-        }
-        TenantState::Unreachable(why) => (
-            Phase::Unreachable,
-            ConditionStatus::False,
-            "Unreachable",
-            why.clone(),
-        ),
-        TenantState::Ready => {
-            let phase = if tenant.suspend {
-                Phase::Suspended
-            } else {
-                Phase::Ready
-            };
-            (
-                phase,
-                ConditionStatus::True,
-                "Watching",
-                "its Nodes are watched".to_owned(),
-            )
-        }
+    let (state, message) = tenant.stand();
+    let (phase, holds, reason) = match state {
+        ClusterState::Pending => (Phase::Pending, ConditionStatus::False, "NoKubeconfig"),
+        // To whoever waits for the object, this is one more thing to wait for.
+        ClusterState::Connecting => (Phase::Pending, ConditionStatus::False, "Connecting"),
+        ClusterState::Unreachable => (Phase::Unreachable, ConditionStatus::False, "Unreachable"),
+        ClusterState::Ready => (Phase::Ready, ConditionStatus::True, "Watching"),
+        ClusterState::Suspended => (Phase::Suspended, ConditionStatus::True, "Watching"),
     };
-    let message: String = message.chars().take(1024).collect();
     let count = |of: fn(&ClusterView) -> usize| {
         let count = view.map_or(0, of);
         i64::try_from(count).unwrap_or(i64::MAX)
@@ -100,6 +74,7 @@ pub fn label_propagation(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tenants::TenantState;
 
     #[test]
     fn a_status_changes_only_with_what_it_says() {

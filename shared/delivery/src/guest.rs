@@ -27,6 +27,8 @@ macro_rules! shipped {
 /// Everything, a line each.
 pub const SHIPPED: &[Shipped] = shipped! {
     "systemd/virtfleet-agent.service" => "/etc/systemd/system/virtfleet-agent.service",
+    "systemd/virtfleet-discard.service" => "/etc/systemd/system/virtfleet-discard.service",
+    "systemd/virtfleet-discard.timer" => "/etc/systemd/system/virtfleet-discard.timer",
     "systemd/virtfleet-dns.service" => "/etc/systemd/system/virtfleet-dns.service",
     "systemd/virtfleet-provision.service" => "/etc/systemd/system/virtfleet-provision.service",
     "systemd/virtfleet-reconcile.path" => "/etc/systemd/system/virtfleet-reconcile.path",

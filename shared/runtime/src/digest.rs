@@ -1,7 +1,7 @@
 //! What a file's content is, whatever its name.
 
 use std::{
-    fmt::Write as _,
+    fmt::{self, Write as _},
     fs::File,
     io::{self, Read as _},
     path::Path,
@@ -9,23 +9,50 @@ use std::{
 
 use ring::digest::{Context, SHA256};
 
+/// SHA-256 of what comes bit by bit.
+#[derive(Clone)]
+pub struct Sha256(Context);
+
+impl Default for Sha256 {
+    fn default() -> Self {
+        Self(Context::new(&SHA256))
+    }
+}
+
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sha256")
+    }
+}
+
+impl Sha256 {
+    /// Takes more bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+    /// The digest of all bytes, in hexadecimal digits.
+    pub fn hex(self) -> String {
+        let mut text = String::new();
+        for byte in self.0.finish().as_ref() {
+            write!(text, "{byte:02x}").ok();
+        }
+        text
+    }
+}
+
 /// SHA-256 of a file's content in hexadecimal digits.
 pub fn sha256_file(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
-    let mut context = Context::new(&SHA256);
+    let mut digest = Sha256::default();
     let mut buffer = vec![0; 1 << 16];
     loop {
         let count = file.read(&mut buffer)?;
         if count == 0 {
             break;
         }
-        context.update(&buffer[..count]);
+        digest.update(&buffer[..count]);
     }
-    let mut text = String::new();
-    for byte in context.finish().as_ref() {
-        write!(text, "{byte:02x}").ok();
-    }
-    Ok(text)
+    Ok(digest.hex())
 }
 
 #[cfg(test)]

@@ -11,6 +11,10 @@ pub enum Code {
     Failure,
     /// The command line is wrong (clap's own code).
     Usage,
+    /// Something would be changed (`plan --detailed-exitcode`, where a wrong command line is told by standard error).
+    Changes,
+    /// Something is refused.
+    Refused,
     /// What was asked for does not exist.
     NotFound,
     /// The settings are wrong: `EX_CONFIG` of sysexits.h, which systemd prints as `CONFIG`.
@@ -24,6 +28,8 @@ impl Code {
             Self::Ok => 0,
             Self::Failure => 1,
             Self::Usage => 2,
+            Self::Changes => 2,
+            Self::Refused => 3,
             Self::NotFound => 4,
             Self::Config => 78,
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 pub(crate) use virtfleet_tests::cluster::live::{Collector, PATIENCE};
 use virtfleet_tests::{
-    cluster::{self, ApiServer, Entry, live},
+    cluster::{self, ApiServer, Entry, Mark, live},
     wait,
 };
 
@@ -96,7 +96,7 @@ impl Stage {
     }
 
     /// Patches of Nodes by collectors since `mark`.
-    pub(crate) fn patches(&self, mark: u64) -> Result<Vec<Entry>> {
+    pub(crate) fn patches(&self, mark: Mark) -> Result<Vec<Entry>> {
         let all = self.tenant.audit_since(mark)?.into_iter();
         let patch = |one: &Entry| one.verb == "patch" && one.resource == "nodes";
         let ours = |one: &Entry| one.uri.contains("fieldManager=virtfleet");

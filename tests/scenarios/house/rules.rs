@@ -4,7 +4,14 @@
 pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
     (
         "virtfleet-agent-core",
-        &["serde", "serde_json", "thiserror", "virtfleet-wire"],
+        &[
+            "serde",
+            "serde_json",
+            "sha2",
+            "thiserror",
+            "uuid",
+            "virtfleet-wire",
+        ],
     ),
     (
         "virtfleet-collector-core",

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -29,6 +30,22 @@ rules:
 - level: Metadata
 "#;
 
+/// A moment in the life of an API server.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    /// Where its log ended, in bytes.
+    offset: u64,
+    at: Timestamp,
+}
+
+impl Mark {
+    /// Before any request.
+    pub const BEGIN: Self = Self {
+        offset: 0,
+        at: Timestamp::UNIX_EPOCH,
+    };
+}
+
 /// One request.
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
@@ -50,8 +67,8 @@ pub struct Entry {
     pub user_agent: String,
     /// Path and query.
     pub uri: String,
-    /// When it came, as RFC 3339 with microseconds in UTC: in the order of the text.
-    pub received: String,
+    /// When it came, in microseconds.
+    pub received: Timestamp,
     /// What was sent, for patches and updates of Nodes; else null.
     pub request: Value,
 }
@@ -64,7 +81,7 @@ struct Line {
     #[serde(rename = "requestURI")]
     request_uri: String,
     user_agent: String,
-    request_received_timestamp: String,
+    request_received_timestamp: Timestamp,
     user: UserInfo,
     object_ref: Reference,
     response_status: Status,
@@ -96,21 +113,25 @@ impl ApiServer {
     /// Every request so far, in the order of their answers; a watch counts when it begins. Restarts of the server go on in the
     /// same log.
     pub fn audit(&self) -> Result<Vec<Entry>> {
-        self.audit_since(0)
+        self.audit_since(Mark::BEGIN)
     }
 
-    /// Where the log ends now, for [`ApiServer::audit_since`].
-    pub fn audit_mark(&self) -> Result<u64> {
+    /// Now, for [`ApiServer::audit_since`].
+    pub fn audit_mark(&self) -> Result<Mark> {
         let path = self.folder().join(FILE);
         let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
-        Ok(found.len())
+        Ok(Mark {
+            offset: found.len(),
+            at: Timestamp::now(),
+        })
     }
 
-    /// The requests that were answered after `mark`.
-    pub fn audit_since(&self, mark: u64) -> Result<Vec<Entry>> {
+    /// The requests that came and were answered after `mark`: a line is written after its answer and may come later than what
+    /// the request did, so that the end of the log alone parts nothing.
+    pub fn audit_since(&self, mark: Mark) -> Result<Vec<Entry>> {
         let path = self.folder().join(FILE);
         let mut file = File::open(&path).with_context(|| path.display().to_string())?;
-        file.seek(SeekFrom::Start(mark))?;
+        file.seek(SeekFrom::Start(mark.offset))?;
         let mut reader = BufReader::new(file);
         let mut entries = Vec::new();
         let mut text = String::new();
@@ -125,7 +146,7 @@ impl ApiServer {
                 "ResponseComplete" | "Panic" => line.verb != "watch",
                 _ => false,
             };
-            if counts {
+            if counts && line.request_received_timestamp >= mark.at {
                 entries.push(entry(line));
             }
             text.clear();

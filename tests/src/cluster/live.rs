@@ -83,6 +83,19 @@ impl Collector {
         self.get(path)?.ok()?.json()
     }
 
+    /// What virtfleetctl prints.
+    pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
+        Launch::new(bins::ctl()?)
+            .env("VIRTFLEET_SERVER", format!("http://{}", self.api))
+            .args(arguments)
+            .text(PATIENCE)
+    }
+
+    /// What it knows of every VM, as series.
+    pub fn fleet_metrics(&self) -> Result<String> {
+        Ok(self.get("/metrics/fleet")?.ok()?.text()?.to_owned())
+    }
+
     /// Its own metrics.
     pub fn metrics(&self) -> Result<String> {
         Ok(self.get("/metrics")?.ok()?.text()?.to_owned())
@@ -137,6 +150,23 @@ impl Collector {
             let vm = self.json(&format!("/api/v1/vms/{name}"))?;
             ensure!(vm[key] == *value, "{}", vm[key]);
             Ok(())
+        })
+    }
+
+    /// A user cluster, as the list has it.
+    pub fn cluster(&self, name: &str) -> Result<Value> {
+        let list = self.json("/api/v1/clusters")?;
+        let items = list["items"].as_array().context("items")?;
+        let found = items.iter().find(|item| item["name"] == name);
+        found.cloned().with_context(|| format!("no {name} in {list:#}"))
+    }
+
+    /// Waits until a field of a user cluster has this value; returns the cluster.
+    pub fn until_cluster(&self, name: &str, key: &str, value: &Value) -> Result<Value> {
+        wait::eventually(PATIENCE, &format!("{key} of {name} is {value}"), || {
+            let cluster = self.cluster(name)?;
+            ensure!(cluster[key] == *value, "{cluster:#}");
+            Ok(cluster)
         })
     }
 

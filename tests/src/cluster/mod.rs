@@ -29,7 +29,7 @@ pub mod scene;
 mod server;
 mod user;
 
-pub use audit::Entry;
+pub use audit::{Entry, Mark};
 pub use client::{Answer, Client, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
 pub use follow::{Change, Follow};
 pub use object::{Object, infra_node, user_node, vm, vmi, vmi_of, vmim};

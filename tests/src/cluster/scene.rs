@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{
-    ApiServer, Entry, Follow, User, infra_node,
+    ApiServer, Entry, Follow, Mark, User, infra_node,
     live::{self, Collector, PATIENCE},
     user_node, vmi,
 };
@@ -77,8 +77,8 @@ impl Scene {
         })
     }
 
-    /// Where the audit log of each user cluster ends now.
-    pub fn marks(&self) -> Result<Vec<u64>> {
+    /// Now, in the audit log of each user cluster.
+    pub fn marks(&self) -> Result<Vec<Mark>> {
         self.tenants
             .iter()
             .map(|tenant| tenant.server.audit_mark())
@@ -249,7 +249,7 @@ impl Tenant {
     }
 
     /// Everything that collectors changed or tried to change since `mark`, whatever became of it.
-    pub fn writes(&self, mark: u64) -> Result<Vec<Entry>> {
+    pub fn writes(&self, mark: Mark) -> Result<Vec<Entry>> {
         let all = self.server.audit_since(mark)?.into_iter();
         let reads = ["get", "list", "watch"];
         Ok(all
@@ -259,7 +259,7 @@ impl Tenant {
 
     /// Fails unless collectors asked for nothing since `mark` but patches of the Nodes' metadata that set these labels; nothing
     /// is removed. Returns how many patches were accepted.
-    pub fn only_sets(&self, mark: u64, keys: &[&str]) -> Result<usize> {
+    pub fn only_sets(&self, mark: Mark, keys: &[&str]) -> Result<usize> {
         let writes = self.writes(mark)?;
         for write in &writes {
             let labels = patched(write)?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     accel::Accel,
     part::{disk_id, nic, node_id, spare},
+    tpm,
     vm::{MIB, Vm},
 };
 
@@ -238,6 +239,13 @@ impl Line {
             let port = self.root_port(None);
             self.device(json!({"driver": "vhost-vsock-pci", "id": "vsock0", "bus": port, "guest-cid": cid}));
         }
+        if vm.tpm {
+            let path = comma(&places.file(tpm::SOCKET).to_string_lossy());
+            self.add("-chardev", format!("socket,id=tpm,path={path}"));
+            self.add("-tpmdev", "emulator,id=tpm0,chardev=tpm");
+            // The model of KubeVirt's persistent one.
+            self.device(json!({"driver": "tpm-crb", "id": "tpm-crb0", "tpmdev": "tpm0"}));
+        }
     }
 }
 
@@ -336,6 +344,7 @@ mod tests {
             Vm::new("one").cpus(1, 4),
             Vm::new("one").nic(1),
             Vm::new("one").kernel("debug"),
+            Vm::new("one").tpm(),
             Vm::new("one").network(Network::Enclosed),
             Vm::new("one").firmware("opt/x", "y"),
         ] {

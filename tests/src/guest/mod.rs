@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! scene ─▶ golden ─▶ guest ─▶ layout, part ─▶ QEMU  a test's scene; snapshots; a guest; a VM's arguments
-//!            │         ├─ exec, plug, power          commands and files; hot-plug and faults; cuts and migrations
+//!            │         ├─ exec, plug, fault, power   commands and files; hot-plug; broken disks; cuts and migrations
 //!            │         └─ qmp, agent ─▶ wire         how QEMU and the guest are spoken to
 //!            └─ image, content, turn, accel          what there is; disks; whose turn it is; KVM or not
 //! ```
@@ -14,6 +14,7 @@ mod agent;
 mod content;
 mod disk;
 mod exec;
+mod fault;
 mod golden;
 mod image;
 mod layout;
@@ -26,6 +27,7 @@ mod qmp;
 mod running;
 mod scene;
 mod seed;
+mod tpm;
 mod turn;
 mod vm;
 mod wire;
@@ -33,10 +35,10 @@ mod wire;
 pub use accel::{Accel, CHOICE};
 pub use disk::{Bus, Content, Disk, Known};
 pub use exec::Output;
+pub use fault::Io;
 pub use golden::{Golden, Start, goldens};
 pub use image::Image;
 pub use netns::Namespace;
-pub use plug::Io;
 pub use running::Guest;
 pub use scene::{Scene, needs, play};
 pub use seed::{Format, Seed, Source};

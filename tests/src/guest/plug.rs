@@ -1,4 +1,4 @@
-//! Devices that come, grow, fail and go while a guest runs.
+//! Devices that come, grow and go while a guest runs.
 
 use std::{path::Path, time::Duration};
 
@@ -9,34 +9,13 @@ use super::{
     content,
     disk::{Bus, Disk},
     part::{self, Part},
-    running::{Guest, State},
+    running::Guest,
     vm::{Network, Nic},
 };
 use crate::wait::eventually;
 
 /// Until a guest has noticed a device.
 const SEEN: Duration = Duration::from_mins(1);
-
-/// What can be made to fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Io {
-    /// Reads.
-    Read,
-    /// Writes.
-    Write,
-    /// Flushes of the disk's cache: what `fsync` ends with.
-    Flush,
-}
-
-impl Io {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Flush => "flush",
-        }
-    }
-}
 
 impl Guest {
     /// A number that this guest has not given before.
@@ -158,26 +137,6 @@ impl Guest {
             .with_context(|| format!("resize {name} to {bytes} bytes"))
     }
 
-    /// From now on these operations of a disk fail with EIO, all of them. What failed before is forgotten.
-    pub fn fail(&self, name: &str, what: &[Io]) -> Result<()> {
-        let number = self.count();
-        let filter = format!("fault-{name}-{number}");
-        let rules: Vec<Value> = what
-            .iter()
-            .map(|io| json!({"event": "none", "iotype": io.name(), "errno": 5, "once": false, "immediately": false}))
-            .collect();
-        let mut state = self.state();
-        let node = json!({"driver": "blkdebug", "node-name": filter, "image": part::node_id(name),
-                          "inject-error": rules});
-        state.qmp()?.call("blockdev-add", node)?;
-        drive(&mut state, name, &filter)
-    }
-
-    /// A disk's operations succeed again.
-    pub fn heal(&self, name: &str) -> Result<()> {
-        drive(&mut self.state(), name, &part::node_id(name))
-    }
-
     /// Plugs in a NIC with so many queue pairs and gives its MAC address. On [`Network::Tap`] that cannot be had.
     pub fn plug_nic(&self, queues: u32) -> Result<String> {
         ensure!(
@@ -274,27 +233,4 @@ impl Guest {
             .map(drop)
             .with_context(|| format!("the guest does not see {what}"))
     }
-}
-
-/// Puts a disk's device on top of another block node, while it runs, and removes filters that nothing stands on any more.
-fn drive(state: &mut State, name: &str, node: &str) -> Result<()> {
-    let prefix = format!("fault-{name}-");
-    let qmp = state.qmp()?;
-    let path = format!("/machine/peripheral/{}", part::disk_id(name));
-    let there = qmp.call("qom-get", json!({"path": path, "property": "drive"}))?;
-    if there != node {
-        qmp.call(
-            "qom-set",
-            json!({"path": path, "property": "drive", "value": node}),
-        )
-        .with_context(|| format!("put {name} on {node}"))?;
-    }
-    let nodes = qmp.call("query-named-block-nodes", json!({"flat": true}))?;
-    for old in nodes.as_array().into_iter().flatten() {
-        let old = old["node-name"].as_str().unwrap_or_default();
-        if old.starts_with(&prefix) && old != node {
-            qmp.call("blockdev-del", json!({"node-name": old}))?;
-        }
-    }
-    Ok(())
 }

@@ -24,6 +24,12 @@ impl Guest {
         self.launch(self.vm(), false, false)
     }
 
+    /// Boots it with further words on the kernel's command line, as a person does at the boot loader's prompt.
+    pub fn boot_with(&self, words: &[&str]) -> Result<()> {
+        let vm = words.iter().fold(self.vm().clone(), |vm, word| vm.kernel(*word));
+        self.launch(&vm, false, false)
+    }
+
     /// Boots it and waits until the guest agent answers.
     pub fn boot_to_agent(&self) -> Result<()> {
         self.boot()?;

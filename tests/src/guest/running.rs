@@ -17,6 +17,7 @@ use super::{
     metrics,
     part::Part,
     qmp::Qmp,
+    tpm,
     vm::Vm,
 };
 use crate::{
@@ -58,8 +59,9 @@ pub(super) struct State {
 struct Running {
     qmp: Qmp,
     agent: Agent,
-    // The last, so that it ends when nobody speaks to it any more.
+    // Behind those, so that it ends when nobody speaks to it any more.
     process: Process,
+    _tpm: Option<Process>,
 }
 
 impl State {
@@ -157,6 +159,7 @@ impl Guest {
             }
         }
         state.console_from = console(places).len();
+        let tpm = vm.tpm.then(|| tpm::start(places)).transpose()?;
         let mut launch = Launch::new("qemu-system-x86_64")
             .args(layout::machine(vm, places, self.0.accel))
             .tied();
@@ -180,7 +183,12 @@ impl Guest {
                 metrics::serve(&self.port(index), xml.clone())?;
             }
         }
-        state.running = Some(Running { qmp, agent, process });
+        state.running = Some(Running {
+            qmp,
+            agent,
+            process,
+            _tpm: tpm,
+        });
         Ok(())
     }
 

@@ -262,7 +262,7 @@ impl Scene {
         for guest in self.guests.borrow().iter() {
             let folder = kept.join(&guest.vm().name);
             fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-            for log in ["console.log", "qemu-system-x86_64.log"] {
+            for log in ["console.log", "qemu-system-x86_64.log", "swtpm.log"] {
                 let from = guest.places().file(log);
                 if from.exists() {
                     fs::copy(&from, folder.join(log)).with_context(|| format!("copy {}", from.display()))?;

@@ -87,6 +87,7 @@ pub struct Vm {
     pub(super) balloon: bool,
     pub(super) ports: Vec<Port>,
     pub(super) vsock: Option<u32>,
+    pub(super) tpm: bool,
     pub(super) spare_ports: u32,
     pub(super) kernel: Vec<String>,
     pub(super) firmware: Vec<(String, String)>,
@@ -117,6 +118,7 @@ impl Vm {
             balloon: true,
             ports: Vec::new(),
             vsock: None,
+            tpm: false,
             spare_ports: 8,
             kernel: Vec::new(),
             firmware: Vec::new(),
@@ -240,6 +242,12 @@ impl Vm {
     #[must_use]
     pub fn vsock(mut self, cid: u32) -> Self {
         self.vsock = Some(cid);
+        self
+    }
+    /// A TPM 2.0 (`devices.tpm`), whose state outlives power cuts as a persistent one's does, until [`super::Guest::lose_tpm`].
+    #[must_use]
+    pub fn tpm(mut self) -> Self {
+        self.tpm = true;
         self
     }
     /// PCIe ports that are free for hot-plug.

@@ -15,12 +15,18 @@ pub struct Mount<'text> {
     pub major: u32,
     /// The device's minor number.
     pub minor: u32,
+    /// The path within the filesystem; `/` but for bind mounts and subvolumes.
+    pub root: Cow<'text, [u8]>,
     /// Where it is mounted, with the kernel's octal escapes undone.
     pub mount_point: Cow<'text, [u8]>,
     /// The filesystem's type.
     pub fs_type: &'text [u8],
     /// What is mounted, as the kernel prints it.
     pub source: &'text [u8],
+    /// Options of the mount, parted by commas.
+    pub options: &'text [u8],
+    /// Options of the superblock, parted by commas.
+    pub super_options: &'text [u8],
     /// Whether nothing can be written: the mount or its superblock is `ro`, or the superblock is `emergency_ro`.
     pub read_only: bool,
 }
@@ -46,7 +52,7 @@ fn mount(line: &[u8]) -> Result<Mount<'_>, &'static str> {
         .ok_or("MAJOR:MINOR of a device")?;
     let major = number(&device[..colon]).ok_or("MAJOR:MINOR of a device")?;
     let minor = number(&device[colon + 1..]).ok_or("MAJOR:MINOR of a device")?;
-    let _root = words.next();
+    let root = words.next().ok_or("a path within the filesystem")?;
     let mount_point = words
         .next()
         .filter(|path| path.starts_with(b"/"))
@@ -66,9 +72,12 @@ fn mount(line: &[u8]) -> Result<Mount<'_>, &'static str> {
         id,
         major,
         minor,
+        root: unescape(root),
         mount_point: unescape(mount_point),
         fs_type,
         source,
+        options,
+        super_options,
         read_only: has(options, b"ro") || has(super_options, b"ro") || has(super_options, b"emergency_ro"),
     })
 }

@@ -1,6 +1,6 @@
 //! How a fact changes the index: stored, whom that touches, and keys, then views, brought in line.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -64,7 +64,10 @@ impl FleetIndex {
     }
 
     /// Stores a fact, or removes it, and notes whom that touches. The same fact again touches nobody.
-    pub(super) fn put(&mut self, key: &FactKey, fact: Option<Fact>, touched: &mut Touched) {
+    pub(super) fn put(&mut self, key: &FactKey, mut fact: Option<Fact>, touched: &mut Touched) {
+        if let Some(labels) = fact.as_mut().and_then(Fact::labels_mut) {
+            self.store.words.share(labels);
+        }
         let changed = match (key, fact) {
             (FactKey::Vmi(vm), Some(Fact::Vmi(new))) => self.put_vm(vm, touched, |entry| {
                 let changed = entry.vmi.as_ref() != Some(&new);
@@ -160,6 +163,9 @@ impl FleetIndex {
         if relabel {
             touched.labels.extend(touched.keys.iter().cloned());
         }
+        touched
+            .views
+            .extend(self.store.vms_by_wish.get(name).into_iter().flatten().cloned());
         self.check_cluster(name);
         true
     }
@@ -211,7 +217,7 @@ impl FleetIndex {
             let (view, mut found) = derive::view(&self.store, vm, entry);
             keep_since(&entry.findings, &mut found, &self.now);
             if let Some(entry) = self.store.vms.get_mut(vm) {
-                entry.view = Some(view);
+                entry.view = Some(Arc::new(view));
                 entry.findings = found;
             }
         }
@@ -255,6 +261,13 @@ impl FleetIndex {
                 views.extend(self.store.ties.members(&claimed).cloned());
             }
         }
+        let wished = |keys: &Keys| keys.wish.as_ref().map(|wish| wish.cluster.clone());
+        move_under(
+            &mut self.store.vms_by_wish,
+            vm,
+            wished(&old).as_ref(),
+            wished(&new).as_ref(),
+        );
         let hosts = (old.host.clone(), new.host.clone());
         if let Some(entry) = self.store.vms.get_mut(vm) {
             entry.keys = new;

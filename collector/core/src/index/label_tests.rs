@@ -91,7 +91,7 @@ fn there_is_none_before_everything_was_read_or_without_a_node() {
 fn a_relabelled_host_reaches_the_vms_on_it_and_those_that_came_from_there() {
     let mut index = synced();
     assert_eq!(touched(&mut index, host("n1", "r1")), ["w0"]);
-    assert_eq!(of(&index, "w0").host.unwrap().labels["rack"], "r1");
+    assert_eq!(&of(&index, "w0").host.unwrap().labels["rack"], "r1");
     let mut moved = vmi("ns", "w0");
     moved.migration = Some(Migration {
         source: Some("n1".parse().unwrap()),
@@ -113,7 +113,7 @@ fn a_relabelled_host_reaches_the_vms_on_it_and_those_that_came_from_there() {
         let input = of(&index, vm);
         assert_eq!(input.host.unwrap().name.as_str(), "n2");
         assert_eq!(input.stood_on.len(), 1);
-        assert_eq!(input.stood_on[0]["rack"], "r2", "as they are now");
+        assert_eq!(&input.stood_on[0]["rack"], "r2", "as they are now");
     }
     let Fact::InfraNode(mut unready) = host("n1", "r2") else {
         panic!()

@@ -25,6 +25,9 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
         4 => (small(), small(), small(), small(), any::<bool>(), any::<bool>()).prop_map(move |(n, v, host, tag, running, uid)| {
             let mut fact = vmi(ns(n), name(v));
             fact.labels.insert("t".into(), tag.to_string());
+            // The cluster that its maker says: one that may be there, or one that never is.
+            let wish = [None, Some("c0"), Some("c9")][tag];
+            fact.labels.extend(wish.map(|cluster| ("mcm.gardener.cloud/cluster", cluster)));
             fact.node = (host < 2).then(|| ["n0", "n1"][host].parse().unwrap());
             fact.phase = if running { Phase::Running } else { Phase::Pending };
             fact.firmware_uuid = (tag == 0).then(|| virtfleet_wire::ids::Uuid::from_u128(7));
@@ -39,7 +42,11 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
             });
             Fact::Vmi(Box::new(fact))
         }),
-        1 => (small(), small()).prop_map(move |(n, v)| Fact::Vm(vm(ns(n), name(v)))),
+        1 => (small(), small()).prop_map(move |(n, v)| {
+            let mut fact = vm(ns(n), name(v));
+            fact.labels = labels(&[("cluster.x-k8s.io/cluster-name", ["c1", "c8"][n % 2])]);
+            Fact::Vm(fact)
+        }),
         1 => (0..2usize, small()).prop_map(|(n, z)| Fact::InfraNode(infra_node(["n0", "n1"][n], ["z0", "z1", "z2"][z]))),
         2 => (0..2usize, small(), 0..6usize).prop_map(move |(c, n, tag)| {
             let tag = tag.to_string();

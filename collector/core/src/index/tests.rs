@@ -61,6 +61,21 @@ pub(super) fn small() -> FleetIndex {
 }
 
 #[test]
+fn two_snapshots_share_the_views_that_are_the_same() {
+    let mut index = FleetIndex::new(DialRules::default());
+    for name in ["a", "b"] {
+        index.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(vmi("ns", name)))));
+    }
+    let before = index.snapshot();
+    let mut moved = vmi("ns", "b");
+    moved.node = Some("n1".parse().unwrap());
+    index.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(moved))));
+    let after = index.snapshot();
+    let shared = |name| std::sync::Arc::ptr_eq(&before.vms[&key("ns", name)], &after.vms[&key("ns", name)]);
+    assert_eq!((shared("a"), shared("b")), (true, false));
+}
+
+#[test]
 fn a_vm_is_joined_with_its_host_zone_cluster_and_node() {
     let index = small();
     let snapshot = index.snapshot();

@@ -76,10 +76,10 @@ pub enum Safety {
 ///
 /// What did not match before is not made worse, and does not count.
 pub fn judge(before: &Labels, after: &Labels, evidence: &Evidence) -> Safety {
-    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let keys: BTreeSet<&str> = before.keys().chain(after.keys()).collect();
     let changed: Vec<_> = keys
         .into_iter()
-        .filter(|key| before.get(*key) != after.get(*key))
+        .filter(|key| before.get(key) != after.get(key))
         .collect();
     let mut reasons = Vec::new();
     if !changed.is_empty() {
@@ -88,7 +88,7 @@ pub fn judge(before: &Labels, after: &Labels, evidence: &Evidence) -> Safety {
         reasons.extend(broken.map(|one| format!("{} needs the labels that the Node has now", one.what)));
     }
     for (driver, topology) in &evidence.csi {
-        for key in topology.iter().filter(|key| changed.contains(key)) {
+        for key in topology.iter().filter(|key| changed.contains(&key.as_str())) {
             reasons.push(format!(
                 "the CSI driver {driver} is registered on the Node with {key}, which must not change while it is"
             ));
@@ -123,7 +123,7 @@ impl NodeRequirement {
     /// `Lt` compare 64-bit integers.
     fn matches(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
-        let integer = |text: &String| text.parse::<i64>().ok();
+        let integer = |text: &str| text.parse::<i64>().ok();
         let compare = |holds: fn(&i64, &i64) -> bool| match self.values.as_slice() {
             [limit] => {
                 let pair = value.and_then(integer).zip(integer(limit));
@@ -135,9 +135,10 @@ impl NodeRequirement {
             let mut values = self.values.iter();
             !self.values.is_empty() && values.all(|value| guard::check_value(value).is_ok())
         };
+        let listed = |value: &str| self.values.iter().any(|one| one == value);
         match self.operator {
-            NodeOperator::In => well_formed() && value.is_some_and(|value| self.values.contains(value)),
-            NodeOperator::NotIn => well_formed() && value.is_none_or(|value| !self.values.contains(value)),
+            NodeOperator::In => well_formed() && value.is_some_and(listed),
+            NodeOperator::NotIn => well_formed() && !value.is_some_and(listed),
             NodeOperator::Exists => self.values.is_empty() && value.is_some(),
             NodeOperator::DoesNotExist => self.values.is_empty() && value.is_none(),
             NodeOperator::Gt => compare(i64::gt),

@@ -113,10 +113,10 @@ fn forward<'a>(policies: &[&'a LabelPolicy], host: &Labels) -> Asks<'a> {
     let mut asks = Asks::new();
     for policy in policies {
         let named = policy.rules.iter().filter_map(|rule| match &rule.source {
-            Source::Key(key) => Some(key),
+            Source::Key(key) => Some(key.as_str()),
             Source::Prefix(_) => None,
         });
-        let sources: BTreeSet<&String> = host.keys().chain(named).collect();
+        let sources: BTreeSet<&str> = host.keys().chain(named).collect();
         for source in sources {
             for rule in rules_for(policy, source) {
                 let target = target(rule, source);
@@ -198,7 +198,7 @@ fn settle(target: &str, by: &BTreeMap<&str, BTreeSet<Ask>>, host: &Labels) -> Wa
         Some(ask) if asks.len() == 1 => Wanted::Wish(Wish {
             policies,
             source: ask.source.clone(),
-            desired: pairs::value(host, &ask.source, target).cloned(),
+            desired: pairs::value(host, &ask.source, target).map(str::to_owned),
             mode: ask.mode,
             takeover: ask.takeover,
         }),

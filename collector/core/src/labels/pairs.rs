@@ -29,7 +29,7 @@ pub(super) fn beta(unit: &str) -> Option<&'static str> {
 
 /// What the infra node has for a target under a source key. Where a topology label goes to itself, an infra node that has only
 /// the beta name is read by that, as everywhere in the fleet view.
-pub(super) fn value<'a>(host: &'a Labels, source: &str, target: &str) -> Option<&'a String> {
+pub(super) fn value<'a>(host: &'a Labels, source: &str, target: &str) -> Option<&'a str> {
     let fallback = beta(source).filter(|_| source == target);
     host.get(source).or_else(|| host.get(fallback?))
 }

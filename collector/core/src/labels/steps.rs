@@ -129,7 +129,7 @@ impl<'a> Desk<'a> {
     {
         Case {
             key,
-            current: self.input.labels.get(key).map(String::as_str),
+            current: self.input.labels.get(key),
             owned: self.owned.get(key),
             input: self.input,
             host: self.host,
@@ -204,7 +204,7 @@ fn conflicting(
 
 /// The keys of a unit that the Node has or had from us, the first in any case.
 fn members<'a>(input: &LabelInput, owned: &Owned, target: &'a str) -> impl Iterator<Item = &'a str> {
-    let there = |key: &&str| input.labels.contains_key(*key) || owned.contains_key(*key);
+    let there = |key: &&str| input.labels.contains_key(key) || owned.contains_key(*key);
     [target].into_iter().chain(pairs::beta(target).filter(there))
 }
 
@@ -224,7 +224,7 @@ fn bare(input: &LabelInput, key: &str) -> Decision {
         source: None,
         policy: None,
         mode: None,
-        current: input.labels.get(key).cloned(),
+        current: input.labels.get(key).map(str::to_owned),
         desired: None,
         action: Action::Keep,
         reason: Reason::InLine,

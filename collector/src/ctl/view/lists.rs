@@ -1,6 +1,6 @@
 //! `virtfleetctl hosts`, `clusters` and `findings`.
 
-use virtfleet_collector_core::view::{ClusterView, HostView, List};
+use virtfleet_collector_core::view::{ClusterState, ClusterView, HostView, List};
 
 use super::{Look, severity_tone};
 use crate::{
@@ -60,6 +60,7 @@ pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, F
     let mut headers = vec![
         "NAME",
         "NAMESPACE",
+        "STATE",
         "VMS",
         "RUNNING",
         "UP",
@@ -67,13 +68,19 @@ pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, F
         "NODES-WITHOUT-VM",
     ];
     if look.wide {
-        headers.push("ZONES");
+        headers.extend(["ZONES", "MESSAGE"]);
     }
     let mut table = Table::new(&headers);
     for cluster in &list.items {
+        let tone = match cluster.state {
+            ClusterState::Ready => Tone::Good,
+            ClusterState::Pending | ClusterState::Connecting | ClusterState::Suspended => Tone::Warn,
+            ClusterState::Unreachable => Tone::Bad,
+        };
         let mut row = vec![
             Cell::new(cluster.name.as_str()),
             Cell::new(cluster.namespace.as_str()),
+            Cell::toned(cluster.state.as_str(), tone),
             Cell::new(cluster.vms.to_string()),
             Cell::new(cluster.running.to_string()),
             Cell::new(cluster.agents_up.to_string()),
@@ -87,6 +94,7 @@ pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, F
                 .map(|(zone, vms)| format!("{zone}={vms}"))
                 .collect();
             row.push(Cell::new(zones.join(",")));
+            row.push(Cell::maybe(cluster.message.as_ref()));
         }
         table.rows.push(row);
     }

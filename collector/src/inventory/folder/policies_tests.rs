@@ -46,7 +46,7 @@ fn a_policy_is_read_in_full() {
         (policy.name.as_str(), policy.generation, policy.dry_run),
         ("racks", 3, true)
     );
-    assert_eq!(policy.clusters.match_labels["tier"], "gold");
+    assert_eq!(&policy.clusters.match_labels["tier"], "gold");
     let rule = |source, target: Option<&str>, mode, takeover| Rule {
         source,
         target: target.map(str::to_owned),

@@ -105,7 +105,10 @@ impl NodeWriter for Fake {
         }
         node.owned.clone_from(&aimed.patch.owned);
         node.resource_version = Some(version);
-        let (told, rack) = (node.clone(), node.labels.get("rack").cloned().unwrap_or_default());
+        let (told, rack) = (
+            node.clone(),
+            node.labels.get("rack").unwrap_or_default().to_owned(),
+        );
         world.accepted.push(rack);
         Ok(told)
     }
@@ -137,7 +140,10 @@ pub(super) fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan 
     let mut patch = NodePatch::default();
     let Some(host) = &input.host else { return plan };
     for (key, careful) in [("rack", false), ("zone", true)] {
-        let (current, desired) = (input.labels.get(key).cloned(), host.labels.get(key).cloned());
+        let (current, desired) = (
+            input.labels.get(key).map(str::to_owned),
+            host.labels.get(key).map(str::to_owned),
+        );
         let (action, reason) = match (careful, evidence) {
             _ if current == desired => (Action::Keep, Reason::InLine),
             (true, None) => (Action::Report, Reason::SafetyUnknown),
@@ -356,7 +362,7 @@ impl Stage {
     }
     pub(super) fn status(&self, vm: &str) -> LabelStatus {
         let (cluster, name) = vm.split_once('/').unwrap();
-        self.book.get(&vm_key(cluster, name)).unwrap()
+        self.book.get(&vm_key(cluster, name)).unwrap().as_ref().clone()
     }
 }
 

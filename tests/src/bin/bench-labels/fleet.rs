@@ -177,6 +177,19 @@ impl Fleet {
             .map(drop)
     }
 
+    /// How many VMs are said to have an agent that does not answer.
+    pub(crate) fn silent(&self) -> Result<usize> {
+        let path = "/apis/virtfleet.io/v1alpha1/guesthealths";
+        let list = self.infra.admin().get(path)?.ok()?;
+        let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let silent = |item: &&Value| {
+            let conditions = item["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|one| one["type"] == "AgentReporting" && one["reason"] == "Silent")
+        };
+        Ok(items.iter().filter(silent).count())
+    }
+
     /// Asks for one more key.
     pub(crate) fn edit_policy(&self) -> Result<()> {
         let rules = json!([{ "prefix": "rack.example.com/" }, { "key": NEW_KEY }]);

@@ -47,7 +47,7 @@ fn outcome_of(
     (
         decision.action,
         decision.reason,
-        after.labels.get(key).cloned(),
+        after.labels.get(key).map(str::to_owned),
         owned.get(key).cloned(),
     )
 }

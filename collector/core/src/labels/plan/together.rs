@@ -25,7 +25,7 @@ fn topology_labels_and_their_beta_names_go_together() {
             &input(&host, node, owned, &[rule(ZONE, mode, takeover)]),
             Some(&Evidence::default()),
         );
-        let label = |key: &str| after.labels.get(key).cloned().unwrap_or_default();
+        let label = |key: &str| after.labels.get(key).map(str::to_owned).unwrap_or_default();
         let reason = |key: &str| {
             plan.decisions
                 .iter()
@@ -132,29 +132,19 @@ fn a_place_follows_when_that_is_safe_and_says_what_is_in_the_way() {
 
     let after = |evidence: &Evidence| settle(&now, Some(evidence)).1.labels;
     let free = after(&Evidence::default());
-    assert_eq!(
-        (free[ZONE].as_str(), free[BETA].as_str(), free[region].as_str()),
-        ("b", "b", "s")
-    );
+    assert_eq!((&free[ZONE], &free[BETA], &free[region]), ("b", "b", "s"));
     let zone_stays = after(&pod(&[(BETA, "a")]));
     let pinned = after(&pod(&[(ZONE, "a"), (region, "r")]));
     assert_eq!(
-        (zone_stays[ZONE].as_str(), zone_stays[BETA].as_str()),
+        (&zone_stays[ZONE], &zone_stays[BETA]),
         ("a", "a"),
         "the pair is one"
     );
-    assert_eq!(zone_stays[region], "s");
-    assert_eq!(
-        (
-            pinned[ZONE].as_str(),
-            pinned[region].as_str(),
-            pinned["k"].as_str()
-        ),
-        ("a", "r", "2")
-    );
+    assert_eq!(&zone_stays[region], "s");
+    assert_eq!((&pinned[ZONE], &pinned[region], &pinned["k"]), ("a", "r", "2"));
     let gone = after(&pod(&[("k", "1")]));
     assert_eq!(
-        gone[ZONE], "b",
+        &gone[ZONE], "b",
         "what another key breaks is not held against the zone"
     );
 
@@ -165,10 +155,7 @@ fn a_place_follows_when_that_is_safe_and_says_what_is_in_the_way() {
         ..Evidence::default()
     };
     let held = after(&csi);
-    assert_eq!(
-        (held[ZONE].as_str(), held[BETA].as_str(), held[region].as_str()),
-        ("a", "a", "s")
-    );
+    assert_eq!((&held[ZONE], &held[BETA], &held[region]), ("a", "a", "s"));
 }
 
 #[test]
@@ -196,11 +183,7 @@ fn safety_is_judged_of_all_that_changes_together() {
         ..Evidence::default()
     };
     let one = after(&evidence);
-    assert_eq!(
-        (one[region].as_str(), one[ZONE].as_str()),
-        ("s", "a"),
-        "the first by key goes"
-    );
+    assert_eq!((&one[region], &one[ZONE]), ("s", "a"), "the first by key goes");
     let swap = Evidence {
         volumes: vec![Dependent {
             what: "PersistentVolume pv".into(),
@@ -222,7 +205,7 @@ fn safety_is_judged_of_all_that_changes_together() {
     };
     let together = after(&swap);
     assert_eq!(
-        (together[region].as_str(), together[ZONE].as_str()),
+        (&together[region], &together[ZONE]),
         ("s", "b"),
         "safe only together"
     );
@@ -237,7 +220,7 @@ fn a_cloud_node_controller_that_rewrites_the_label_from_its_beta_name_is_at_peac
     let evidence = Evidence::default();
     let (first, mut now) = settle(&now, Some(&evidence));
     assert_eq!(decision(&first, ZONE).reason, Reason::TakenOver);
-    let beta = now.labels[BETA].clone();
+    let beta = now.labels[BETA].to_owned();
     now.labels.insert(ZONE.into(), beta);
     assert_eq!(plan(&now, Some(&evidence)).patch, None);
     let entries = owned::read(now.owned.as_deref()).unwrap();

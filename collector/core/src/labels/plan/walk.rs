@@ -162,10 +162,10 @@ impl World {
             Act::Kubelet(which) if WRITTEN[*which].1 => self.others(*which, true, true),
             Act::Kubelet(_) => {}
             Act::Recreate => {
-                self.now.labels.clear();
+                self.now.labels = Labels::new();
                 self.now.kubelet_labels.clear();
                 self.now.owned = None;
-                self.foreign.clear();
+                self.foreign = Labels::new();
                 self.ours.clear();
             }
             Act::Plan(looked, arrives) => self.plan(*looked, *arrives),
@@ -190,12 +190,7 @@ impl World {
     }
 
     fn evidence(&self, looked: Looked) -> Option<Evidence> {
-        let bound: Vec<_> = self
-            .now
-            .labels
-            .iter()
-            .map(|(k, v)| (k.as_str(), v.as_str()))
-            .collect();
+        let bound: Vec<_> = self.now.labels.iter().collect();
         match looked {
             Looked::No => None,
             Looked::Free => Some(Evidence::default()),
@@ -219,7 +214,7 @@ impl World {
         self.now = patched(&seen, patch);
         for (key, value) in &patch.labels {
             // What is written back is theirs again.
-            let theirs = value.is_none() || value == &self.foreign.get(key).cloned();
+            let theirs = value.is_none() || value == &self.foreign.get(key).map(str::to_owned);
             if theirs {
                 self.ours.remove(key);
             } else {

@@ -10,6 +10,12 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::duration::Span;
 
+mod disks;
+
+pub use disks::{
+    DiskEncryption, DiskFilesystem, DiskMatch, DiskOwner, DiskSettings, Luks2Settings, ProofKind, SeedFrom,
+};
+
 /// The settings' `apiVersion`.
 pub const CONFIG_API_VERSION: &str = "virtfleet.io/v1alpha1";
 /// The settings' `kind`.
@@ -29,6 +35,8 @@ pub struct AgentConfig {
     pub server: ServerSettings,
     /// What is measured.
     pub metrics: MetricsSettings,
+    /// Secondary disks, merged by `name`. None by default: a disk that is not named here is never touched.
+    pub disks: Vec<DiskSettings>,
     /// How the agent logs.
     pub log: LogSettings,
 }
@@ -40,6 +48,7 @@ impl Default for AgentConfig {
             kind: AGENT_CONFIG_KIND.to_owned(),
             server: ServerSettings::default(),
             metrics: MetricsSettings::default(),
+            disks: Vec::new(),
             log: LogSettings::default(),
         }
     }

@@ -1,0 +1,335 @@
+//! What the types of the settings cannot say: values that are well formed and still cannot be meant, or must not be done.
+
+mod options;
+mod places;
+
+use std::collections::BTreeSet;
+
+use virtfleet_wire::settings::{DiskFilesystem, DiskOwner, DiskSettings, SeedFrom};
+
+use super::{
+    mkfs, size,
+    wanted::{Encryption, KeySource, Owner, Wanted, WantedProblem},
+};
+
+/// The longest name.
+const NAME_CHARS: usize = 40;
+/// What `key` says for the guest's TPM.
+const TPM2: &str = "tpm2";
+
+/// What of the settings makes sense, disks on which others are mounted before those, else in the order of the settings; and every problem of the
+/// rest. A disk with a problem is not among the first.
+pub fn check(settings: &[DiskSettings]) -> (Vec<Wanted>, Vec<WantedProblem>) {
+    let mut problems = Vec::new();
+    let mut wanted = Vec::new();
+    for (index, disk) in settings.iter().enumerate() {
+        let mut one = One::new(index, disk);
+        let checked = one.check();
+        if settings.iter().filter(|other| other.name == disk.name).count() > 1 {
+            one.refuse("name", format!("{:?} names more than one disk", disk.name));
+        }
+        if one.problems.is_empty() {
+            wanted.push(checked);
+        }
+        problems.append(&mut one.problems);
+    }
+    places::check_together(settings, &mut wanted, &mut problems);
+    (wanted, problems)
+}
+
+/// The problem of a disk's key; an empty key is the disk itself.
+fn problem(index: usize, disk: &DiskSettings, key: &str, message: String) -> WantedProblem {
+    let plain = disk
+        .name
+        .chars()
+        .all(|c| c.is_alphanumeric() || "-_/:".contains(c));
+    let item = match disk.name.as_str() {
+        "" => index.to_string(),
+        name if plain => name.to_owned(),
+        name => format!("{name:?}"),
+    };
+    let dot = if key.is_empty() { "" } else { "." };
+    WantedProblem {
+        disk: disk.name.clone(),
+        required: disk.required,
+        path: format!("disks[{item}]{dot}{key}"),
+        message,
+    }
+}
+
+/// One disk's settings under check.
+struct One<'a> {
+    index: usize,
+    disk: &'a DiskSettings,
+    problems: Vec<WantedProblem>,
+}
+
+impl<'a> One<'a> {
+    fn new(index: usize, disk: &'a DiskSettings) -> Self {
+        Self {
+            index,
+            disk,
+            problems: Vec::new(),
+        }
+    }
+
+    fn refuse(&mut self, key: &str, message: impl Into<String>) {
+        self.problems
+            .push(problem(self.index, self.disk, key, message.into()));
+    }
+
+    /// What it comes to. Worth something only when nothing was refused.
+    fn check(&mut self) -> Wanted {
+        let disk = self.disk;
+        self.name();
+        let size = self.matching();
+        self.shape();
+        self.label();
+        if let Some(message) = mkfs::objection(disk.filesystem, &disk.mkfs_options) {
+            self.refuse("mkfsOptions", message);
+        }
+        for message in options::objections(disk.filesystem, &disk.options) {
+            self.refuse("options", message);
+        }
+        if let Some(message) = disk.mount_point.as_deref().and_then(places::objection) {
+            self.refuse("mountPoint", message);
+        }
+        let encryption = self.encryption();
+        let owner = disk.owner.as_ref().map(|owner| self.owner(owner));
+        Wanted {
+            name: disk.name.clone(),
+            serial: disk.matching.serial.clone(),
+            volume: disk.matching.volume.clone(),
+            path: disk.matching.path.clone(),
+            size,
+            order: disk.matching.order,
+            filesystem: disk.filesystem,
+            mount_point: disk.mount_point.clone(),
+            options: disk.options.clone(),
+            owner,
+            seed_from: disk.seed_from,
+            grow: disk.grow,
+            ephemeral: disk.ephemeral,
+            required: disk.required,
+            shared: disk.shared,
+            proof: disk.proof,
+            label: disk.label.clone(),
+            reserved_percent: disk.reserved_percent,
+            mkfs_options: disk.mkfs_options.clone(),
+            discard: disk.discard,
+            encryption,
+        }
+    }
+
+    fn name(&mut self) {
+        let name = &self.disk.name;
+        let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if name.is_empty() || name.len() > NAME_CHARS || !name.bytes().all(known) || name.starts_with('-') {
+            self.refuse(
+                "name",
+                format!("{name:?} is no name: lower-case letters, digits and -, not - first, 1 to {NAME_CHARS} of them"),
+            );
+        }
+    }
+
+    /// Gives the size in bytes.
+    fn matching(&mut self) -> Option<u64> {
+        let matching = &self.disk.matching;
+        let identities = [
+            ("serial", &matching.serial),
+            ("volume", &matching.volume),
+            ("path", &matching.path),
+        ];
+        for (key, value) in identities {
+            if value
+                .as_deref()
+                .is_some_and(|value| value.trim() != value || value.is_empty())
+            {
+                self.refuse(
+                    &format!("match.{key}"),
+                    "empty, or with space around it, so no disk could fit; leave it out or set it",
+                );
+            }
+        }
+        if matching.path.as_deref().is_some_and(|path| path.contains('/')) {
+            self.refuse(
+                "match.path",
+                "the name alone, as `ls /dev/disk/by-path` shows it, without the directory",
+            );
+        }
+        let identity = identities.iter().any(|(_, value)| value.is_some());
+        if !identity && matching.size.is_none() && matching.order.is_none() {
+            self.refuse(
+                "match",
+                "empty, so any disk would fit; name the disk by serial, volume or path",
+            );
+        } else if (!identity || matching.order.is_some()) && !matching.allow_positional {
+            self.refuse(
+                "match",
+                "size and order do not tell a disk from one that takes its place; give serial, volume or path, or set \
+                 allowPositional: true where the platform gives none of them",
+            );
+        }
+        if matching.order == Some(0) {
+            self.refuse("match.order", "the first is 1");
+        }
+        if matching.order.is_some() && matching.size.is_none() {
+            self.refuse(
+                "match.order",
+                "needs size: among disks of every size each that comes or goes would shift the order",
+            );
+        }
+        let text = matching.size.as_deref()?;
+        let bytes = size::parse(text).filter(|bytes| *bytes > 0);
+        if bytes.is_none() {
+            self.refuse(
+                "match.size",
+                format!("{text:?} is no size such as 100Gi, 100G or a number of bytes"),
+            );
+        } else if self.disk.grow {
+            self.refuse(
+                "match.size",
+                "a disk that has grown has another size and would not be found again; leave out size, or grow",
+            );
+        }
+        bytes
+    }
+
+    /// What does not go together.
+    fn shape(&mut self) {
+        let disk = self.disk;
+        let swap = disk.filesystem == DiskFilesystem::Swap;
+        let unmounted = disk.mount_point.is_none();
+        let seeds = disk.seed_from == SeedFrom::Existing;
+        for (wrong, key, message) in [
+            (swap && !unmounted, "mountPoint", "swap is not mounted"),
+            (
+                unmounted && disk.owner.is_some(),
+                "owner",
+                "needs mountPoint: without it there is no root to own",
+            ),
+            (
+                unmounted && seeds,
+                "seedFrom",
+                "needs mountPoint: without it there is nothing to copy",
+            ),
+            (
+                unmounted && !swap && !disk.options.is_empty(),
+                "options",
+                "need mountPoint",
+            ),
+            (swap && disk.grow, "grow", "swap is not grown"),
+            (swap && disk.shared, "shared", "swap is one VM's own"),
+            (
+                disk.ephemeral && disk.shared,
+                "shared",
+                "what is new at each start of this VM is not another's too",
+            ),
+            (
+                disk.encryption.is_some() && disk.shared,
+                "shared",
+                "a LUKS2 container is opened by one VM at a time",
+            ),
+        ] {
+            if wrong {
+                self.refuse(key, message);
+            }
+        }
+        match disk.reserved_percent {
+            Some(_) if disk.filesystem != DiskFilesystem::Ext4 => {
+                self.refuse("reservedPercent", "ext4 alone keeps blocks for root");
+            }
+            Some(percent) if percent > 50 => {
+                self.refuse("reservedPercent", format!("{percent} is more than 50"));
+            }
+            _ => {}
+        }
+    }
+
+    fn label(&mut self) {
+        let Some(label) = &self.disk.label else { return };
+        let most = mkfs::label_bytes(self.disk.filesystem);
+        let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b':' | b'+');
+        if label.is_empty() || label.starts_with('-') || !label.bytes().all(known) {
+            self.refuse(
+                "label",
+                format!("{label:?} is no label: letters, digits and . _ : + -, not - first"),
+            );
+        } else if label.len() > most {
+            let kind = self.disk.filesystem.word();
+            self.refuse(
+                "label",
+                format!("{label:?} has {} bytes; {kind} takes {most}", label.len()),
+            );
+        }
+    }
+
+    fn owner(&mut self, owner: &DiskOwner) -> Owner {
+        for (key, value) in [("owner.user", &owner.user), ("owner.group", &owner.group)] {
+            let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+            let wrong = |name: &str| name.is_empty() || name.starts_with('-') || !name.bytes().all(known);
+            if value.as_deref().is_some_and(wrong) {
+                self.refuse(key, "neither a name nor a number");
+            }
+        }
+        let mode = owner.mode.as_deref().map(|text| {
+            let octal = text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+            u32::from_str_radix(text, 8)
+                .ok()
+                .filter(|mode| octal && *mode <= 0o7777)
+        });
+        if mode == Some(None) {
+            self.refuse("owner.mode", "not an octal mode such as \"0711\"");
+        }
+        Owner {
+            user: owner.user.clone(),
+            group: owner.group.clone(),
+            mode: mode.flatten(),
+        }
+    }
+
+    fn encryption(&mut self) -> Option<Encryption> {
+        let luks = &self.disk.encryption.as_ref()?.luks2;
+        let key = if luks.key == TPM2 {
+            KeySource::Tpm2
+        } else {
+            KeySource::File(luks.key.clone())
+        };
+        if let KeySource::File(path) = &key
+            && !places::is_normal(path)
+        {
+            self.refuse(
+                "encryption.luks2.key",
+                "neither tpm2 nor the absolute path of a file",
+            );
+        }
+        match luks.recovery_key.as_deref() {
+            None if key == KeySource::Tpm2 => self.refuse(
+                "encryption.luks2.recoveryKey",
+                "needed with tpm2: a TPM that is lost or reset takes its key with it",
+            ),
+            Some(path) if !places::is_normal(path) => {
+                self.refuse("encryption.luks2.recoveryKey", "not the absolute path of a file");
+            }
+            Some(path) if path == luks.key => {
+                self.refuse(
+                    "encryption.luks2.recoveryKey",
+                    "the same file as key, so it recovers nothing",
+                );
+            }
+            _ => {}
+        }
+        Some(Encryption {
+            key,
+            recovery: luks.recovery_key.clone(),
+        })
+    }
+}
+
+/// The names of disks that have a problem.
+fn bad_names(problems: &[WantedProblem]) -> BTreeSet<String> {
+    problems.iter().map(|problem| problem.disk.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! What of the plan somebody should know: for the report and for `doctor`.
+
+use virtfleet_wire::finding::{Finding, Severity};
+
+use super::{
+    plan::{DiskPlan, Plan, Refusal, RefusalKind, Step},
+    seen::Seen,
+    units::disk_of,
+    wanted::{KeySource, Wanted},
+};
+
+/// One finding for each refusal, for steps that are still to be done, for what a person should know of a disk that is in its place, and for units that
+/// were left behind. Their ids begin with `disk-` and are listed in `docs/findings.md`.
+pub fn findings(wanted: &[Wanted], plan: &Plan, seen: &Seen) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for disk in &plan.disks {
+        let declared = wanted.iter().find(|declared| declared.name == disk.name);
+        let required = match declared {
+            Some(declared) => declared.required,
+            None => disk
+                .refusals
+                .iter()
+                .any(|refusal| refusal.facts.iter().any(|fact| fact == &required_fact())),
+        };
+        all.extend(
+            disk.refusals
+                .iter()
+                .map(|refusal| refused(disk, refusal, required)),
+        );
+        all.extend(pending(disk, required));
+        all.extend(disk.notes.iter().map(|note| noted(disk, note)));
+        all.extend(declared.and_then(|declared| read_only(declared, disk, seen)));
+        all.extend(declared.and_then(tpm));
+    }
+    all.extend(left_behind(plan, seen));
+    all
+}
+
+fn required_fact() -> (String, String) {
+    ("required".to_owned(), "true".to_owned())
+}
+
+fn about(id: &str, severity: Severity, name: &str, reason: &str, message: impl Into<String>) -> Finding {
+    Finding::new(id, severity, ("Disk", name), reason, message)
+}
+
+/// The CamelCase word of a kind.
+fn reason(kind: RefusalKind) -> String {
+    kind.word()
+        .split('-')
+        .map(|part| {
+            let mut letters = part.chars();
+            letters.next().map_or(String::new(), |first| {
+                first.to_ascii_uppercase().to_string() + letters.as_str()
+            })
+        })
+        .collect()
+}
+
+fn refused(disk: &DiskPlan, refusal: &Refusal, required: bool) -> Finding {
+    let severity = if required {
+        Severity::Critical
+    } else {
+        Severity::Warning
+    };
+    let id = format!("disk-{}", refusal.kind.word());
+    let mut finding = about(
+        &id,
+        severity,
+        &disk.name,
+        &reason(refusal.kind),
+        refusal.message.clone(),
+    );
+    for (name, fact) in &refusal.facts {
+        finding = finding.with(name, fact);
+    }
+    if let Some(device) = &refusal.device {
+        finding = finding.with("device", &device.name).with("bytes", device.size);
+        if let Some(serial) = &device.serial {
+            finding = finding.with("serial", serial);
+        }
+    }
+    if !refusal.evidence.is_empty() {
+        finding = finding.with("evidence", &refusal.evidence);
+    }
+    finding.remedy(refusal.remedy.clone())
+}
+
+fn pending(disk: &DiskPlan, required: bool) -> Option<Finding> {
+    let words: Vec<&str> = disk.steps.iter().map(Step::word).collect();
+    let severity = if required {
+        Severity::Warning
+    } else {
+        Severity::Info
+    };
+    let message = format!("not as asked for yet: {} steps are to be done", words.len());
+    (!words.is_empty()).then(|| {
+        about("disk-pending", severity, &disk.name, "Pending", message)
+            .with("steps", words.join(", "))
+            .remedy("sudo virtfleet-agent apply disks")
+    })
+}
+
+fn noted(disk: &DiskPlan, note: &str) -> Finding {
+    about("disk-note", Severity::Info, &disk.name, "Note", note)
+}
+
+fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding> {
+    let path = declared.mount_point.as_deref()?;
+    let mount = seen.mounts.iter().rfind(|mount| mount.mount_point == path)?;
+    let is = |options: &[String]| options.iter().any(|option| option == "ro");
+    (disk.device.is_some() && is(&mount.options) && !is(&declared.options)).then(|| {
+        let message =
+            format!("{path} is mounted read-only, which was not asked for: its filesystem has met an error");
+        about(
+            "disk-read-only",
+            Severity::Critical,
+            &disk.name,
+            "ReadOnly",
+            message,
+        )
+        .with("mountPoint", path)
+        .remedy("look at the kernel's messages (`dmesg`), check the filesystem unmounted, and reboot")
+    })
+}
+
+/// KubeVirt's virtual TPM loses its keys with the VM's pod unless it is made persistent, which a guest cannot see.
+fn tpm(declared: &Wanted) -> Option<Finding> {
+    let encryption = declared.encryption.as_ref()?;
+    (encryption.key == KeySource::Tpm2).then(|| {
+        let message = "its key is in the VM's TPM, which KubeVirt forgets at each stop unless the VM's spec makes it persistent";
+        about("disk-tpm-volatile", Severity::Info, &declared.name, "TpmMayBeVolatile", message)
+            .remedy("set spec.template.spec.domain.devices.tpm.persistent: true, and keep the recovery key")
+    })
+}
+
+/// Whether it is the unit itself and no drop-in.
+fn is_unit(path: &str) -> bool {
+    matches!(path.rsplit_once('.'), Some((_, "mount" | "swap")))
+}
+
+/// Units of disks that are no longer declared. They are not removed: settings that are missing for a moment must not cost a mount.
+fn left_behind(plan: &Plan, seen: &Seen) -> Vec<Finding> {
+    let gone = seen.files.iter().filter_map(|(path, text)| {
+        let name = disk_of(text)?;
+        let declared = plan.disks.iter().any(|disk| disk.name == name || disk.name == "*");
+        (!declared && is_unit(path)).then(|| {
+            let message = format!("{path} was written for a disk that is no longer declared");
+            about("disk-left-behind", Severity::Info, name, "NotDeclared", message)
+                .with("file", path)
+                .remedy("declare the disk again; or stop the unit and remove it and the drop-ins of the same mark")
+        })
+    });
+    gone.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What the tests of this folder are made from.
+
+use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
+
+use super::{
+    device::{Bus, DevNumber, Device, DeviceId},
+    journal::{Entry, Evidence, FORMAT, Journal, Progress},
+    probe::{Blankness, Content, Doubt, Probe},
+    seen::{MountPoint, Seen},
+    uuids,
+    wanted::{Encryption, Key, KeySource, Wanted},
+};
+
+pub(super) const VM: &str = "6f1c1f3a-95d6-5e0b-8b43-7a0b5d5b0a01";
+pub(super) const BOOT: &str = "boot-2";
+pub(super) const FOREIGN: &str = "11111111-2222-4333-8444-555555555555";
+pub(super) const GIB: u64 = 1 << 30;
+
+/// A disk with a serial, a filesystem and a mount point of its own.
+pub(super) fn wanted(name: &str) -> Wanted {
+    Wanted {
+        name: name.to_owned(),
+        serial: Some(format!("s-{name}")),
+        volume: None,
+        path: None,
+        size: None,
+        order: None,
+        filesystem: DiskFilesystem::Ext4,
+        mount_point: Some(format!("/mnt/{name}")),
+        options: Vec::new(),
+        owner: None,
+        seed_from: SeedFrom::None,
+        grow: false,
+        ephemeral: false,
+        required: false,
+        shared: false,
+        proof: ProofKind::Sampled,
+        label: None,
+        reserved_percent: None,
+        mkfs_options: Vec::new(),
+        discard: false,
+        encryption: None,
+    }
+}
+
+pub(super) fn encrypted(name: &str) -> Wanted {
+    Wanted {
+        encryption: Some(Encryption {
+            key: KeySource::File("/etc/keys/k".into()),
+            recovery: None,
+        }),
+        ..wanted(name)
+    }
+}
+
+pub(super) fn swap(name: &str) -> Wanted {
+    Wanted {
+        filesystem: DiskFilesystem::Swap,
+        mount_point: None,
+        ..wanted(name)
+    }
+}
+
+/// By size and order alone.
+pub(super) fn positional(name: &str, order: u32) -> Wanted {
+    Wanted {
+        serial: None,
+        size: Some(GIB),
+        order: Some(order),
+        ..wanted(name)
+    }
+}
+
+/// The n-th virtio disk, 1 GiB.
+pub(super) fn device(n: u8, serial: Option<&str>) -> Device {
+    Device {
+        id: DeviceId {
+            name: format!("vd{}", char::from(b'a' + n)),
+            number: DevNumber {
+                major: 253,
+                minor: u32::from(n) * 16,
+            },
+            diskseq: Some(u64::from(n) + 1),
+            size: GIB,
+            serial: serial.map(str::to_owned),
+        },
+        bus: Bus::Virtio,
+        volume: None,
+        paths: vec![format!("pci-0000:{n:02x}:00.0")],
+        syspath: format!(
+            "/sys/devices/pci0000:00/0000:{n:02x}:00.0/virtio{n}/block/vd{}",
+            char::from(b'a' + n)
+        ),
+        logical_block: 512,
+        read_only: false,
+        carries_system: false,
+        uses: Vec::new(),
+    }
+}
+
+pub(super) fn blank() -> Probe {
+    Probe::Blank(Blankness {
+        proof: ProofKind::Sampled,
+        regions: 1024,
+        bytes: 95 << 20,
+    })
+}
+
+pub(super) fn unknown() -> Probe {
+    Probe::Unknown(Doubt {
+        reason: "read error at byte 4096: Input/output error".into(),
+        passing: false,
+    })
+}
+
+pub(super) fn content(kind: &str, uuid: Option<&str>) -> Content {
+    Content {
+        kind: kind.into(),
+        uuid: uuid.map(str::to_owned),
+        digest: "d1".into(),
+        first_byte: kind.is_empty().then_some(4096),
+        ..Content::default()
+    }
+}
+
+pub(super) fn data(kind: &str, uuid: Option<&str>) -> Probe {
+    Probe::HasData(content(kind, uuid))
+}
+
+pub(super) fn fs_uuid(name: &str) -> String {
+    uuids::filesystem(VM, name).unwrap()
+}
+
+pub(super) fn luks_uuid(name: &str) -> String {
+    uuids::luks(VM, name).unwrap()
+}
+
+/// The journal's entry of a disk of [`wanted`] on a device of [`device`].
+pub(super) fn entry(name: &str, device: &Device, progress: Progress) -> Entry {
+    Entry {
+        format: FORMAT,
+        name: name.into(),
+        key: Key::Serial(format!("s-{name}")),
+        progress,
+        device: device.id.clone(),
+        boot_id: BOOT.into(),
+        filesystem: "ext4".into(),
+        uuid: fs_uuid(name),
+        luks_uuid: None,
+        evidence: Evidence::Blank(Blankness {
+            proof: ProofKind::Sampled,
+            regions: 7,
+            bytes: 7,
+        }),
+        at_ns: 1,
+    }
+}
+
+pub(super) fn journal(entries: Vec<Entry>) -> Journal {
+    Journal {
+        entries,
+        ..Journal::default()
+    }
+}
+
+/// A guest with systemd, these disks, and an empty directory at each declared mount point.
+pub(super) fn seen(wanted: &[Wanted], devices: Vec<Device>, probes: Vec<(&str, Probe)>) -> Seen {
+    let points = wanted.iter().filter_map(|disk| disk.mount_point.clone());
+    let empty = MountPoint {
+        exists: true,
+        ..MountPoint::default()
+    };
+    let mut seen = Seen {
+        vm_uuid: VM.into(),
+        boot_id: BOOT.into(),
+        devices,
+        probes: probes
+            .into_iter()
+            .map(|(name, probe)| (name.to_owned(), probe))
+            .collect(),
+        mount_points: points.map(|path| (path, empty.clone())).collect(),
+        systemd: true,
+        ..Seen::default()
+    };
+    for (name, probe) in &seen.probes {
+        let serial = Some(format!("s-{name}"));
+        let device = seen.devices.iter().find(|device| device.id.serial == serial);
+        if let (Probe::HasData(Content { uuid: Some(uuid), .. }), Some(device)) = (probe, device) {
+            seen.uuids
+                .entry(uuid.clone())
+                .or_default()
+                .push(device.id.clone());
+        }
+    }
+    seen
+}

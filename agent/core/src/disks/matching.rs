@@ -1,0 +1,249 @@
+//! Which disk is meant.
+//!
+//! Identity (serial, volume, path) is decided first, over all disks. What any identity fits is out of reach for those that are
+//! asked for by size and order. No disk is ever given to two names.
+
+#![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    device::{Bus, Device, LEAST_BYTES, VIRTIO_SERIAL_BYTES},
+    plan::{Refusal, RefusalKind},
+    wanted::{Key, Wanted},
+};
+
+/// Which device a declared disk is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// The disk's name in the settings.
+    pub name: String,
+    /// By what it was found, and the device's index.
+    pub found: Result<(Key, usize), Refusal>,
+}
+
+/// One selection for each declared disk, in their order.
+pub fn select(wanted: &[Wanted], devices: &[Device]) -> Vec<Selection> {
+    let by_identity: Vec<Vec<usize>> = wanted
+        .iter()
+        .map(|disk| {
+            if disk.is_positional() {
+                return Vec::new();
+            }
+            let fitting = devices
+                .iter()
+                .enumerate()
+                .filter(|(_, device)| fits(disk, device));
+            fitting.map(|(index, _)| index).collect()
+        })
+        .collect();
+    let named: BTreeSet<usize> = by_identity.iter().flatten().copied().collect();
+    let mut found: Vec<Result<usize, Refusal>> = wanted
+        .iter()
+        .zip(&by_identity)
+        .map(|(disk, candidates)| {
+            let index = if disk.is_positional() {
+                by_position(disk, devices, &named)?
+            } else {
+                only(disk, devices, candidates)?
+            };
+            ineligible(&devices[index]).map_or(Ok(index), |why| Err(not_eligible(&devices[index], why)))
+        })
+        .collect();
+    refuse_double_claims(wanted, devices, &mut found);
+    wanted
+        .iter()
+        .zip(found)
+        .map(|(disk, found)| Selection {
+            name: disk.name.clone(),
+            found: found.map(|index| (key(disk, &devices[index]), index)),
+        })
+        .collect()
+}
+
+/// Why a device is never touched, whoever asks for it.
+pub fn ineligible(device: &Device) -> Option<&'static str> {
+    if device.carries_system {
+        Some("it carries the system")
+    } else if device.read_only {
+        Some("it is read-only")
+    } else if device.id.size < LEAST_BYTES {
+        Some("it is smaller than 64 MiB")
+    } else {
+        None
+    }
+}
+
+/// The serial as a guest sees it of a disk on that bus.
+pub fn seen_serial(serial: &str, bus: Bus) -> &[u8] {
+    let bytes = serial.as_bytes();
+    match bus {
+        Bus::Virtio => &bytes[..bytes.len().min(VIRTIO_SERIAL_BYTES)],
+        _ => bytes,
+    }
+}
+
+fn fits(disk: &Wanted, device: &Device) -> bool {
+    let serial = disk.serial.as_deref().is_none_or(|wanted| {
+        let has = device.id.serial.as_deref().unwrap_or_default();
+        !has.is_empty() && has.as_bytes() == seen_serial(wanted, device.bus)
+    });
+    serial
+        && disk
+            .volume
+            .as_ref()
+            .is_none_or(|volume| device.volume.as_ref() == Some(volume))
+        && disk
+            .path
+            .as_deref()
+            .is_none_or(|pattern| path_of(pattern, device).is_some())
+        && disk.size.is_none_or(|size| device.id.size == size)
+}
+
+fn path_of<'a>(pattern: &str, device: &'a Device) -> Option<&'a String> {
+    device.paths.iter().find(|path| glob(pattern, path))
+}
+
+/// `*` is any text, everything else itself.
+fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = pattern.contains('*').then(|| parts.next_back()).flatten() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+fn key(disk: &Wanted, device: &Device) -> Key {
+    let position = Key::Position {
+        size: device.id.size,
+        order: disk.order.unwrap_or(1),
+    };
+    if disk.is_positional() {
+        return position;
+    }
+    let serial = || {
+        disk.serial
+            .as_ref()
+            .and(device.id.serial.clone())
+            .map(Key::Serial)
+    };
+    let volume = || disk.volume.as_ref().and(device.volume.clone()).map(Key::Volume);
+    let path = || path_of(disk.path.as_deref()?, device).cloned().map(Key::Path);
+    serial().or_else(volume).or_else(path).unwrap_or(position)
+}
+
+fn only(disk: &Wanted, devices: &[Device], candidates: &[usize]) -> Result<usize, Refusal> {
+    match candidates {
+        [] => Err(missing(disk, devices)),
+        [index] => Ok(*index),
+        several => Err(ambiguous(disk, several.iter().map(|index| &devices[*index]))),
+    }
+}
+
+fn by_position(disk: &Wanted, devices: &[Device], named: &BTreeSet<usize>) -> Result<usize, Refusal> {
+    let mut pool: Vec<usize> = (0..devices.len())
+        .filter(|index| !named.contains(index) && ineligible(&devices[*index]).is_none())
+        .filter(|index| fits(disk, &devices[*index]))
+        .collect();
+    pool.sort_by_cached_key(|index| bus_order(&devices[*index].syspath));
+    let Some(order) = disk.order else {
+        return only(disk, devices, &pool);
+    };
+    let place = usize::try_from(order).unwrap_or(usize::MAX).checked_sub(1);
+    let index = place.and_then(|place| pool.get(place)).copied();
+    index.ok_or_else(|| missing(disk, devices))
+}
+
+/// Sorts as the buses count: SCSI addresses (`2:0:0:10`) by number, PCI addresses by their fixed width.
+fn bus_order(syspath: &str) -> Vec<(Vec<u64>, String)> {
+    let part = |part: &str| {
+        let numbers: Option<Vec<u64>> = part.split(':').map(|number| number.parse().ok()).collect();
+        match numbers {
+            Some(numbers) if numbers.len() == 4 => (numbers, String::new()),
+            _ => (Vec::new(), part.to_owned()),
+        }
+    };
+    syspath.split('/').map(part).collect()
+}
+
+fn refuse_double_claims(wanted: &[Wanted], devices: &[Device], found: &mut [Result<usize, Refusal>]) {
+    let mut claims: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for (disk, found) in wanted.iter().zip(found.iter()) {
+        if let Ok(index) = found {
+            claims.entry(*index).or_default().push(&disk.name);
+        }
+    }
+    for found in found {
+        let Ok(index) = *found else { continue };
+        let names = &claims[&index];
+        if names.len() > 1 {
+            let device = &devices[index];
+            *found = Err(Refusal::new(
+                RefusalKind::ClaimedTwice,
+                Some(&device.id),
+                format!(
+                    "{} fits several declared disks: {}",
+                    device.node(),
+                    names.join(", ")
+                ),
+                "change the `match` of these disks so that each fits one device",
+                vec![("names", names.join(", "))],
+            ));
+        }
+    }
+}
+
+fn not_eligible(device: &Device, why: &str) -> Refusal {
+    Refusal::new(
+        RefusalKind::NotEligible,
+        Some(&device.id),
+        format!("{} fits, but {why}", device.node()),
+        "change `match` so that it names a secondary disk",
+        vec![("why", why.to_owned())],
+    )
+}
+
+fn missing(disk: &Wanted, devices: &[Device]) -> Refusal {
+    let seen: Vec<String> = devices.iter().map(describe).collect();
+    Refusal::new(
+        RefusalKind::Missing,
+        None,
+        format!("no disk fits {}", disk.asked_for()),
+        "attach the disk, or compare `match` with the disks that are there: `virtfleet-agent disks`",
+        vec![("disks", seen.join("; "))],
+    )
+}
+
+fn ambiguous<'a>(disk: &Wanted, devices: impl Iterator<Item = &'a Device>) -> Refusal {
+    let seen: Vec<String> = devices.map(describe).collect();
+    Refusal::new(
+        RefusalKind::Ambiguous,
+        None,
+        format!(
+            "{} disks fit {}: {}",
+            seen.len(),
+            disk.asked_for(),
+            seen.join("; ")
+        ),
+        "say more in `match`, e.g. `path`, so that one fits; or give the disks serials of their own in the VM's spec",
+        vec![("disks", seen.join("; "))],
+    )
+}
+
+fn describe(device: &Device) -> String {
+    let serial = device.id.serial.as_deref().unwrap_or("none");
+    format!("{} ({} bytes, serial {serial})", device.node(), device.id.size)
+}
+
+#[cfg(test)]
+mod tests;

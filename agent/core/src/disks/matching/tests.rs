@@ -1,0 +1,352 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::disks::{
+    device::{Bus, Device, DeviceId},
+    fixtures::{GIB, device, positional, wanted},
+};
+
+fn found(wanted: &[Wanted], devices: &[Device]) -> Vec<Result<usize, RefusalKind>> {
+    let selections = select(wanted, devices);
+    assert_eq!(selections.len(), wanted.len());
+    let kind = |selection: Selection| match selection.found {
+        Ok((_, index)) => Ok(index),
+        Err(refusal) => Err(refusal.kind),
+    };
+    selections.into_iter().map(kind).collect()
+}
+
+fn by_serial(serial: &str) -> Wanted {
+    Wanted {
+        serial: Some(serial.into()),
+        ..wanted("data")
+    }
+}
+
+fn by_path(pattern: &str) -> Wanted {
+    Wanted {
+        serial: None,
+        path: Some(pattern.into()),
+        ..wanted("data")
+    }
+}
+
+fn on(bus: Bus, device: Device) -> Device {
+    Device { bus, ..device }
+}
+
+#[test]
+fn a_serial_is_compared_as_the_bus_shows_it() {
+    use RefusalKind::Missing;
+    let long = "0123456789abcdefghijKLM";
+    let shown = "0123456789abcdefghij";
+    for (bus, asked, has, result) in [
+        (Bus::Virtio, "data1", Some("data1"), Ok(0)),
+        (Bus::Virtio, long, Some(shown), Ok(0)),
+        (Bus::Virtio, shown, Some(shown), Ok(0)),
+        (Bus::Virtio, "data", Some("data1"), Err(Missing)),
+        (Bus::Virtio, "data1", Some("data"), Err(Missing)),
+        (Bus::Virtio, "data1", None, Err(Missing)),
+        (Bus::Virtio, "data1", Some(""), Err(Missing)),
+        (Bus::Scsi, long, Some(shown), Err(Missing)),
+        (Bus::Scsi, long, Some(long), Ok(0)),
+        (Bus::Nvme, "data1", Some("data1"), Ok(0)),
+    ] {
+        let device = on(bus, device(1, has));
+        assert_eq!(
+            found(&[by_serial(asked)], &[device]),
+            [result],
+            "{bus:?} {asked} {has:?}"
+        );
+    }
+    // The twentieth byte is in the middle of a letter: bytes are compared, and nothing panics.
+    assert_eq!(
+        found(&[by_serial("0123456789abcdefghi\u{e4}")], &[device(1, Some("x"))]),
+        [Err(Missing)]
+    );
+}
+
+#[test]
+fn two_disks_of_one_serial_are_both_left_alone() {
+    let devices = [device(1, Some("data1")), device(2, Some("data1"))];
+    assert_eq!(
+        found(&[by_serial("data1")], &devices),
+        [Err(RefusalKind::Ambiguous)]
+    );
+    // Also when one of them could not be used anyway.
+    let devices = [
+        device(1, Some("data1")),
+        Device {
+            carries_system: true,
+            ..device(2, Some("data1"))
+        },
+    ];
+    assert_eq!(
+        found(&[by_serial("data1")], &devices),
+        [Err(RefusalKind::Ambiguous)]
+    );
+    // More said, one fits.
+    let sure = Wanted {
+        path: Some("pci-0000:01:*".into()),
+        ..by_serial("data1")
+    };
+    assert_eq!(found(&[sure], &devices), [Ok(0)]);
+}
+
+#[test]
+fn two_names_for_one_disk_get_nothing() {
+    let long = "0123456789abcdefghij";
+    let names = [
+        by_serial(&format!("{long}-a")),
+        by_serial(&format!("{long}-b")),
+        by_path("pci-0000:02:00.0"),
+    ];
+    let devices = [device(1, Some(long)), device(2, None)];
+    let twice = Err(RefusalKind::ClaimedTwice);
+    assert_eq!(found(&names, &devices), [twice, twice, Ok(1)]);
+    let names = [positional("a", 1), positional("b", 1), positional("c", 2)];
+    let devices = [device(1, None), device(2, None)];
+    assert_eq!(found(&names, &devices), [twice, twice, Ok(1)]);
+}
+
+#[test]
+fn what_carries_the_system_or_cannot_be_written_is_never_used() {
+    let small = |device: Device| Device {
+        id: DeviceId {
+            size: LEAST_BYTES - 512,
+            ..device.id
+        },
+        ..device
+    };
+    for bad in [
+        Device {
+            carries_system: true,
+            ..device(1, Some("s-data"))
+        },
+        Device {
+            read_only: true,
+            ..device(1, Some("s-data"))
+        },
+        small(device(1, Some("s-data"))),
+    ] {
+        assert_eq!(
+            found(&[wanted("data")], std::slice::from_ref(&bad)),
+            [Err(RefusalKind::NotEligible)]
+        );
+        let bad = Device {
+            id: DeviceId {
+                size: bad.id.size.max(GIB / 2),
+                ..bad.id.clone()
+            },
+            ..bad
+        };
+        let any = Wanted {
+            size: Some(bad.id.size),
+            ..positional("data", 1)
+        };
+        if bad.carries_system || bad.read_only {
+            assert_eq!(found(&[any], &[bad]), [Err(RefusalKind::Missing)]);
+        }
+    }
+}
+
+#[test]
+fn order_counts_the_disks_that_nobody_names_by_their_buses() {
+    let mut devices = vec![device(3, None), device(1, None), device(2, Some("s-data"))];
+    devices.push(Device {
+        carries_system: true,
+        ..device(0, None)
+    });
+    let names = [
+        positional("a", 1),
+        positional("b", 2),
+        positional("c", 3),
+        wanted("data"),
+    ];
+    assert_eq!(
+        found(&names, &devices),
+        [Ok(1), Ok(0), Err(RefusalKind::Missing), Ok(2)]
+    );
+    let sizes = [Wanted {
+        size: Some(2 * GIB),
+        ..positional("a", 1)
+    }];
+    assert_eq!(found(&sizes, &devices), [Err(RefusalKind::Missing)]);
+    let zero = [Wanted {
+        order: Some(0),
+        ..positional("a", 1)
+    }];
+    assert_eq!(found(&zero, &devices), [Err(RefusalKind::Missing)]);
+}
+
+#[test]
+fn scsi_addresses_are_counted_in_numbers() {
+    let at = |n: u8, lun: &str| Device {
+        syspath: format!(
+            "/sys/devices/pci0000:00/0000:00:05.0/virtio2/host2/target2:0:0/2:0:0:{lun}/block/sd{n}"
+        ),
+        ..device(n, None)
+    };
+    assert_eq!(
+        found(&[positional("a", 2)], &[at(1, "10"), at(2, "9"), at(3, "11")]),
+        [Ok(0)]
+    );
+    let pci = |n: u8, slot: &str| Device {
+        syspath: format!("/sys/devices/pci0000:00/0000:00:{slot}.0/x"),
+        ..device(n, None)
+    };
+    assert_eq!(
+        found(&[positional("a", 2)], &[pci(1, "10"), pci(2, "09"), pci(3, "0a")]),
+        [Ok(2)]
+    );
+}
+
+#[test]
+fn size_alone_must_fit_one_disk() {
+    let any = Wanted {
+        order: None,
+        ..positional("a", 1)
+    };
+    let select = |devices: &[Device]| found(std::slice::from_ref(&any), devices).remove(0);
+    assert_eq!(select(&[]), Err(RefusalKind::Missing));
+    assert_eq!(select(&[device(1, None)]), Ok(0));
+    assert_eq!(
+        select(&[device(1, None), device(2, None)]),
+        Err(RefusalKind::Ambiguous)
+    );
+}
+
+#[test]
+fn a_disk_whose_identity_is_ambiguous_is_not_given_away_by_position() {
+    let devices = [
+        device(1, Some("s-data")),
+        device(2, Some("s-data")),
+        device(3, None),
+    ];
+    assert_eq!(
+        found(&[wanted("data"), positional("a", 1)], &devices),
+        [Err(RefusalKind::Ambiguous), Ok(2)]
+    );
+}
+
+#[test]
+fn the_key_is_what_the_guest_sees() {
+    let devices = [Device {
+        volume: Some("vol".into()),
+        ..device(1, Some("0123456789abcdefghij"))
+    }];
+    let key = |wanted: Wanted| select(&[wanted], &devices).remove(0).found.unwrap().0;
+    let by_volume = Wanted {
+        serial: None,
+        volume: Some("vol".into()),
+        ..wanted("data")
+    };
+    assert_eq!(
+        key(by_serial("0123456789abcdefghijKLM")),
+        Key::Serial("0123456789abcdefghij".into())
+    );
+    assert_eq!(key(by_volume), Key::Volume("vol".into()));
+    assert_eq!(key(by_path("pci-*")), Key::Path("pci-0000:01:00.0".into()));
+    assert_eq!(key(positional("a", 1)), Key::Position { size: GIB, order: 1 });
+}
+
+#[test]
+fn a_star_is_any_text() {
+    for (pattern, text, fits) in [
+        ("abc", "abc", true),
+        ("abc", "abcd", false),
+        ("*", "", true),
+        ("a*", "abc", true),
+        ("*c", "abc", true),
+        ("a*c", "ac", true),
+        ("a*c", "abcd", false),
+        ("ab*bc", "abc", false),
+        ("a*b*c", "a-b-b-c", true),
+        ("*b*b*", "abc", false),
+        ("**", "abc", true),
+        ("", "", true),
+        ("", "a", false),
+    ] {
+        assert_eq!(glob(pattern, text), fits, "{pattern} {text}");
+    }
+}
+
+fn any_device() -> impl Strategy<Value = Device> {
+    (
+        0_u8..9,
+        prop::option::of("s-[abc]"),
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.2),
+        1_u64..3,
+    )
+        .prop_map(|(n, serial, carries_system, read_only, size)| {
+            let device = device(n, serial.as_deref());
+            Device {
+                carries_system,
+                read_only,
+                id: DeviceId {
+                    size: size * GIB,
+                    ..device.id
+                },
+                ..device
+            }
+        })
+}
+
+fn any_wanted() -> impl Strategy<Value = Wanted> {
+    prop_oneof![
+        "[abc]".prop_map(|name| wanted(&name)),
+        ("[def]", 1_u32..4, 1_u64..3).prop_map(|(name, order, size)| Wanted {
+            size: Some(size * GIB),
+            ..positional(&name, order)
+        }),
+        ("[ghi]", 0_u8..9).prop_map(|(name, n)| Wanted {
+            name,
+            ..by_path(&format!("pci-0000:{n:02x}:*"))
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_device_is_ever_given_twice_and_none_that_is_not_eligible(
+        wanted in prop::collection::vec(any_wanted(), 0..6),
+        devices in prop::collection::vec(any_device(), 0..8),
+    ) {
+        let selections = select(&wanted, &devices);
+        let mut taken = BTreeSet::new();
+        for (wanted, selection) in wanted.iter().zip(&selections) {
+            prop_assert_eq!(&wanted.name, &selection.name);
+            if let Ok((_, index)) = &selection.found {
+                prop_assert!(taken.insert(*index));
+                prop_assert_eq!(ineligible(&devices[*index]), None);
+                if !wanted.is_positional() {
+                    let fitting = devices.iter().filter(|device| fits(wanted, device)).count();
+                    prop_assert_eq!(fitting, 1);
+                }
+            }
+        }
+        prop_assert_eq!(select(&wanted, &devices), selections);
+    }
+
+    /// In whatever order the kernel names the disks, each name gets the same one.
+    #[test]
+    fn the_order_of_the_devices_does_not_matter(
+        wanted in prop::collection::vec(any_wanted(), 0..6),
+        devices in prop::collection::btree_map(0_u8..9, any_device(), 0..8),
+    ) {
+        let devices: Vec<Device> = devices.into_iter().map(|(n, other)| {
+            let device = device(n, other.id.serial.as_deref());
+            Device { carries_system: other.carries_system, read_only: other.read_only, ..device }
+        }).collect();
+        let mut turned = devices.clone();
+        turned.reverse();
+        let last = devices.len().wrapping_sub(1);
+        for (a, b) in select(&wanted, &devices).iter().zip(select(&wanted, &turned)) {
+            match (&a.found, b.found) {
+                (Ok((key, index)), Ok((other, turned))) => prop_assert!(*key == other && *index == last - turned),
+                (a, b) => prop_assert_eq!(a.as_ref().err().map(|r| r.kind), b.err().map(|r| r.kind)),
+            }
+        }
+    }
+}

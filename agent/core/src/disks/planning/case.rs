@@ -1,0 +1,275 @@
+//! One declared disk with the device that it was found to be, and what is known of both.
+
+use std::collections::BTreeSet;
+
+use virtfleet_wire::settings::DiskFilesystem;
+
+use super::super::{
+    device::{DevNumber, Device, DeviceId, Use},
+    journal::{Entry, Evidence, Journal, Progress},
+    plan::{FormatIntent, Place, Refusal, RefusalKind},
+    probe::{Doubt, Probe},
+    seen::{Mapping, Mounted, Seen},
+    uuids,
+    wanted::{Key, Wanted},
+};
+
+/// Where filesystems are mounted while they are filled. A mount left there is our own.
+pub(super) const SEED_DIRECTORY: &str = "/run/virtfleet/seed";
+
+pub(super) struct Case<'a> {
+    pub(super) disk: &'a Wanted,
+    pub(super) key: Key,
+    pub(super) device: &'a Device,
+    pub(super) seen: &'a Seen,
+    pub(super) journal: &'a Journal,
+    /// The journal's entry of this name.
+    pub(super) entry: Option<&'a Entry>,
+    /// Whether that entry is about this device, which may have grown since.
+    pub(super) same: bool,
+    /// What stands for a probe that is not there.
+    unseen: Probe,
+}
+
+impl<'a> Case<'a> {
+    pub(super) fn new(
+        disk: &'a Wanted,
+        key: Key,
+        device: &'a Device,
+        seen: &'a Seen,
+        journal: &'a Journal,
+    ) -> Self {
+        let entry = journal.entries.iter().find(|entry| entry.name == disk.name);
+        let same = entry.is_some_and(|entry| {
+            entry.key == key && entry.device.serial == device.id.serial && entry.device.size <= device.id.size
+        });
+        Self {
+            disk,
+            key,
+            device,
+            seen,
+            journal,
+            entry,
+            same,
+            unseen: Probe::Unknown(Doubt {
+                reason: "it was not looked at".to_owned(),
+                passing: true,
+            }),
+        }
+    }
+
+    /// How far the journal says that this very device has come.
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.entry.filter(|_| self.same).map(|entry| entry.progress)
+    }
+
+    pub(super) fn probe(&self) -> &Probe {
+        self.seen.probes.get(&self.disk.name).unwrap_or(&self.unseen)
+    }
+
+    pub(super) fn id(&self) -> &DeviceId {
+        &self.device.id
+    }
+
+    /// The name of its LUKS container.
+    pub(super) fn mapping_name(&self) -> String {
+        format!("virtfleet-{}", self.disk.name)
+    }
+
+    /// The opened container, when it is to be in one.
+    pub(super) fn mapping(&self) -> Option<&'a Mapping> {
+        let seen = self.seen;
+        self.disk.encryption.as_ref()?;
+        seen.mappings.get(&self.mapping_name())
+    }
+
+    /// What the filesystem stands on.
+    pub(super) fn place(&self) -> Place {
+        if self.disk.encryption.is_some() {
+            Place::Mapping {
+                mapping: self.mapping_name(),
+            }
+        } else {
+            Place::Disk(self.id().clone())
+        }
+    }
+
+    /// The number of what the filesystem stands on; none for a container that is not open.
+    pub(super) fn number(&self) -> Option<DevNumber> {
+        if self.disk.encryption.is_some() {
+            self.mapping().map(|mapping| mapping.number)
+        } else {
+            Some(self.id().number)
+        }
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.mapping().map_or(self.id().size, |mapping| mapping.could_be)
+    }
+
+    /// What is mounted at its mount point now.
+    pub(super) fn mounted(&self) -> Option<&'a Mounted> {
+        let seen = self.seen;
+        let path = self.disk.mount_point.as_deref()?;
+        seen.mounts.iter().rfind(|mount| mount.mount_point == path)
+    }
+
+    /// Whether it is where it was asked for: mounted there as a whole, or swapped to.
+    pub(super) fn in_place(&self) -> bool {
+        let Some(number) = self.number() else { return false };
+        if self.disk.filesystem == DiskFilesystem::Swap {
+            return self.seen.swaps.contains(&number);
+        }
+        // A subvolume that btrfs mounts by default is the whole, too.
+        self.mounted()
+            .is_some_and(|mount| mount.number == number && (mount.root == "/" || mount.filesystem == "btrfs"))
+    }
+
+    pub(super) fn refuse(
+        &self,
+        kind: RefusalKind,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+        facts: Vec<(&str, String)>,
+    ) -> Refusal {
+        Refusal::new(kind, Some(self.id()), message, remedy, facts)
+    }
+
+    /// Whether nobody uses it. A container of ours on it, and our private mount of it, are no use by others.
+    pub(super) fn free(&self) -> Result<(), Refusal> {
+        let ours = |used: &&Use| match used {
+            Use::Holder(_) => self.mapping().is_some(),
+            Use::Mounted(at) => at.starts_with(&format!("{SEED_DIRECTORY}/")) && self.progress().is_some(),
+            Use::Swap | Use::Partition(_) => false,
+        };
+        let foreign: Vec<&Use> = self.device.uses.iter().filter(|used| !ours(used)).collect();
+        let holders = self
+            .device
+            .uses
+            .iter()
+            .filter(|used| matches!(used, Use::Holder(_)))
+            .count();
+        let Some(first) = foreign.first() else {
+            return if holders > 1 {
+                Err(self.in_use("it carries several other devices".to_owned()))
+            } else {
+                Ok(())
+            };
+        };
+        let text = match first {
+            Use::Mounted(at) => format!("it is mounted at {at}"),
+            Use::Swap => "it is swapped to".to_owned(),
+            Use::Holder(device) => format!("{device} stands on it"),
+            Use::Partition(name) => format!("it has partitions: {name}"),
+        };
+        if matches!(first, Use::Partition(_)) {
+            let facts = vec![("use", text.clone())];
+            return Err(self.refuse(
+                RefusalKind::ForeignData,
+                format!("{}: {text}", self.device.node()),
+                "look at what is on it (`lsblk`, `blkid`); a disk that is to be used here has no partitions",
+                facts,
+            ));
+        }
+        Err(self.in_use(text))
+    }
+
+    fn in_use(&self, text: String) -> Refusal {
+        self.refuse(
+            RefusalKind::InUse,
+            format!("{}: {text}", self.device.node()),
+            "end that use (`lsblk`, `findmnt`, `swapon --show`), or change `match` or `mountPoint`",
+            vec![("use", text)],
+        )
+    }
+
+    /// The UUID that its filesystem gets; none when the VM has none of its own.
+    pub(super) fn planned_uuid(&self) -> Option<String> {
+        uuids::filesystem(&self.seen.vm_uuid, &self.disk.name)
+    }
+
+    /// The UUID that its LUKS header gets.
+    pub(super) fn planned_luks(&self) -> Option<String> {
+        uuids::luks(&self.seen.vm_uuid, &self.disk.name)
+    }
+
+    /// The UUID, or why nothing can be made.
+    pub(super) fn uuid_to_make(&self, uuid: Option<String>) -> Result<String, Refusal> {
+        uuid.ok_or_else(|| {
+            self.refuse(
+                RefusalKind::NotEligible,
+                "the VM shows no SMBIOS UUID, from which the filesystem's would be made",
+                "set spec.domain.firmware.uuid of the VM; `virtfleet-agent report` shows what is seen",
+                Vec::new(),
+            )
+        })
+    }
+
+    /// Refuses when another device carries the UUID too.
+    pub(super) fn alone(&self, uuid: &str) -> Result<(), Refusal> {
+        let own: Vec<DevNumber> = [Some(self.id().number), self.number()]
+            .into_iter()
+            .flatten()
+            .collect();
+        let mut others: BTreeSet<String> = BTreeSet::new();
+        for carrier in self.seen.uuids.get(uuid).into_iter().flatten() {
+            if !own.contains(&carrier.number) {
+                others.insert(carrier.name.clone());
+            }
+        }
+        for (name, probe) in &self.seen.probes {
+            let same = matches!(probe, Probe::HasData(content) if content.uuid.as_deref() == Some(uuid));
+            if same && *name != self.disk.name {
+                others.insert(format!("the disk {name}"));
+            }
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        let others: Vec<String> = others.into_iter().collect();
+        Err(self.refuse(
+            RefusalKind::DuplicateUuid,
+            format!("the UUID {uuid} is on {} and on {}", self.device.node(), others.join(", ")),
+            "one is a copy of the other: detach it, or give it a UUID of its own (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
+            vec![("uuid", uuid.to_owned()), ("others", others.join(", "))],
+        ))
+    }
+
+    /// Refuses when a tool is not there.
+    pub(super) fn tools(&self, programs: &[&str]) -> Result<(), Refusal> {
+        let missing: Vec<&str> = programs
+            .iter()
+            .filter(|program| self.seen.missing_tools.contains(**program))
+            .copied()
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(self.refuse(
+            RefusalKind::NoTool,
+            format!("not installed: {}", missing.join(", ")),
+            "install it in the image: e2fsprogs, xfsprogs, btrfs-progs, cryptsetup, util-linux",
+            vec![("tools", missing.join(", "))],
+        ))
+    }
+
+    /// The wish to make something on the disk.
+    pub(super) fn intent(
+        &self,
+        evidence: Evidence,
+        filesystem: &str,
+        uuid: &str,
+        arguments: Vec<String>,
+    ) -> FormatIntent {
+        FormatIntent {
+            name: self.disk.name.clone(),
+            key: self.key.clone(),
+            device: self.id().clone(),
+            evidence,
+            filesystem: filesystem.to_owned(),
+            uuid: uuid.to_owned(),
+            arguments,
+        }
+    }
+}

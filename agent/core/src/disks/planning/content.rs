@@ -1,0 +1,410 @@
+//! What is on the disk itself, and what follows from it: make something, take what is there, or refuse.
+
+use virtfleet_wire::settings::ProofKind;
+
+use super::{
+    super::{
+        journal::{Entry, Evidence, Progress},
+        mkfs,
+        plan::{Refusal, RefusalKind, Step},
+        probe::{Blankness, Content, Probe},
+        wanted::Key,
+    },
+    Run,
+    case::Case,
+    placing::History,
+};
+
+/// What to do with a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Make it.
+    Make {
+        /// Why that is right.
+        evidence: Evidence,
+        /// Whether our own unfinished work is on it, and is cleared first.
+        clear: bool,
+    },
+    /// Use what is there.
+    Take {
+        /// Its UUID.
+        uuid: String,
+        /// Whether it is only just made by us: nobody has written to it.
+        fresh: bool,
+    },
+}
+
+/// A container, as blkid names it.
+pub(super) const LUKS: &str = "crypto_LUKS";
+
+/// What is to be on the disk itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layer<'a> {
+    /// As blkid names it.
+    pub(super) kind: &'a str,
+    /// The UUID that we would give.
+    pub(super) planned: Option<&'a str>,
+    /// The UUID that the journal has for this layer.
+    pub(super) journaled: Option<&'a str>,
+}
+
+impl<'a> Run<'a> {
+    /// A disk whose filesystem stands on the disk itself.
+    pub(super) fn plain(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<Step>, Refusal> {
+        let planned = case.planned_uuid();
+        let layer = Layer {
+            kind: case.disk.filesystem.word(),
+            planned: planned.as_deref(),
+            journaled: case.entry.map(|entry| entry.uuid.as_str()),
+        };
+        match judge(case, layer, notes)? {
+            Verdict::Make { evidence, clear } => {
+                let uuid = case.uuid_to_make(planned.clone())?;
+                case.alone(&uuid)?;
+                case.tools(&[mkfs::program(case.disk.filesystem)])?;
+                let (_, arguments) = mkfs::arguments(case.disk, &uuid);
+                let intent = case.intent(evidence, layer.kind, &uuid, arguments);
+                let mut steps = Vec::new();
+                if clear {
+                    steps.push(Step::ClearUnfinished(intent.clone()));
+                }
+                steps.push(Step::Format(intent));
+                steps.extend(self.place(case, &uuid, History::Made, notes)?);
+                Ok(steps)
+            }
+            Verdict::Take { uuid, fresh } => {
+                case.alone(&uuid)?;
+                self.place(case, &uuid, History::of(case, &uuid, fresh), notes)
+            }
+        }
+    }
+}
+
+/// Decides by what the probe found.
+pub(super) fn judge(case: &Case<'_>, layer: Layer<'_>, notes: &mut Vec<String>) -> Result<Verdict, Refusal> {
+    match case.probe() {
+        Probe::Unknown(doubt) => Err(unreadable(case, &doubt.reason, doubt.passing)),
+        Probe::Blank(blankness) => blank(case, blankness),
+        Probe::HasData(content) if !content.also.is_empty() => Err(foreign(case, content, layer.kind, "")),
+        Probe::HasData(content) if !content.is_known() => unknown_bytes(case, content),
+        Probe::HasData(content) if content.kind == layer.kind => declared(case, content, layer, notes),
+        Probe::HasData(content) => Err(foreign(case, content, layer.kind, "")),
+    }
+}
+
+pub(super) fn unreadable(case: &Case<'_>, reason: &str, passing: bool) -> Refusal {
+    let remedy = if passing {
+        "it is looked at again at the next pass: `systemctl start virtfleet-reconcile.service`"
+    } else {
+        "look at the kernel's messages (`dmesg`) and at the volume; nothing is done while it cannot be read"
+    };
+    let message = format!(
+        "what is on {} could not be found out: {reason}",
+        case.device.node()
+    );
+    case.refuse(
+        RefusalKind::Unreadable,
+        message,
+        remedy,
+        vec![("reason", reason.to_owned())],
+    )
+}
+
+pub(super) fn foreign(case: &Case<'_>, content: &Content, kind: &str, more: &str) -> Refusal {
+    let mut found = if content.is_known() {
+        content.kind.clone()
+    } else {
+        "data".to_owned()
+    };
+    for also in &content.also {
+        found.push_str(" and ");
+        found.push_str(also);
+    }
+    let mut facts = vec![("kind", content.kind.clone())];
+    for (name, value) in [
+        (
+            "also",
+            (!content.also.is_empty()).then(|| content.also.join(", ")),
+        ),
+        ("uuid", content.uuid.clone()),
+        ("label", content.label.clone()),
+    ] {
+        facts.extend(value.map(|value| (name, value)));
+    }
+    case.refuse(
+        RefusalKind::ForeignData,
+        format!("{} holds {found}, and {kind} is asked for{more}", case.device.node()),
+        format!(
+            "look at it; if it is needed, change the settings. If not, back it up and remove it by hand (`wipefs --all {}`), look at the plan \
+             again, and approve what remains",
+            case.device.node()
+        ),
+        facts,
+    )
+}
+
+/// Never: it may be in use elsewhere at this moment.
+fn shared(case: &Case<'_>) -> Refusal {
+    case.refuse(
+        RefusalKind::MaybeShared,
+        "nothing is known on it, and it is declared as shared: another VM may be about to write to it",
+        "make the filesystem on it by hand, in one VM alone; or set shared: false when no other VM has it",
+        Vec::new(),
+    )
+}
+
+fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
+    if case.disk.proof == ProofKind::Full && blankness.proof != ProofKind::Full {
+        return Err(unreadable(
+            case,
+            "it was read in part, and `proof: full` is asked for",
+            true,
+        ));
+    }
+    if blankness.bytes == 0 {
+        return Err(unreadable(case, "nothing of it was read", true));
+    }
+    if case.disk.shared {
+        return Err(shared(case));
+    }
+    let make = Verdict::Make {
+        evidence: Evidence::Blank(blankness.clone()),
+        clear: false,
+    };
+    // A name that is new in the settings makes no new disk.
+    let Some(entry) = case.entry.or_else(|| former(case)) else {
+        return Ok(make);
+    };
+    if case.disk.ephemeral || case.progress() == Some(Progress::Intended) {
+        return Ok(make);
+    }
+    let refusal = case.refuse(
+        RefusalKind::BlankAgain,
+        format!(
+            "{} is blank, and {} was made for the disk {:?} before, on {} ({}): it was replaced, or its data is lost",
+            case.device.node(),
+            entry.filesystem,
+            entry.name,
+            entry.key,
+            progress_words(entry.progress)
+        ),
+        approve(case),
+        vec![
+            ("journalKey", entry.key.to_string()),
+            ("journalUuid", entry.uuid.clone()),
+            ("journalBytes", entry.device.size.to_string()),
+            ("progress", progress_words(entry.progress).to_owned()),
+        ],
+    );
+    approved_or(case, refusal)
+}
+
+/// The entry of a disk that had another name, when it was this one and was made.
+fn former<'a>(case: &Case<'a>) -> Option<&'a Entry> {
+    let mut entries = case.journal.entries.iter();
+    entries.find(|entry| entry.key == case.key && entry.progress > Progress::Intended)
+}
+
+/// What the journal's words mean to a person.
+fn progress_words(progress: Progress) -> &'static str {
+    match progress {
+        Progress::Intended => "begun",
+        Progress::Encrypted => "encrypted, without a filesystem",
+        Progress::Formatted => "formatted and never mounted",
+        Progress::Seeding => "files were being copied to it",
+        Progress::Seeded => "files were copied to it",
+        Progress::Used => "in use",
+    }
+}
+
+fn approve(case: &Case<'_>) -> String {
+    format!(
+        "find out why. If nothing on it is needed: `virtfleet-agent disks approve {} --evidence` with the evidence of this refusal",
+        case.disk.name
+    )
+}
+
+/// Makes it when a person has judged this refusal.
+fn approved_or(case: &Case<'_>, refusal: Refusal) -> Result<Verdict, Refusal> {
+    let approved = case
+        .journal
+        .approvals
+        .iter()
+        .any(|approval| approval.name == case.disk.name && approval.hash == refusal.evidence);
+    if approved && refusal.kind.may_be_approved() && !refusal.evidence.is_empty() {
+        let digest = refusal.facts.iter().find(|(name, _)| name == "digest");
+        Ok(Verdict::Make {
+            evidence: Evidence::Approved {
+                proof: case.disk.proof,
+                digest: digest.map(|(_, digest)| digest.clone()),
+                hash: refusal.evidence,
+            },
+            clear: false,
+        })
+    } else {
+        Err(refusal)
+    }
+}
+
+/// To be cleared and made again. What a person has judged was on the disk before our `mkfs`: what follows the clearing must find blankness, and never
+/// that.
+fn clear(entry: &Entry) -> Verdict {
+    let mut evidence = entry.evidence.clone();
+    if let Evidence::Approved { digest, .. } = &mut evidence {
+        *digest = None;
+    }
+    Verdict::Make {
+        evidence,
+        clear: true,
+    }
+}
+
+fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal> {
+    if case.disk.shared {
+        return Err(shared(case));
+    }
+    let mut facts = vec![("digest", content.digest.clone())];
+    facts.extend(content.first_byte.map(|byte| ("firstByte", byte.to_string())));
+    let node = case.device.node();
+    if let Some(entry) = case.entry.filter(|_| case.progress() == Some(Progress::Intended)) {
+        let same_moment = entry.boot_id == case.seen.boot_id
+            && entry.device.diskseq.is_some()
+            && entry.device.diskseq == case.id().diskseq
+            && entry.device.number == case.id().number
+            && entry.device.size == case.id().size;
+        if same_moment {
+            // Since the proof that the journal has, this device has not been away: what is on it, our own mkfs has begun.
+            return Ok(clear(entry));
+        }
+        facts.push(("journalUuid", entry.uuid.clone()));
+        let message = format!(
+            "making {} on {node} was begun and not ended, and what is there may be something else",
+            entry.filesystem
+        );
+        return approved_or(
+            case,
+            case.refuse(RefusalKind::Unfinished, message, approve(case), facts),
+        );
+    }
+    if let Some(entry) = case.entry {
+        facts.push(("journalUuid", entry.uuid.clone()));
+        facts.push(("progress", progress_words(entry.progress).to_owned()));
+    }
+    let at = content
+        .first_byte
+        .map_or(String::new(), |byte| format!(", the first at byte {byte}"));
+    let message = format!("{node} is not blank: it holds bytes that no tool knows{at}");
+    approved_or(
+        case,
+        case.refuse(RefusalKind::UnknownData, message, approve(case), facts),
+    )
+}
+
+/// There is what was asked for.
+fn declared(
+    case: &Case<'_>,
+    content: &Content,
+    layer: Layer<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Verdict, Refusal> {
+    let Some(uuid) = content.uuid.clone().filter(|uuid| !uuid.is_empty()) else {
+        return Err(foreign(
+            case,
+            content,
+            layer.kind,
+            ", with a UUID, by which it is mounted",
+        ));
+    };
+    let journaled = layer.journaled == Some(uuid.as_str());
+    let ours = journaled || layer.planned == Some(uuid.as_str());
+    if journaled
+        && case
+            .entry
+            .is_some_and(|entry| entry.progress == Progress::Intended)
+    {
+        return begun(case, layer, content, uuid);
+    }
+    if let Some(bytes) = content.filesystem_bytes.filter(|bytes| *bytes > case.id().size) {
+        return Err(case.refuse(
+            RefusalKind::NotEligible,
+            format!(
+                "{} has {} bytes and its filesystem {bytes}: the disk was shrunk",
+                case.device.node(),
+                case.id().size
+            ),
+            "give the volume its size back; nothing is mounted before",
+            vec![("filesystemBytes", bytes.to_string())],
+        ));
+    }
+    if !ours && matches!(case.key, Key::Position { .. }) {
+        return Err(foreign(
+            case,
+            content,
+            layer.kind,
+            " with our UUID: found by size and order alone, it may be another's",
+        ));
+    }
+    if !ours && let Some(expected) = layer.journaled {
+        notes.push(format!(
+            "the disk has the UUID {uuid} and was made with {expected}: its data was restored or replaced"
+        ));
+    }
+    let fresh = journaled
+        && case.same
+        && case
+            .entry
+            .is_some_and(|entry| entry.progress < Progress::Used && entry.progress > Progress::Intended);
+    Ok(Verdict::Take { uuid, fresh })
+}
+
+/// It has the UUID of a `mkfs` that the journal knows as begun.
+fn begun(case: &Case<'_>, layer: Layer<'_>, content: &Content, uuid: String) -> Result<Verdict, Refusal> {
+    let node = case.device.node();
+    match (content.complete, case.entry) {
+        (Some(true), _) => Ok(Verdict::Take {
+            uuid,
+            fresh: case.same,
+        }),
+        (None, _) => Err(unjudged(case, &node, uuid)),
+        (Some(false), _) if layer.kind == LUKS => Err(shut(case, uuid)),
+        (Some(false), Some(_)) if case.disk.shared => Err(shared(case)),
+        (Some(false), Some(entry)) if case.same => Ok(clear(entry)),
+        (Some(false), _) => {
+            let refusal = case.refuse(
+                RefusalKind::Unfinished,
+                format!("{node} holds what a mkfs of ours has begun and not ended, and it is not the disk on which that was"),
+                "look at it; what is on it is known, so it is removed by hand (`wipefs`), not by approval",
+                vec![("uuid", uuid)],
+            );
+            Err(refusal.beyond_approval())
+        }
+    }
+}
+
+/// Nobody says whether it is whole, or it was mounted by somebody since. Nothing is cleared by that.
+pub(super) fn unjudged(case: &Case<'_>, place: &str, uuid: String) -> Refusal {
+    let refusal = case.refuse(
+        RefusalKind::Unfinished,
+        format!(
+            "{place} holds what a mkfs of ours has begun, and whether that is whole could not be judged: its checker did not say, or somebody has \
+             mounted it since"
+        ),
+        "look at it with its checker (`e2fsck -n`, `xfs_repair -n`, `btrfs check`); what is on it is known, so it is removed by hand (`wipefs`), \
+         not by approval",
+        vec![("uuid", uuid)],
+    );
+    refusal.beyond_approval()
+}
+
+/// Our own header, and the key that it was made with is not the one that is there now.
+fn shut(case: &Case<'_>, uuid: String) -> Refusal {
+    case.refuse(
+        RefusalKind::NoKey,
+        format!(
+            "{} has a LUKS header that we have made, and the key does not open it",
+            case.device.node()
+        ),
+        "put the key in its place with which it was made. A header that a key does not open is never cleared",
+        vec![("luksUuid", uuid)],
+    )
+}

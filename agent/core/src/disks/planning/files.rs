@@ -1,0 +1,58 @@
+//! The files below `/etc` that bring a disk back at the next boot.
+
+use super::{
+    super::{
+        plan::{Refusal, RefusalKind, Step},
+        units::{FSTAB, Placing, disk_of},
+    },
+    Run,
+    case::Case,
+};
+
+impl<'a> Run<'a> {
+    /// Adds what has to be written or removed. A file that is not ours is never overwritten.
+    pub(super) fn files(
+        &mut self,
+        case: &Case<'a>,
+        uuid: &str,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Refusal> {
+        let mapping = case.disk.encryption.is_some().then(|| case.mapping_name());
+        let placing = Placing {
+            wanted: case.disk,
+            uuid,
+            mapping: mapping.as_deref(),
+        };
+        if !self.seen.systemd {
+            let text = placing.fstab(&self.fstab);
+            if text != self.fstab {
+                self.fstab.clone_from(&text);
+                steps.push(Step::WriteFile {
+                    path: FSTAB.to_owned(),
+                    text,
+                });
+            }
+            return Ok(());
+        }
+        let files = placing.files();
+        let obsolete = self.seen.files.iter().filter(|(path, text)| {
+            disk_of(text) == Some(case.disk.name.as_str()) && files.iter().all(|(wanted, _)| wanted != *path)
+        });
+        steps.extend(obsolete.map(|(path, _)| Step::RemoveFile { path: path.clone() }));
+        for (path, text) in files {
+            match self.seen.files.get(&path) {
+                Some(there) if *there == text => {}
+                Some(there) if disk_of(there).is_none() => {
+                    return Err(case.refuse(
+                        RefusalKind::MountPointTaken,
+                        format!("{path} is there and was not written by us"),
+                        "remove that unit, or change mountPoint",
+                        vec![("file", path)],
+                    ));
+                }
+                _ => steps.push(Step::WriteFile { path, text }),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,223 @@
+//! From a filesystem that is there, or will be, to one in its place: what lies under the mount point, files, mount, owner.
+
+use virtfleet_wire::settings::{DiskFilesystem, SeedFrom};
+
+use super::{
+    super::{
+        journal::Progress,
+        plan::{Refusal, RefusalKind, Step},
+        probe::Probe,
+        seen::MountPoint,
+        wanted::Wanted,
+    },
+    Run,
+    case::Case,
+};
+
+/// Where a filesystem comes from, as far as what lies under its mount point is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum History {
+    /// Made in this very plan.
+    Made,
+    /// Made by us before, and still empty.
+    New,
+    /// Made by us, and what was under the mount point is copied to it.
+    Seeded,
+    /// It was mounted there by us before.
+    Used,
+    /// Somebody else's, or ours from before this root disk.
+    Adopted,
+}
+
+impl History {
+    /// By the journal.
+    pub(super) fn of(case: &Case<'_>, uuid: &str, fresh: bool) -> Self {
+        let known = case.entry.is_some_and(|entry| entry.uuid == uuid);
+        match case.progress().filter(|_| known) {
+            Some(Progress::Used) => Self::Used,
+            Some(Progress::Seeded) => Self::Seeded,
+            Some(_) if fresh => Self::New,
+            _ => Self::Adopted,
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    /// The steps that put it in its place; it is not there yet.
+    pub(super) fn place(
+        &mut self,
+        case: &Case<'a>,
+        uuid: &str,
+        history: History,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Step>, Refusal> {
+        let disk = case.disk;
+        let mut steps = Vec::new();
+        if disk.filesystem == DiskFilesystem::Swap {
+            self.files(case, uuid, &mut steps)?;
+            steps.push(Step::SwapOn {
+                place: case.place(),
+                uuid: uuid.to_owned(),
+                options: disk.options.clone(),
+            });
+            return Ok(steps);
+        }
+        let Some(path) = disk.mount_point.as_deref() else {
+            return Ok(steps);
+        };
+        if let Some(other) = case.mounted() {
+            let message = format!(
+                "{path}: another filesystem ({}, {}) is mounted there",
+                other.filesystem, other.number
+            );
+            return Err(taken(case, path, message, "unmount it, or change mountPoint"));
+        }
+        let above = self.above(case, path)?;
+        let under = mount_point(case, path)?;
+        if Self::must_seed(case, path, under, history, notes)? {
+            steps.push(Step::Seed {
+                place: case.place(),
+                filesystem: disk.filesystem.word().to_owned(),
+                mount_point: path.to_owned(),
+            });
+        }
+        self.files(case, uuid, &mut steps)?;
+        // What was seen of the directory is hidden as soon as the disk above is mounted.
+        if !under.exists || above {
+            steps.push(Step::MakeMountPoint {
+                path: path.to_owned(),
+            });
+        }
+        steps.push(Step::Mount {
+            place: case.place(),
+            uuid: uuid.to_owned(),
+            filesystem: disk.filesystem.word().to_owned(),
+            mount_point: path.to_owned(),
+            options: disk.options.clone(),
+        });
+        let writable = !disk.options.iter().any(|option| option == "ro");
+        if let Some(owner) = disk.owner.clone().filter(|_| writable) {
+            steps.push(Step::Own {
+                mount_point: path.to_owned(),
+                owner,
+            });
+        }
+        if history != History::Made && writable {
+            steps.extend(Self::growth(case, filesystem_bytes(case), notes));
+        }
+        Ok(steps)
+    }
+
+    /// Whether a declared disk is mounted above in this very plan. Refuses when it should be and will not.
+    fn above(&self, case: &Case<'a>, path: &str) -> Result<bool, Refusal> {
+        let place = |other: &'a Wanted| {
+            let at = other.mount_point.as_deref()?;
+            path.strip_prefix(at)
+                .filter(|rest| rest.starts_with('/'))
+                .map(|_| (other, at))
+        };
+        let mut mounted_now = false;
+        for (other, at) in self.wanted.iter().filter_map(place) {
+            if !self.placed.contains(at) {
+                let message = format!(
+                    "{path} lies on the disk {:?}, which is not in its place",
+                    other.name
+                );
+                return Err(taken(case, path, message, "put that disk right first"));
+            }
+            let there = self.seen.mounts.iter().any(|mount| mount.mount_point == at);
+            mounted_now |= !there;
+        }
+        Ok(mounted_now)
+    }
+
+    /// Whether what lies under the mount point is copied first. Refuses when it would be hidden and nobody has said that it may be.
+    fn must_seed(
+        case: &Case<'a>,
+        path: &str,
+        under: &MountPoint,
+        history: History,
+        notes: &mut Vec<String>,
+    ) -> Result<bool, Refusal> {
+        if let Some(first) = under.busy.first() {
+            let message = format!(
+                "{path} is in use: {first} has files open below it, and would go on with those on the root disk"
+            );
+            return Err(taken(
+                case,
+                path,
+                message,
+                "stop it, or reboot: at boot the disk is mounted before services start",
+            ));
+        }
+        if under.entries == 0 {
+            return Ok(false);
+        }
+        let seeds = case.disk.seed_from == SeedFrom::Existing;
+        let hidden = format!(
+            "{} entries lie under {path} and are hidden while the disk is mounted",
+            under.entries
+        );
+        match history {
+            History::Made | History::New if seeds => Ok(true),
+            History::Seeded | History::Used => {
+                notes.push(hidden);
+                Ok(false)
+            }
+            History::Adopted if seeds => {
+                notes.push(format!(
+                    "{hidden}: they are not copied, since the disk has data of its own"
+                ));
+                Ok(false)
+            }
+            History::Made | History::New | History::Adopted => Err(taken(
+                case,
+                path,
+                format!("{} entries lie in {path} and would be hidden", under.entries),
+                "move them away, or set seedFrom: existing",
+            )),
+        }
+    }
+}
+
+/// The size of the filesystem as far as the look at the device or the container says it.
+fn filesystem_bytes(case: &Case<'_>) -> Option<u64> {
+    let probe = case
+        .mapping()
+        .map_or_else(|| case.probe(), |mapping| &mapping.probe);
+    match probe {
+        Probe::HasData(content) if content.kind == case.disk.filesystem.word() => content.filesystem_bytes,
+        _ => None,
+    }
+}
+
+/// What was seen of the mount point. One that was not looked at is not mounted over.
+fn mount_point<'a>(case: &Case<'a>, path: &str) -> Result<&'a MountPoint, Refusal> {
+    let seen = case.seen;
+    let Some(under) = seen.mount_points.get(path) else {
+        return Err(taken(
+            case,
+            path,
+            format!("{path} was not looked at"),
+            "run the plan again",
+        ));
+    };
+    match &under.unusable {
+        Some(why) => Err(taken(
+            case,
+            path,
+            format!("{path} cannot be mounted on: {why}"),
+            "make it a directory that no symbolic link leads to, or change mountPoint",
+        )),
+        None => Ok(under),
+    }
+}
+
+pub(super) fn taken(case: &Case<'_>, path: &str, message: String, remedy: &str) -> Refusal {
+    case.refuse(
+        RefusalKind::MountPointTaken,
+        message,
+        remedy,
+        vec![("mountPoint", path.to_owned())],
+    )
+}

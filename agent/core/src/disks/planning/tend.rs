@@ -1,0 +1,179 @@
+//! A disk that is in its place: its files, its owner, its growth.
+
+use virtfleet_wire::settings::DiskFilesystem;
+
+use super::{
+    super::{
+        plan::{Refusal, RefusalKind, Step},
+        probe::Probe,
+        seen::{Mounted, Seen},
+    },
+    Run,
+    case::Case,
+};
+
+/// What a filesystem may leave of its device unused and still be as large as it gets: the last ext4 group or xfs allocation group that would be too small to be worth
+/// its tables (16 MiB for xfs), doubled.
+pub(super) const SLACK_BYTES: u64 = 32 << 20;
+
+impl<'a> Run<'a> {
+    /// What is left to do with a disk that is mounted or swapped to as asked for.
+    pub(super) fn tend(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<Step>, Refusal> {
+        let disk = case.disk;
+        let mut steps = Vec::new();
+        let mounted = case.mounted().filter(|_| disk.filesystem != DiskFilesystem::Swap);
+        if let Some(mount) = mounted.filter(|mount| mount.filesystem != disk.filesystem.word()) {
+            return Err(case.refuse(
+                RefusalKind::ForeignData,
+                format!(
+                    "{} is mounted at {} and holds {}; {} is asked for",
+                    case.device.node(),
+                    mount.mount_point,
+                    mount.filesystem,
+                    disk.filesystem.word()
+                ),
+                "change `filesystem` to what is there; a filesystem is never replaced",
+                vec![("kind", mount.filesystem.clone())],
+            ));
+        }
+        match uuid(case) {
+            Some(uuid) => {
+                case.alone(&uuid)?;
+                self.files(case, &uuid, &mut steps)?;
+            }
+            None => notes.push(
+                "the filesystem's UUID is not known, so nothing is written for the next boot".to_owned(),
+            ),
+        }
+        let Some(mount) = mounted else { return Ok(steps) };
+        let asked = |word: &str| disk.options.iter().any(|option| option == word);
+        if asked("ro") {
+            return Ok(steps);
+        }
+        if mount.options.iter().any(|option| option == "ro") {
+            notes.push(format!(
+                "{} is mounted read-only, which was not asked for",
+                mount.mount_point
+            ));
+            return Ok(steps);
+        }
+        steps.extend(ownership(case, mount, notes));
+        steps.extend(Self::growth(case, mount.filesystem_bytes, notes));
+        Ok(steps)
+    }
+
+    /// The steps that grow a mounted filesystem of `from` bytes; none when its size is not known, as of swap.
+    pub(super) fn growth(case: &Case<'a>, from: Option<u64>, notes: &mut Vec<String>) -> Vec<Step> {
+        let disk = case.disk;
+        let (Some(from), Some(path)) = (from, disk.mount_point.as_deref()) else {
+            return Vec::new();
+        };
+        let to = case.bytes();
+        let device_bytes = case.mapping().map_or(to, |mapping| mapping.size);
+        if from > device_bytes {
+            notes.push(format!(
+                "the filesystem has {from} bytes and its device {device_bytes}: the volume was shrunk"
+            ));
+            return Vec::new();
+        }
+        if to - from <= SLACK_BYTES.min(to) {
+            return Vec::new();
+        }
+        if !disk.grow {
+            notes.push(format!(
+                "the filesystem has {from} of {to} bytes; set grow: true to let it have all"
+            ));
+            return Vec::new();
+        }
+        let tool = match disk.filesystem {
+            DiskFilesystem::Xfs => "xfs_growfs",
+            DiskFilesystem::Btrfs => "btrfs",
+            DiskFilesystem::Ext4 | DiskFilesystem::Swap => "resize2fs",
+        };
+        let mapping = case.mapping().zip(disk.encryption.as_ref());
+        let smaller = mapping.filter(|(mapping, _)| mapping.size < mapping.could_be);
+        for needed in [Some(tool), smaller.map(|_| "cryptsetup")].into_iter().flatten() {
+            if case.seen.missing_tools.contains(needed) {
+                notes.push(format!(
+                    "the filesystem has {from} of {to} bytes and cannot grow: {needed} is not installed"
+                ));
+                return Vec::new();
+            }
+        }
+        let mut steps = Vec::new();
+        if let Some((_, encryption)) = smaller {
+            steps.push(Step::GrowMapping {
+                mapping: case.mapping_name(),
+                encryption: encryption.clone(),
+            });
+        }
+        steps.push(Step::Grow {
+            place: case.place(),
+            filesystem: disk.filesystem.word().to_owned(),
+            mount_point: path.to_owned(),
+            from,
+            to,
+        });
+        steps
+    }
+}
+
+/// The UUID of the filesystem in place: as the probe says, else as udev does, else as the journal does.
+fn uuid(case: &Case<'_>) -> Option<String> {
+    let probe = case
+        .mapping()
+        .map_or_else(|| case.probe(), |mapping| &mapping.probe);
+    if let Probe::HasData(content) = probe
+        && content.kind == case.disk.filesystem.word()
+    {
+        return content.uuid.clone();
+    }
+    let number = case.number()?;
+    let mut known = case
+        .seen
+        .uuids
+        .iter()
+        .filter(|(_, carriers)| carriers.iter().any(|carrier| carrier.number == number))
+        .map(|(uuid, _)| uuid.clone());
+    let only = known.next().filter(|_| known.next().is_none());
+    let journaled = || case.entry.filter(|_| case.same).map(|entry| entry.uuid.clone());
+    only.or_else(journaled)
+}
+
+/// Gives the root of the filesystem its owner and mode when they are others. A name that stands for no number is not compared.
+fn ownership(case: &Case<'_>, mount: &Mounted, notes: &mut Vec<String>) -> Option<Step> {
+    let owner = case.disk.owner.as_ref()?;
+    let has = mount.owner.as_ref()?;
+    let differs = |wanted: &Option<String>,
+                   has: &Option<String>,
+                   names: fn(&Seen, &str) -> Option<u32>,
+                   notes: &mut Vec<String>| {
+        let (Some(wanted), Some(has)) = (wanted, has) else {
+            return false;
+        };
+        let number = wanted.parse().ok().or_else(|| names(case.seen, wanted));
+        if number.is_none() {
+            notes.push(format!(
+                "the owner {wanted:?} of {} is not known in this guest",
+                mount.mount_point
+            ));
+        }
+        number.is_some_and(|number| number.to_string() != *has)
+    };
+    let user = differs(&owner.user, &has.user, |seen, name| id(name, &seen.users), notes);
+    let group = differs(
+        &owner.group,
+        &has.group,
+        |seen, name| id(name, &seen.groups),
+        notes,
+    );
+    let mode = owner.mode.is_some() && has.mode.is_some() && owner.mode != has.mode;
+    (user || group || mode).then(|| Step::Own {
+        mount_point: mount.mount_point.clone(),
+        owner: owner.clone(),
+    })
+}
+
+fn id(name: &str, names: &std::collections::BTreeMap<String, u32>) -> Option<u32> {
+    names.get(name).copied().or_else(|| (name == "root").then_some(0))
+}

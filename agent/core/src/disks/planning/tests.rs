@@ -1,0 +1,34 @@
+mod arbitrary;
+mod files;
+mod judged;
+mod luks;
+mod place;
+mod plain;
+mod properties;
+mod world;
+
+use super::{
+    super::{fixtures::*, plan::DiskPlan},
+    *,
+};
+
+/// The plan of one disk.
+fn one(disk: &Wanted, seen: &Seen, journal: &Journal) -> DiskPlan {
+    plan(std::slice::from_ref(disk), &[], seen, journal)
+        .disks
+        .remove(0)
+}
+
+fn words(plan: &DiskPlan) -> Vec<&'static str> {
+    // What is written for the next boot has tests of its own.
+    let steps = plan.steps.iter().map(Step::word);
+    steps.filter(|word| *word != "write-file").collect()
+}
+
+/// The only refusal's kind; none when nothing is refused.
+fn refusal(plan: &DiskPlan) -> Option<RefusalKind> {
+    assert!(plan.refusals.len() <= 1, "{:?}", plan.refusals);
+    let refusal = plan.refusals.first()?;
+    assert!(!refusal.message.is_empty() && !refusal.remedy.is_empty());
+    Some(refusal.kind)
+}

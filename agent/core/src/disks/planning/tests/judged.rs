@@ -1,0 +1,304 @@
+//! What overrules the disk: approvals, how much was read, sharing, position, clones, and what is missing.
+
+use virtfleet_wire::settings::ProofKind;
+
+use super::{
+    plain::{MAKE, NONE, TAKE, at, begun, disk, planned, vdb},
+    *,
+};
+use crate::disks::{
+    device::Device,
+    journal::{Approval, Entry, Evidence, Progress},
+    probe::{Content, Probe},
+    wanted::Key,
+};
+
+#[test]
+fn an_approval_is_for_one_name_and_one_evidence_and_never_for_known_data() {
+    use RefusalKind::{BlankAgain, ForeignData, Unfinished, UnknownData};
+    let other_boot = Entry {
+        boot_id: "boot-1".into(),
+        ..at(Progress::Intended).remove(0)
+    };
+    for (probe, entries, kind) in [
+        (data("", None), vec![], UnknownData),
+        (data("", None), at(Progress::Used), UnknownData),
+        (blank(), at(Progress::Used), BlankAgain),
+        (data("", None), vec![other_boot], Unfinished),
+    ] {
+        let disk = disk();
+        let seen = seen(std::slice::from_ref(&disk), vec![vdb()], vec![("data", probe)]);
+        let mut journal = journal(entries);
+        let refused = one(&disk, &seen, &journal);
+        assert_eq!(refusal(&refused), Some(kind));
+        let hash = refused.refusals[0].evidence.clone();
+        let approve = |name: &str, hash: &str| Approval {
+            name: name.into(),
+            hash: hash.into(),
+            at_ns: 1,
+        };
+        journal.approvals = vec![
+            approve("other", &hash),
+            approve("data", &"0".repeat(64)),
+            approve("data", ""),
+        ];
+        assert_eq!(one(&disk, &seen, &journal), refused, "neither of these is for it");
+        journal.approvals.push(approve("data", &hash));
+        let approved = one(&disk, &seen, &journal);
+        assert_eq!(words(&approved), MAKE);
+        let Step::Format(intent) = &approved.steps[0] else {
+            panic!()
+        };
+        assert!(matches!(&intent.evidence, Evidence::Approved { hash: approved, .. } if *approved == hash));
+        let changed = Seen {
+            probes: [(
+                "data".to_owned(),
+                Probe::HasData(Content {
+                    digest: "d2".into(),
+                    ..content("", None)
+                }),
+            )]
+            .into(),
+            ..seen
+        };
+        assert!(
+            one(&disk, &changed, &journal).steps.is_empty(),
+            "what is there has changed since"
+        );
+    }
+    let disk = disk();
+    let seen = seen(
+        std::slice::from_ref(&disk),
+        vec![vdb()],
+        vec![("data", data("xfs", None))],
+    );
+    let mut journal = journal(vec![]);
+    journal.approvals = vec![Approval {
+        name: "data".into(),
+        hash: String::new(),
+        at_ns: 1,
+    }];
+    assert_eq!(refusal(&one(&disk, &seen, &journal)), Some(ForeignData));
+}
+
+#[test]
+fn a_proof_that_read_less_than_asked_for_is_none() {
+    let full = Wanted {
+        proof: ProofKind::Full,
+        ..disk()
+    };
+    assert_eq!(
+        refusal(&planned(&full, blank(), vec![])),
+        Some(RefusalKind::Unreadable)
+    );
+    let proof = |bytes| {
+        Probe::Blank(crate::disks::Blankness {
+            proof: ProofKind::Full,
+            regions: 1,
+            bytes,
+        })
+    };
+    assert_eq!(words(&planned(&full, proof(GIB), vec![])), MAKE);
+    assert_eq!(
+        refusal(&planned(&full, proof(0), vec![])),
+        Some(RefusalKind::Unreadable)
+    );
+}
+
+#[test]
+fn a_disk_that_may_be_shared_is_mounted_and_never_made() {
+    let shared = Wanted {
+        shared: true,
+        ..disk()
+    };
+    for probe in [blank(), data("", None), begun(Some(false))] {
+        for entries in [vec![], at(Progress::Intended)] {
+            let plan = planned(&shared, probe.clone(), entries);
+            assert!(!plan.steps.iter().any(Step::destroys), "{probe:?}");
+        }
+    }
+    assert_eq!(
+        refusal(&planned(&shared, blank(), vec![])),
+        Some(RefusalKind::MaybeShared)
+    );
+    assert_eq!(
+        words(&planned(&shared, data("ext4", Some(FOREIGN)), vec![])),
+        TAKE
+    );
+}
+
+#[test]
+fn by_position_only_our_own_data_is_mounted() {
+    let disk = positional("data", 1);
+    let device = Device {
+        id: crate::disks::DeviceId {
+            serial: None,
+            ..vdb().id
+        },
+        ..vdb()
+    };
+    for (probe, steps, refused) in [
+        (blank(), &MAKE[..], None),
+        (data("ext4", Some(&fs_uuid("data"))), &TAKE[..], None),
+        (
+            data("ext4", Some(FOREIGN)),
+            &NONE[..],
+            Some(RefusalKind::ForeignData),
+        ),
+        (
+            data("ext4", Some(&fs_uuid("other"))),
+            &NONE[..],
+            Some(RefusalKind::ForeignData),
+        ),
+    ] {
+        let seen = seen(
+            std::slice::from_ref(&disk),
+            vec![device.clone()],
+            vec![("data", probe.clone())],
+        );
+        let plan = one(&disk, &seen, &journal(vec![]));
+        assert_eq!((&words(&plan)[..], refusal(&plan)), (steps, refused), "{probe:?}");
+        assert_eq!(plan.key, Some(Key::Position { size: GIB, order: 1 }));
+    }
+}
+
+#[test]
+fn the_same_uuid_on_two_devices_stops_both() {
+    let disk = disk();
+    let clone = device(2, Some("clone"));
+    for probe in [blank(), begun(None)] {
+        let mut seen = seen(
+            std::slice::from_ref(&disk),
+            vec![vdb(), clone.clone()],
+            vec![("data", probe)],
+        );
+        seen.uuids
+            .insert(fs_uuid("data"), vec![vdb().id, clone.id.clone()]);
+        assert_eq!(
+            refusal(&one(&disk, &seen, &journal(vec![]))),
+            Some(RefusalKind::DuplicateUuid)
+        );
+    }
+    let both = [wanted("data"), wanted("b")];
+    let seen = seen(
+        &both,
+        vec![vdb(), device(2, Some("s-b"))],
+        vec![
+            ("data", data("ext4", Some(FOREIGN))),
+            ("b", data("ext4", Some(FOREIGN))),
+        ],
+    );
+    for disk in plan(&both, &[], &seen, &journal(vec![])).disks {
+        assert_eq!(refusal(&disk), Some(RefusalKind::DuplicateUuid));
+    }
+}
+
+#[test]
+fn a_filesystem_that_is_larger_than_its_disk_is_not_mounted() {
+    let probe = Probe::HasData(Content {
+        filesystem_bytes: Some(GIB + 1),
+        ..content("ext4", Some(FOREIGN))
+    });
+    assert_eq!(
+        refusal(&planned(&disk(), probe, vec![])),
+        Some(RefusalKind::NotEligible)
+    );
+}
+
+#[test]
+fn nothing_is_made_without_a_uuid_of_the_vm_or_a_tool_or_a_journal() {
+    let disk = disk();
+    let good = seen(std::slice::from_ref(&disk), vec![vdb()], vec![("data", blank())]);
+    let no_vm = Seen {
+        vm_uuid: String::new(),
+        ..good.clone()
+    };
+    let no_tool = Seen {
+        missing_tools: ["mkfs.ext4".to_owned()].into(),
+        ..good.clone()
+    };
+    assert_eq!(
+        refusal(&one(&disk, &no_vm, &journal(vec![]))),
+        Some(RefusalKind::NotEligible)
+    );
+    assert_eq!(
+        refusal(&one(&disk, &no_tool, &journal(vec![]))),
+        Some(RefusalKind::NoTool)
+    );
+    let newer = Entry {
+        format: FORMAT + 1,
+        ..at(Progress::Intended).remove(0)
+    };
+    assert_eq!(
+        refusal(&one(&disk, &good, &journal(vec![newer]))),
+        Some(RefusalKind::NoJournal)
+    );
+    for (whose, refused) in [("data", true), ("", true), ("other", false)] {
+        let journal = Journal {
+            broken: vec![(whose.into(), "not JSON".into())],
+            ..Journal::default()
+        };
+        let plan = one(&disk, &good, &journal);
+        assert_eq!(refusal(&plan) == Some(RefusalKind::NoJournal), refused, "{whose}");
+        assert_eq!(plan.steps.is_empty(), refused);
+    }
+}
+
+#[test]
+fn a_format_step_says_all_that_a_second_look_must_find() {
+    let plan = planned(&disk(), blank(), vec![]);
+    let Step::Format(intent) = &plan.steps[0] else {
+        panic!()
+    };
+    assert_eq!((intent.name.as_str(), &intent.device), ("data", &vdb().id));
+    assert_eq!(intent.uuid, fs_uuid("data"));
+    assert!(intent.arguments.contains(&intent.uuid));
+    assert!(matches!(intent.evidence, Evidence::Blank(_)));
+}
+
+#[test]
+fn a_disk_that_is_not_there_is_refused_only_when_it_is_required() {
+    for required in [true, false] {
+        let disk = Wanted { required, ..disk() };
+        let plan = one(
+            &disk,
+            &seen(std::slice::from_ref(&disk), vec![], vec![]),
+            &journal(vec![]),
+        );
+        assert_eq!(refusal(&plan), required.then_some(RefusalKind::Missing));
+        assert_eq!(plan.notes.len(), usize::from(!required));
+    }
+}
+
+#[test]
+fn a_disk_that_nobody_looked_at_is_unreadable() {
+    let disk = disk();
+    let seen = seen(std::slice::from_ref(&disk), vec![vdb()], vec![]);
+    assert_eq!(
+        refusal(&one(&disk, &seen, &journal(vec![]))),
+        Some(RefusalKind::Unreadable)
+    );
+}
+
+#[test]
+fn what_is_cleared_is_made_again_by_blankness_and_never_by_what_was_judged() {
+    let approved = Entry {
+        evidence: Evidence::Approved {
+            hash: "h".into(),
+            proof: ProofKind::Sampled,
+            digest: Some("d1".into()),
+        },
+        ..at(Progress::Intended).remove(0)
+    };
+    for probe in [data("", None), begun(Some(false))] {
+        let plan = planned(&disk(), probe, vec![approved.clone()]);
+        let [Step::ClearUnfinished(_), Step::Format(intent), ..] = &plan.steps[..] else {
+            panic!("{:?}", plan.steps)
+        };
+        assert!(
+            matches!(&intent.evidence, Evidence::Approved { digest: None, .. }),
+            "{:?}",
+            intent.evidence
+        );
+    }
+}

@@ -1,0 +1,278 @@
+//! What is on the disk and in the journal, and what follows from it.
+
+use super::*;
+use crate::disks::{
+    device::Device,
+    journal::{Entry, Progress},
+    probe::{Content, Probe},
+    wanted::Key,
+};
+
+pub(super) const MAKE: [&str; 2] = ["format", "mount"];
+const REMAKE: [&str; 3] = ["clear-unfinished", "format", "mount"];
+pub(super) const TAKE: [&str; 1] = ["mount"];
+pub(super) const NONE: [&str; 0] = [];
+
+pub(super) fn disk() -> Wanted {
+    wanted("data")
+}
+
+pub(super) fn vdb() -> Device {
+    device(1, Some("s-data"))
+}
+
+pub(super) fn planned(disk: &Wanted, probe: Probe, entries: Vec<Entry>) -> DiskPlan {
+    let seen = seen(std::slice::from_ref(disk), vec![vdb()], vec![("data", probe)]);
+    one(disk, &seen, &journal(entries))
+}
+
+pub(super) fn at(progress: Progress) -> Vec<Entry> {
+    vec![entry("data", &vdb(), progress)]
+}
+
+#[test]
+fn without_a_journal_only_the_disk_speaks() {
+    use RefusalKind::{ForeignData, UnknownData, Unreadable};
+    for (probe, steps, refused) in [
+        (blank(), &MAKE[..], None),
+        (data("ext4", Some(FOREIGN)), &TAKE[..], None),
+        (data("ext4", Some(&fs_uuid("data"))), &TAKE[..], None),
+        (data("ext4", None), &NONE[..], Some(ForeignData)),
+        (data("xfs", Some(FOREIGN)), &NONE[..], Some(ForeignData)),
+        (data("xfs", Some(&fs_uuid("data"))), &NONE[..], Some(ForeignData)),
+        (data("crypto_LUKS", Some(FOREIGN)), &NONE[..], Some(ForeignData)),
+        (data("mvbd", None), &NONE[..], Some(ForeignData)),
+        (data("gpt", None), &NONE[..], Some(ForeignData)),
+        (data("", None), &NONE[..], Some(UnknownData)),
+        (unknown(), &NONE[..], Some(Unreadable)),
+    ] {
+        let plan = planned(&disk(), probe.clone(), vec![]);
+        assert_eq!((&words(&plan)[..], refusal(&plan)), (steps, refused), "{probe:?}");
+    }
+}
+
+#[test]
+fn several_signatures_are_foreign_even_when_one_is_what_was_asked_for() {
+    for kind in ["ext4", ""] {
+        let probe = Probe::HasData(Content {
+            also: vec!["zfs_member".into()],
+            ..content(kind, Some(&fs_uuid("data")))
+        });
+        for entries in [vec![], at(Progress::Intended), at(Progress::Used)] {
+            assert_eq!(
+                refusal(&planned(&disk(), probe.clone(), entries)),
+                Some(RefusalKind::ForeignData)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_was_made_before_and_is_blank_now_is_refused() {
+    use Progress::{Encrypted, Formatted, Intended, Seeded, Seeding, Used};
+    for (progress, ephemeral, steps) in [
+        (Intended, false, &MAKE[..]),
+        (Encrypted, false, &NONE[..]),
+        (Formatted, false, &NONE[..]),
+        (Seeding, false, &NONE[..]),
+        (Seeded, false, &NONE[..]),
+        (Used, false, &NONE[..]),
+        (Used, true, &MAKE[..]),
+        (Formatted, true, &MAKE[..]),
+    ] {
+        let disk = Wanted { ephemeral, ..disk() };
+        let plan = planned(&disk, blank(), at(progress));
+        assert_eq!(words(&plan), steps, "{progress:?} {ephemeral}");
+        let refused = steps.is_empty().then_some(RefusalKind::BlankAgain);
+        assert_eq!(refusal(&plan), refused, "{progress:?} {ephemeral}");
+    }
+}
+
+#[test]
+fn a_disk_under_a_new_name_is_still_the_disk_that_was_made() {
+    let named = |name: &str, progress| Entry {
+        name: name.into(),
+        ..at(progress).remove(0)
+    };
+    let other_key = Entry {
+        key: Key::Serial("other".into()),
+        ..named("former", Progress::Used)
+    };
+    for (entry, ephemeral, made) in [
+        (named("former", Progress::Used), false, false),
+        (named("former", Progress::Formatted), false, false),
+        (named("former", Progress::Intended), false, true),
+        (named("former", Progress::Used), true, true),
+        (other_key, false, true),
+    ] {
+        let disk = Wanted { ephemeral, ..disk() };
+        let plan = planned(&disk, blank(), vec![entry.clone()]);
+        assert_eq!(words(&plan) == MAKE, made, "{entry:?}");
+        assert_eq!(
+            refusal(&plan) == Some(RefusalKind::BlankAgain),
+            !made,
+            "{entry:?}"
+        );
+    }
+}
+
+#[test]
+fn an_intent_of_another_device_is_none_of_this_one() {
+    let grown = Entry {
+        device: crate::disks::DeviceId {
+            size: GIB / 2,
+            ..vdb().id
+        },
+        ..at(Progress::Intended).remove(0)
+    };
+    let shrunk = Entry {
+        device: crate::disks::DeviceId {
+            size: GIB * 2,
+            ..vdb().id
+        },
+        ..grown.clone()
+    };
+    let other_serial = Entry {
+        device: crate::disks::DeviceId {
+            serial: Some("other".into()),
+            ..vdb().id
+        },
+        ..grown.clone()
+    };
+    let other_key = Entry {
+        key: Key::Path("pci-0000:09:00.0".into()),
+        ..grown.clone()
+    };
+    assert_eq!(words(&planned(&disk(), blank(), vec![grown])), MAKE);
+    for entry in [shrunk, other_serial, other_key] {
+        let plan = planned(&disk(), blank(), vec![entry.clone()]);
+        assert_eq!(refusal(&plan), Some(RefusalKind::BlankAgain), "{entry:?}");
+        let plan = planned(&disk(), data("", None), vec![entry.clone()]);
+        assert_eq!(refusal(&plan), Some(RefusalKind::UnknownData), "{entry:?}");
+        assert_eq!(
+            words(&planned(&disk(), data("ext4", Some(FOREIGN)), vec![entry])),
+            TAKE
+        );
+    }
+}
+
+pub(super) fn begun(complete: Option<bool>) -> Probe {
+    Probe::HasData(Content {
+        complete,
+        ..content("ext4", Some(&fs_uuid("data")))
+    })
+}
+
+#[test]
+fn an_unfinished_mkfs_is_taken_cleared_or_refused() {
+    use RefusalKind::{ForeignData, Unfinished, Unreadable};
+    let intended = || at(Progress::Intended).remove(0);
+    let other_boot = Entry {
+        boot_id: "boot-1".into(),
+        ..intended()
+    };
+    let other_seq = Entry {
+        device: crate::disks::DeviceId {
+            diskseq: Some(99),
+            ..vdb().id
+        },
+        ..intended()
+    };
+    let no_seq = Entry {
+        device: crate::disks::DeviceId {
+            diskseq: None,
+            ..vdb().id
+        },
+        ..intended()
+    };
+    let other_number = Entry {
+        device: crate::disks::DeviceId {
+            number: crate::disks::DevNumber { major: 8, minor: 0 },
+            ..vdb().id
+        },
+        ..intended()
+    };
+    let grown = Entry {
+        device: crate::disks::DeviceId {
+            size: GIB / 2,
+            ..vdb().id
+        },
+        ..intended()
+    };
+    for (probe, entry, steps, refused) in [
+        (begun(Some(true)), intended(), &TAKE[..], None),
+        (begun(Some(true)), other_boot.clone(), &TAKE[..], None),
+        (begun(Some(false)), intended(), &REMAKE[..], None),
+        (begun(Some(false)), other_boot.clone(), &REMAKE[..], None),
+        (begun(None), intended(), &NONE[..], Some(Unfinished)),
+        (data("", None), intended(), &REMAKE[..], None),
+        (data("", None), other_boot, &NONE[..], Some(Unfinished)),
+        (data("", None), other_seq, &NONE[..], Some(Unfinished)),
+        (data("", None), no_seq, &NONE[..], Some(Unfinished)),
+        (data("", None), other_number, &NONE[..], Some(Unfinished)),
+        (data("", None), grown, &NONE[..], Some(Unfinished)),
+        (
+            data("xfs", Some(FOREIGN)),
+            intended(),
+            &NONE[..],
+            Some(ForeignData),
+        ),
+        (
+            data("xfs", Some(&fs_uuid("data"))),
+            intended(),
+            &NONE[..],
+            Some(ForeignData),
+        ),
+        (data("ext4", Some(FOREIGN)), intended(), &TAKE[..], None),
+        (unknown(), intended(), &NONE[..], Some(Unreadable)),
+    ] {
+        let plan = planned(&disk(), probe.clone(), vec![entry.clone()]);
+        assert_eq!(
+            (&words(&plan)[..], refusal(&plan)),
+            (steps, refused),
+            "{probe:?} {entry:?}"
+        );
+        if steps == REMAKE {
+            let Step::Format(intent) = &plan.steps[1] else {
+                panic!()
+            };
+            assert_eq!(intent.evidence, entry.evidence);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_cleared_once_the_filesystem_was_complete() {
+    for progress in [
+        Progress::Encrypted,
+        Progress::Formatted,
+        Progress::Seeding,
+        Progress::Seeded,
+        Progress::Used,
+    ] {
+        for probe in [begun(Some(false)), begun(None), data("", None)] {
+            let plan = planned(&disk(), probe.clone(), at(progress));
+            assert!(!plan.steps.iter().any(Step::destroys), "{progress:?} {probe:?}");
+        }
+    }
+}
+
+#[test]
+fn an_unfinished_filesystem_that_turns_up_elsewhere_is_not_approvable() {
+    let elsewhere = Entry {
+        key: Key::Serial("other".into()),
+        ..at(Progress::Intended).remove(0)
+    };
+    let plan = planned(&disk(), begun(Some(false)), vec![elsewhere]);
+    assert_eq!(refusal(&plan), Some(RefusalKind::Unfinished));
+    assert_eq!(plan.refusals[0].evidence, "");
+}
+
+#[test]
+fn data_with_another_uuid_than_the_journals_is_mounted_with_a_note() {
+    let plan = planned(&disk(), data("ext4", Some(FOREIGN)), at(Progress::Used));
+    assert_eq!(words(&plan), TAKE);
+    assert!(plan.notes[0].contains(FOREIGN), "{:?}", plan.notes);
+    let plan = planned(&disk(), begun(None), at(Progress::Used));
+    assert_eq!((words(&plan), plan.notes.len()), (TAKE.to_vec(), 0));
+}

@@ -1,0 +1,180 @@
+//! What holds of every plan, over settings, observations and journals of any shape.
+
+use proptest::prelude::*;
+use virtfleet_wire::settings::ProofKind;
+
+use super::{arbitrary::worlds, world::World, *};
+use crate::disks::{
+    device::{Device, Use},
+    journal::{Approval, Evidence, Progress},
+    matching::ineligible,
+    plan::FormatIntent,
+    probe::Probe,
+};
+
+/// The rule of who may be formatted, in other words than the planner's.
+fn right_to_format(
+    disk: &Wanted,
+    device: &Device,
+    intent: &FormatIntent,
+    cleared: bool,
+    world: &World,
+) -> bool {
+    let probe = &world.seen.probes[&disk.name];
+    let entry = world.journal.entries.iter().find(|entry| entry.name == disk.name);
+    let approved = |hash: &String| {
+        world
+            .journal
+            .approvals
+            .iter()
+            .any(|approval| approval.name == disk.name && approval.hash == *hash && hash.len() == 64)
+    };
+    let intended = entry.filter(|entry| {
+        entry.progress == Progress::Intended && entry.key == intent.key && entry.device.size <= device.id.size
+    });
+    match (probe, &intent.evidence) {
+        _ if disk.shared => false,
+        (Probe::Unknown(_), _) => false,
+        (Probe::HasData(content), _) if !content.also.is_empty() => false,
+        (Probe::Blank(blank), Evidence::Blank(evidence)) => {
+            let asked = disk.proof == ProofKind::Sampled || blank.proof == ProofKind::Full;
+            !cleared
+                && blank == evidence
+                && asked
+                && (entry.is_none() || disk.ephemeral || intended.is_some())
+        }
+        (Probe::Blank(_), Evidence::Approved { hash, .. }) => !cleared && approved(hash),
+        (Probe::HasData(content), Evidence::Approved { hash, .. }) if !cleared => {
+            content.kind.is_empty() && approved(hash)
+        }
+        (Probe::HasData(content), evidence) => {
+            let Some(entry) = intended.filter(|entry| cleared && entry.evidence == *evidence) else {
+                return false;
+            };
+            let expected = if disk.encryption.is_some() {
+                entry.luks_uuid.as_ref()
+            } else {
+                Some(&entry.uuid)
+            };
+            let ours = content.uuid.as_ref() == expected
+                && content.complete == Some(false)
+                && !content.kind.is_empty();
+            let moment = entry.boot_id == world.seen.boot_id
+                && device.id.diskseq.is_some()
+                && entry.device.diskseq == device.id.diskseq
+                && entry.device.number == device.id.number;
+            ours || (content.kind.is_empty() && moment)
+        }
+        #[allow(unreachable_patterns, reason = "evidence of other kinds is none for a format")]
+        _ => false,
+    }
+}
+
+fn check_destruction(wanted: &[Wanted], world: &World) -> Result<(), TestCaseError> {
+    let plan = world.plan(wanted);
+    let mut touched = BTreeSet::new();
+    for disk in &plan.disks {
+        let declared = wanted.iter().find(|declared| declared.name == disk.name).unwrap();
+        if !disk.steps.iter().any(Step::destroys) {
+            continue;
+        }
+        prop_assert!(disk.refusals.is_empty());
+        let id = disk.device.clone().unwrap();
+        prop_assert!(touched.insert(id.name.clone()), "two disks write to {}", id.name);
+        let device = world.seen.devices.iter().find(|device| device.id == id).unwrap();
+        prop_assert_eq!(ineligible(device), None);
+        prop_assert!(!world.seen.vm_uuid.is_empty());
+        prop_assert!(!world.journal.broken.iter().any(|(name, _)| *name == disk.name));
+        let cleared = matches!(disk.steps[0], Step::ClearUnfinished(_));
+        let encrypts = disk.steps.iter().any(|step| matches!(step, Step::Encrypt { .. }));
+        for (at, step) in disk.steps.iter().enumerate() {
+            match step {
+                Step::ClearUnfinished(intent) | Step::Format(intent) | Step::Encrypt { intent, .. } => {
+                    prop_assert!(at <= usize::from(cleared), "it comes first");
+                    prop_assert_eq!(&intent.device, &id);
+                    prop_assert!(
+                        right_to_format(declared, device, intent, cleared, world),
+                        "{:?}",
+                        intent
+                    );
+                    let others = device.uses.iter().filter(
+                        |used| !matches!(used, Use::Mounted(at) if at.starts_with("/run/virtfleet/seed/")),
+                    );
+                    prop_assert_eq!(others.count(), 0);
+                }
+                Step::FormatMapped { mapping, intent } => {
+                    prop_assert_eq!(&intent.device, &id);
+                    prop_assert_eq!(mapping, &format!("virtfleet-{}", disk.name));
+                    let entry = world.journal.entries.iter().find(|entry| entry.name == disk.name);
+                    let unused = entry.is_some_and(|entry| {
+                        entry.progress <= Progress::Encrypted && entry.luks_uuid.is_some()
+                    });
+                    prop_assert!(encrypts || unused);
+                    if let Some(open) = world.seen.mappings.get(mapping) {
+                        prop_assert!(!matches!(open.probe, Probe::Unknown(_)));
+                        prop_assert_eq!(
+                            entry.and_then(|entry| entry.luks_uuid.as_ref()),
+                            Some(&open.luks_uuid)
+                        );
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Everything is where it was asked for, or refused, after as many passes as there are things that are seen only on the way.
+fn check_arrival(wanted: &[Wanted], world: &World) -> Result<(), TestCaseError> {
+    let mut world = world.clone();
+    let containers = wanted.iter().any(|disk| disk.encryption.is_some());
+    let passes = if containers { 3 } else { 1 };
+    for _ in 0..passes {
+        let plan = world.plan(wanted);
+        world.apply(wanted, &plan);
+    }
+    let plan = world.plan(wanted);
+    prop_assert!(plan.is_empty(), "still to be done: {:?}", plan);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(1000), ..ProptestConfig::default() })]
+
+    #[test]
+    fn planning_is_pure((wanted, world) in worlds()) {
+        let before = (world.seen.clone(), world.journal.clone());
+        let plan = world.plan(&wanted);
+        prop_assert_eq!(&plan, &world.plan(&wanted));
+        prop_assert_eq!(before, (world.seen.clone(), world.journal.clone()));
+        prop_assert_eq!(plan.disks.len(), wanted.len());
+        for (disk, declared) in plan.disks.iter().zip(&wanted) {
+            prop_assert_eq!(&disk.name, &declared.name);
+        }
+        let text = serde_json::to_string(&plan).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+    }
+
+    #[test]
+    fn nothing_is_formatted_but_what_is_blank_or_ours_or_approved((wanted, world) in worlds()) {
+        check_destruction(&wanted, &world)?;
+    }
+
+    #[test]
+    fn after_the_plan_nothing_is_left_to_do((wanted, world) in worlds()) {
+        check_arrival(&wanted, &world)?;
+    }
+
+    /// No approval of anything makes data that a tool knows, or that could not be read, go away.
+    #[test]
+    fn approving_every_refusal_formats_no_known_data((wanted, mut world) in worlds()) {
+        for disk in world.plan(&wanted).disks {
+            for refusal in disk.refusals {
+                world.journal.approvals.push(Approval { name: disk.name.clone(), hash: refusal.evidence, at_ns: 2 });
+            }
+        }
+        check_destruction(&wanted, &world)?;
+        check_arrival(&wanted, &world)?;
+    }
+}

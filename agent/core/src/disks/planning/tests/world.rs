@@ -1,0 +1,288 @@
+//! A guest in which steps do what they say: what is seen and what the journal has after them.
+
+use super::*;
+use crate::disks::{
+    device::{DevNumber, Use},
+    journal::{Entry, Progress},
+    plan::{FormatIntent, Place},
+    probe::{Content, Probe},
+    seen::{Mapping, Mounted},
+    wanted::Owner,
+};
+
+#[derive(Debug, Clone)]
+pub(super) struct World {
+    pub(super) seen: Seen,
+    pub(super) journal: Journal,
+    /// What is in containers that are closed, by name.
+    pub(super) inner: std::collections::BTreeMap<String, Probe>,
+}
+
+impl World {
+    pub(super) fn plan(&self, wanted: &[Wanted]) -> Plan {
+        plan(wanted, &[], &self.seen, &self.journal)
+    }
+
+    pub(super) fn apply(&mut self, wanted: &[Wanted], plan: &Plan) {
+        for step in &plan.common {
+            self.file(step);
+        }
+        for disk in &plan.disks {
+            let declared = wanted.iter().find(|declared| declared.name == disk.name).unwrap();
+            for step in &disk.steps {
+                if matches!(step, Step::Mount { .. } | Step::SwapOn { .. }) && !self.holds(declared, step) {
+                    // mount(8) finds no such filesystem; the first step that fails ends the disk's.
+                    break;
+                }
+                self.step(declared, disk, step);
+            }
+        }
+    }
+
+    /// Whether what is to be mounted is there: it may not be in a container that was closed when the plan was made.
+    fn holds(&self, declared: &Wanted, step: &Step) -> bool {
+        let (Step::Mount { place, uuid, .. } | Step::SwapOn { place, uuid, .. }) = step else {
+            return false;
+        };
+        let probe = match place {
+            Place::Mapping { mapping } => &self.seen.mappings[mapping].probe,
+            Place::Disk(_) => return true,
+        };
+        let kind = declared.filesystem.word();
+        matches!(probe, Probe::HasData(content) if content.kind == kind && content.uuid.as_deref() == Some(uuid))
+    }
+
+    fn file(&mut self, step: &Step) {
+        match step {
+            Step::WriteFile { path, text } => drop(self.seen.files.insert(path.clone(), text.clone())),
+            Step::RemoveFile { path } => assert!(self.seen.files.remove(path).is_some()),
+            _ => {}
+        }
+    }
+
+    #[expect(clippy::too_many_lines, reason = "an arm for each step")]
+    fn step(&mut self, declared: &Wanted, plan: &DiskPlan, step: &Step) {
+        let name = &declared.name;
+        let device = plan.device.clone().unwrap();
+        match step {
+            Step::ClearUnfinished(intent) => {
+                assert_eq!(intent.device, device);
+                self.seen.probes.insert(name.clone(), nothing(declared));
+            }
+            Step::Format(intent) => {
+                self.entry(intent, Progress::Formatted, None);
+                self.seen
+                    .probes
+                    .insert(name.clone(), made(&intent.filesystem, &intent.uuid));
+                self.seen.uuids.insert(intent.uuid.clone(), vec![device]);
+            }
+            Step::Encrypt { intent, .. } => {
+                self.entry(intent, Progress::Encrypted, Some(intent.uuid.clone()));
+                self.seen
+                    .probes
+                    .insert(name.clone(), made("crypto_LUKS", &intent.uuid));
+                self.inner.insert(name.clone(), data("", None));
+            }
+            Step::Open {
+                mapping, luks_uuid, ..
+            } => {
+                let minor = u32::try_from(self.seen.mappings.len()).unwrap();
+                let size = device.size - (16 << 20);
+                let inner = self.inner.get(name).cloned().unwrap_or_else(|| data("", None));
+                let mapped = Mapping {
+                    number: DevNumber { major: 254, minor },
+                    luks_uuid: luks_uuid.clone(),
+                    size,
+                    could_be: size,
+                    probe: inner,
+                };
+                assert!(self.seen.mappings.insert(mapping.clone(), mapped).is_none());
+                self.used(&device.name, Use::Holder(format!("dm-{minor}")));
+            }
+            Step::FormatMapped { mapping, intent } => {
+                let entry = self
+                    .journal
+                    .entries
+                    .iter()
+                    .find(|entry| entry.name == *name)
+                    .unwrap();
+                let header = entry.luks_uuid.clone();
+                let mapped = self.seen.mappings.get_mut(mapping).unwrap();
+                assert_eq!(Some(&mapped.luks_uuid), header.as_ref());
+                mapped.probe = made(&intent.filesystem, &intent.uuid);
+                self.entry(intent, Progress::Formatted, header);
+            }
+            Step::Seed { .. } => self.advance(declared, plan, Progress::Seeded),
+            Step::WriteFile { .. } | Step::RemoveFile { .. } => self.file(step),
+            Step::MakeMountPoint { path } => self.seen.mount_points.get_mut(path).unwrap().exists = true,
+            Step::Mount {
+                place,
+                mount_point,
+                options,
+                filesystem,
+                uuid,
+            } => {
+                self.advance(declared, plan, Progress::Used);
+                self.mount(declared, place, mount_point, filesystem, uuid, options);
+                self.used(&device.name, Use::Mounted(mount_point.clone()));
+            }
+            Step::SwapOn { place, .. } => {
+                self.advance(declared, plan, Progress::Used);
+                let number = self.number(place);
+                assert!(self.seen.swaps.insert(number));
+                self.used(&device.name, Use::Swap);
+            }
+            Step::GrowMapping { mapping, .. } => {
+                let mapped = self.seen.mappings.get_mut(mapping).unwrap();
+                mapped.size = mapped.could_be;
+            }
+            Step::Grow {
+                mount_point,
+                from,
+                to,
+                ..
+            } => {
+                let mount = self
+                    .seen
+                    .mounts
+                    .iter_mut()
+                    .rfind(|mount| mount.mount_point == *mount_point)
+                    .unwrap();
+                assert_eq!(mount.filesystem_bytes, Some(*from));
+                assert!(from < to);
+                mount.filesystem_bytes = Some(*to);
+            }
+            Step::Own { mount_point, owner } => {
+                let mount = self
+                    .seen
+                    .mounts
+                    .iter_mut()
+                    .rfind(|mount| mount.mount_point == *mount_point)
+                    .unwrap();
+                let has = mount.owner.get_or_insert_default();
+                has.mode = owner.mode.or(has.mode);
+                has.user = owner.user.as_ref().map(|_| "0".to_owned()).or(has.user.take());
+                has.group = owner.group.as_ref().map(|_| "0".to_owned()).or(has.group.take());
+            }
+        }
+    }
+
+    fn mount(
+        &mut self,
+        declared: &Wanted,
+        place: &Place,
+        at: &str,
+        filesystem: &str,
+        uuid: &str,
+        options: &[String],
+    ) {
+        let number = self.number(place);
+        let probe = match place {
+            Place::Mapping { mapping } => &self.seen.mappings[mapping].probe,
+            Place::Disk(_) => &self.seen.probes[&declared.name],
+        };
+        let Probe::HasData(content) = probe else {
+            panic!("{probe:?} is mounted")
+        };
+        assert_eq!(content.kind, filesystem);
+        assert_eq!(content.uuid.as_deref(), Some(uuid));
+        let bytes = self.seen.devices.iter().map(|device| device.id.size).max();
+        let mount = Mounted {
+            mount_point: at.to_owned(),
+            number,
+            root: "/".into(),
+            filesystem: filesystem.into(),
+            options: options.to_vec(),
+            filesystem_bytes: content.filesystem_bytes.or(match place {
+                Place::Disk(device) => Some(device.size),
+                Place::Mapping { mapping } => Some(self.seen.mappings[mapping].size),
+            }),
+            owner: Some(Owner {
+                user: Some("0".into()),
+                group: Some("0".into()),
+                mode: Some(0o755),
+            }),
+        };
+        assert!(mount.filesystem_bytes <= bytes);
+        assert!(self.seen.mount_points[at].exists, "{at}");
+        assert!(
+            !self.seen.mounts.iter().any(|mount| mount.mount_point == at),
+            "{at} is taken"
+        );
+        self.seen.mounts.push(mount);
+    }
+
+    fn number(&self, place: &Place) -> DevNumber {
+        match place {
+            Place::Disk(device) => device.number,
+            Place::Mapping { mapping } => self.seen.mappings[mapping].number,
+        }
+    }
+
+    fn used(&mut self, name: &str, used: Use) {
+        let device = self
+            .seen
+            .devices
+            .iter_mut()
+            .find(|device| device.id.name == name)
+            .unwrap();
+        device.uses.push(used);
+    }
+
+    /// The journal before and after what is made: an approval is spent by it.
+    fn entry(&mut self, intent: &FormatIntent, progress: Progress, luks_uuid: Option<String>) {
+        self.journal
+            .approvals
+            .retain(|approval| approval.name != intent.name);
+        self.journal.entries.retain(|entry| entry.name != intent.name);
+        self.journal.entries.push(Entry {
+            key: intent.key.clone(),
+            progress,
+            device: intent.device.clone(),
+            boot_id: self.seen.boot_id.clone(),
+            filesystem: intent.filesystem.clone(),
+            uuid: intent.uuid.clone(),
+            luks_uuid,
+            evidence: intent.evidence.clone(),
+            ..entry(&intent.name, &device(0, None), progress)
+        });
+    }
+
+    /// The journal when a disk is taken as it is, seeded, or mounted.
+    fn advance(&mut self, declared: &Wanted, plan: &DiskPlan, progress: Progress) {
+        let seen = &self.seen;
+        let inner = seen
+            .mappings
+            .get(&format!("virtfleet-{}", declared.name))
+            .filter(|_| declared.encryption.is_some());
+        let probe = inner.map_or_else(|| &seen.probes[&declared.name], |mapping| &mapping.probe);
+        let Probe::HasData(Content { uuid: Some(uuid), .. }) = probe else {
+            panic!("{probe:?} is taken")
+        };
+        let taken = Entry {
+            key: plan.key.clone().unwrap(),
+            progress,
+            device: plan.device.clone().unwrap(),
+            uuid: uuid.clone(),
+            luks_uuid: inner.map(|mapping| mapping.luks_uuid.clone()),
+            ..entry(&declared.name, &device(0, None), progress)
+        };
+        self.journal.entries.retain(|entry| entry.name != declared.name);
+        self.journal.entries.push(taken);
+    }
+}
+
+fn made(kind: &str, uuid: &str) -> Probe {
+    Probe::HasData(Content {
+        complete: Some(true),
+        ..content(kind, Some(uuid))
+    })
+}
+
+fn nothing(declared: &Wanted) -> Probe {
+    Probe::Blank(crate::disks::Blankness {
+        proof: declared.proof,
+        regions: 1,
+        bytes: 1,
+    })
+}

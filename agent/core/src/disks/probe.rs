@@ -1,0 +1,78 @@
+//! What was found on a device: blank, data, or not known. Not known is never blank.
+
+use serde::{Deserialize, Serialize};
+use virtfleet_wire::settings::ProofKind;
+
+/// A part of a device that a proof reads, in bytes; both are multiples of 4096 unless the device ends before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Region {
+    /// Where it begins.
+    pub offset: u64,
+    /// How long it is.
+    pub length: u64,
+}
+
+/// The result of looking at a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "found")]
+pub enum Probe {
+    /// Proven: every region of the proof was read without an error and is zero, no tool and no kernel knows anything on it.
+    Blank(Blankness),
+    /// There is something on it.
+    HasData(Content),
+    /// It could not be found out. Nothing follows but a refusal.
+    Unknown(Doubt),
+}
+
+/// A proof that a device is blank.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Blankness {
+    /// What was to be read.
+    pub proof: ProofKind,
+    /// How many parts were read.
+    pub regions: usize,
+    /// How many bytes these have.
+    pub bytes: u64,
+}
+
+/// What is on a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Content {
+    /// What it is, as blkid(8) names it, e.g. `ext4`, `crypto_LUKS`, `LVM2_member`, `gpt`; `mvbd` for KubeVirt's downward metrics; empty for
+    /// bytes that nobody knows.
+    pub kind: String,
+    /// Further signatures, when there are several (blkid calls that ambivalent).
+    pub also: Vec<String>,
+    /// The filesystem's UUID.
+    pub uuid: Option<String>,
+    /// The filesystem's label.
+    pub label: Option<String>,
+    /// Where the first byte is that is not zero, in what was read.
+    pub first_byte: Option<u64>,
+    /// SHA-256, in hex, of what was read: two looks that agree in it saw the same.
+    pub digest: String,
+    /// The size of the filesystem in bytes, when it is one of ours and says it.
+    pub filesystem_bytes: Option<u64>,
+    /// For a filesystem whose `mkfs` the journal knows as begun and not as ended: whether the filesystem's own checker finds nothing wrong. None when it
+    /// was not asked.
+    pub complete: Option<bool>,
+}
+
+impl Content {
+    /// Whether any tool knows what it is. Bytes that nobody knows can be judged by a person.
+    pub fn is_known(&self) -> bool {
+        !self.kind.is_empty()
+    }
+}
+
+/// Why it is not known what is on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Doubt {
+    /// What went wrong, e.g. `read error at byte 4096: Input/output error`.
+    pub reason: String,
+    /// Whether trying again later may help: a timeout, a device that is busy or went away.
+    pub passing: bool,
+}

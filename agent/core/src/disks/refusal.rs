@@ -1,0 +1,168 @@
+//! Making a refusal, and the hash over its evidence that a person quotes.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    device::DeviceId,
+    plan::{Refusal, RefusalKind},
+};
+
+impl Refusal {
+    /// A refusal; its evidence is hashed when the kind may be approved.
+    pub fn new(
+        kind: RefusalKind,
+        device: Option<&DeviceId>,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+        facts: Vec<(&str, String)>,
+    ) -> Self {
+        let facts: Vec<(String, String)> = facts
+            .into_iter()
+            .map(|(name, fact)| (name.to_owned(), fact))
+            .collect();
+        let evidence = match device {
+            Some(device) if kind.may_be_approved() => evidence_hash(kind, device, &facts),
+            _ => String::new(),
+        };
+        Self {
+            kind,
+            device: device.cloned(),
+            message: message.into(),
+            remedy: remedy.into(),
+            facts,
+            evidence,
+        }
+    }
+
+    /// The same without a hash: what a tool knows is never approved.
+    #[must_use]
+    pub fn beyond_approval(mut self) -> Self {
+        self.evidence.clear();
+        self
+    }
+}
+
+impl RefusalKind {
+    /// As in the plan and in findings, e.g. `foreign-data`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Ambiguous => "ambiguous",
+            Self::ClaimedTwice => "claimed-twice",
+            Self::NotEligible => "not-eligible",
+            Self::InUse => "in-use",
+            Self::ForeignData => "foreign-data",
+            Self::UnknownData => "unknown-data",
+            Self::Unreadable => "unreadable",
+            Self::BlankAgain => "blank-again",
+            Self::Unfinished => "unfinished",
+            Self::MaybeShared => "maybe-shared",
+            Self::DuplicateUuid => "duplicate-uuid",
+            Self::MountPointTaken => "mount-point-taken",
+            Self::NoJournal => "no-journal",
+            Self::NoTool => "no-tool",
+            Self::NoKey => "no-key",
+            Self::Settings => "settings",
+        }
+    }
+}
+
+/// SHA-256, in hex, over what was refused and why. Of the device only what a reboot leaves as it is: size and serial. Every part goes in
+/// with its length, so that no two lists of facts come to the same bytes.
+pub fn evidence_hash(kind: RefusalKind, device: &DeviceId, facts: &[(String, String)]) -> String {
+    let mut hash = Sha256::new();
+    let mut part = |text: &str| {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text.as_bytes());
+    };
+    part("virtfleet evidence 1");
+    part(kind.word());
+    part(&device.size.to_string());
+    part(if device.serial.is_some() {
+        "serial"
+    } else {
+        "no serial"
+    });
+    part(device.serial.as_deref().unwrap_or_default());
+    for (name, fact) in facts {
+        part(name);
+        part(fact);
+    }
+    let mut text = String::new();
+    for byte in hash.finalize() {
+        write!(text, "{byte:02x}").ok();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disks::device::DevNumber;
+
+    fn device() -> DeviceId {
+        DeviceId {
+            name: "vdb".into(),
+            number: DevNumber {
+                major: 253,
+                minor: 16,
+            },
+            diskseq: Some(4),
+            size: 1 << 30,
+            serial: Some("data1".into()),
+        }
+    }
+
+    fn facts(list: &[(&str, &str)]) -> Vec<(String, String)> {
+        list.iter()
+            .map(|(name, fact)| ((*name).into(), (*fact).into()))
+            .collect()
+    }
+
+    #[test]
+    fn evidence_survives_a_reboot_and_nothing_else() {
+        let hash = |device: &DeviceId, list: &[(&str, &str)]| {
+            evidence_hash(RefusalKind::UnknownData, device, &facts(list))
+        };
+        let same = hash(&device(), &[("digest", "aa")]);
+        assert_eq!(same.len(), 64);
+        let mut renamed = device();
+        renamed.name = "vdc".into();
+        renamed.number.minor = 32;
+        renamed.diskseq = None;
+        assert_eq!(hash(&renamed, &[("digest", "aa")]), same);
+        let mut larger = device();
+        larger.size += 512;
+        let mut nameless = device();
+        nameless.serial = None;
+        for other in [
+            hash(&larger, &[("digest", "aa")]),
+            hash(&nameless, &[("digest", "aa")]),
+            hash(&device(), &[("digest", "ab")]),
+            hash(&device(), &[("digest", "a"), ("a", "")]),
+            hash(&device(), &[("diges", "taa")]),
+            evidence_hash(RefusalKind::BlankAgain, &device(), &facts(&[("digest", "aa")])),
+        ] {
+            assert_ne!(other, same);
+        }
+    }
+
+    #[test]
+    fn only_what_no_tool_knows_has_a_hash() {
+        for (kind, hashed) in [
+            (RefusalKind::UnknownData, true),
+            (RefusalKind::BlankAgain, true),
+            (RefusalKind::Unfinished, true),
+            (RefusalKind::ForeignData, false),
+            (RefusalKind::Unreadable, false),
+            (RefusalKind::MaybeShared, false),
+        ] {
+            let refusal = Refusal::new(kind, Some(&device()), "", "", vec![]);
+            assert_eq!(!refusal.evidence.is_empty(), hashed, "{kind:?}");
+            assert_eq!(refusal.beyond_approval().evidence, "");
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Which bytes of a disk are read before it counts as blank.
+
+use virtfleet_wire::settings::ProofKind;
+
+use super::probe::Region;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+/// What direct reads are aligned to.
+const ALIGN: u64 = 4 * KIB;
+/// Up to this size a disk is read whole.
+pub const WHOLE_BYTES: u64 = 256 * MIB;
+/// What is read at each end. Everything that keeps its first superblock in front, and GPT, MD, DDF, ZFS, nilfs2, DRBD and bcachefs
+/// with theirs behind, have it in there.
+pub const END_BYTES: u64 = 16 * MIB;
+/// What is read at each place where a format keeps a copy of its superblock, and at each sample.
+pub const PIECE_BYTES: u64 = 64 * KIB;
+/// How many samples are strewn over the disk.
+pub const SAMPLES: u64 = 1024;
+
+/// What a proof reads of a disk of `size` bytes: sorted, disjoint, not touching each other, each beginning at a multiple of 4096 and
+/// ending at one or at the end of the disk. At most 112 MiB with [`ProofKind::Sampled`], everything with [`ProofKind::Full`].
+pub fn regions(size: u64, proof: ProofKind) -> Vec<Region> {
+    if size == 0 {
+        return Vec::new();
+    }
+    if proof == ProofKind::Full || size <= WHOLE_BYTES {
+        return vec![Region {
+            offset: 0,
+            length: size,
+        }];
+    }
+    let mut parts = vec![part(0, END_BYTES, size), part(size - END_BYTES, END_BYTES, size)];
+    let pieces = superblocks(size).into_iter().chain(samples(size));
+    parts.extend(pieces.map(|offset| part(offset, PIECE_BYTES, size)));
+    merged(parts)
+}
+
+/// The region around `[offset, offset + length)`, widened to the alignment and cut at the end of the disk.
+fn part(offset: u64, length: u64, size: u64) -> Region {
+    let start = offset - offset % ALIGN;
+    let end = offset
+        .saturating_add(length)
+        .checked_next_multiple_of(ALIGN)
+        .unwrap_or(size)
+        .min(size);
+    Region {
+        offset: start,
+        length: end - start,
+    }
+}
+
+fn merged(mut parts: Vec<Region>) -> Vec<Region> {
+    parts.sort_unstable();
+    let mut all: Vec<Region> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match all.last_mut() {
+            Some(last) if part.offset <= last.offset + last.length => {
+                let end = (part.offset + part.length).max(last.offset + last.length);
+                last.length = end - last.offset;
+            }
+            _ => all.push(part),
+        }
+    }
+    all
+}
+
+/// Where copies of superblocks lie beyond the first 16 MiB; only places on the disk. A copy lies in the 64 KiB from there.
+fn superblocks(size: u64) -> Vec<u64> {
+    let mut places = Vec::new();
+    // ext2, ext3, ext4: `sparse_super` keeps copies in the groups 1 and the powers of 3, 5 and 7; a group has eight times as many blocks
+    // as a block has bytes. With blocks of 1 KiB the group begins one block later, within the same 64 KiB.
+    for block in [KIB, 2 * KIB, 4 * KIB] {
+        let group = 8 * block * block;
+        places.push(group);
+        for base in [3_u64, 5, 7] {
+            let mut number = base;
+            while let Some(offset) = number.checked_mul(group).filter(|offset| *offset < size) {
+                places.push(offset);
+                number *= base;
+            }
+        }
+        // `sparse_super2`: in the last group.
+        places.push((size - 1) / group * group);
+    }
+    // btrfs: BTRFS_SUPER_MIRROR_SHIFT.
+    places.extend([64 * MIB, 256 * GIB]);
+    // ocfs2: OCFS2_BACKUP_SB_START and its multiples by four.
+    places.extend([GIB, 4 * GIB, 16 * GIB, 64 * GIB, 256 * GIB, TIB]);
+    // xfs: each allocation group begins with a copy. By default there are four, of equal size in blocks of 4 KiB, or as many of 1 TiB
+    // as fit, of which 15 are looked at.
+    let quarter = (size / ALIGN).div_ceil(4) * ALIGN;
+    for number in 1..=15 {
+        let group = if size >= 4 * TIB { TIB } else { quarter };
+        places.push(group.saturating_mul(number));
+    }
+    places.retain(|place| *place < size);
+    places
+}
+
+/// The beginnings of the samples: one in the middle of each of as many equal stripes.
+fn samples(size: u64) -> impl Iterator<Item = u64> {
+    let (size, count) = (u128::from(size), u128::from(SAMPLES));
+    (0..count).filter_map(move |number| {
+        let middle = size * (2 * number + 1) / (2 * count);
+        u64::try_from(middle - u128::from(PIECE_BYTES) / 2).ok()
+    })
+}
+
+#[cfg(test)]
+mod tests;

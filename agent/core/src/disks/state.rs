@@ -1,0 +1,149 @@
+//! What came of the declared disks: `/run/virtfleet/state/disks.json`, from which the report, the metrics and the doctor are made.
+
+use serde::{Deserialize, Serialize};
+use virtfleet_wire::finding::Finding;
+
+use super::{journal::AuditRecord, plan::Refusal};
+
+/// The format of the file.
+pub const FORMAT: u32 = 1;
+
+/// How a declared disk stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// As asked for.
+    Ready,
+    /// Something is left to be done, which the next pass does.
+    #[default]
+    Pending,
+    /// Nothing is done to it, and the refusals say why.
+    Refused,
+    /// A step failed.
+    Failed,
+    /// No disk matches.
+    Missing,
+}
+
+impl Standing {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Ready,
+        Self::Pending,
+        Self::Refused,
+        Self::Failed,
+        Self::Missing,
+    ];
+
+    /// As it is printed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Pending => "pending",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// One declared disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DiskState {
+    /// Its name in the settings.
+    pub name: String,
+    /// How it stands.
+    pub standing: Standing,
+    /// By what it was found, in words; empty when it was not.
+    pub key: String,
+    /// The kernel's name of the device; empty without one.
+    pub device: String,
+    /// The device's serial as the guest sees it.
+    pub serial: String,
+    /// The device's size in bytes; 0 without one.
+    pub size_bytes: u64,
+    /// What it is declared as, e.g. `xfs`.
+    pub filesystem: String,
+    /// The filesystem's UUID, when it is known.
+    pub uuid: String,
+    /// Where it is declared to be mounted; empty for swap.
+    pub mount_point: String,
+    /// The filesystem's size in bytes, when it is known.
+    pub filesystem_bytes: Option<u64>,
+    /// Whether containerd and kubelet wait for it.
+    pub required: bool,
+    /// Whether unused blocks are to be given back.
+    pub discard: bool,
+    /// Why nothing, or not all, is done.
+    pub refusals: Vec<Refusal>,
+    /// What a person should know.
+    pub notes: Vec<String>,
+    /// The step that failed, and how.
+    pub error: Option<String>,
+    /// What this pass did, a word a step.
+    pub done: Vec<String>,
+    /// The last lines of the audit record that are about it, oldest first.
+    pub audit: Vec<AuditRecord>,
+}
+
+/// All declared disks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DisksState {
+    /// [`FORMAT`].
+    pub v: u32,
+    /// The boot.
+    pub boot_id: String,
+    /// When it was written, by the boot clock, in nanoseconds.
+    pub at_boottime_ns: u64,
+    /// In the order of the settings.
+    pub disks: Vec<DiskState>,
+    /// Why the pass could do nothing at all, e.g. that devices cannot be listed.
+    pub error: Option<String>,
+    /// What somebody should know.
+    pub findings: Vec<Finding>,
+}
+
+impl DisksState {
+    /// How old it is at `now` (boot clock, nanoseconds), in milliseconds.
+    pub fn age_ms(&self, now: u64) -> u64 {
+        now.saturating_sub(self.at_boottime_ns) / 1_000_000
+    }
+
+    /// Required disks that are not ready, with the reason in a few words.
+    pub fn absent(&self) -> Vec<(&str, String)> {
+        let wanting = self
+            .disks
+            .iter()
+            .filter(|disk| disk.required && disk.standing != Standing::Ready);
+        wanting.map(|disk| (disk.name.as_str(), disk.reason())).collect()
+    }
+}
+
+impl DiskState {
+    /// Why it stands as it does, in one sentence.
+    pub fn reason(&self) -> String {
+        if let Some(error) = &self.error {
+            return error.clone();
+        }
+        match (self.refusals.first(), self.standing) {
+            (Some(refusal), _) => refusal.message.clone(),
+            (None, Standing::Ready) => self.notes.first().cloned().unwrap_or_default(),
+            (None, Standing::Missing) => "no disk matches".to_owned(),
+            (None, _) => "not all is done yet".to_owned(),
+        }
+    }
+
+    /// The next command to type; empty when there is none.
+    pub fn next(&self) -> String {
+        match (self.refusals.first(), self.standing) {
+            (_, Standing::Ready) => String::new(),
+            (Some(refusal), _) if !refusal.remedy.is_empty() => refusal.remedy.clone(),
+            (_, Standing::Failed) => {
+                "journalctl -b -u virtfleet-provision.service -u virtfleet-reconcile.service".to_owned()
+            }
+            _ => "sudo virtfleet-agent plan disks".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+use super::*;
+use crate::disks::fixtures::{FOREIGN, encrypted, swap, wanted};
+
+fn placing<'a>(wanted: &'a Wanted, mapping: Option<&'a str>) -> Placing<'a> {
+    Placing {
+        wanted,
+        uuid: FOREIGN,
+        mapping,
+    }
+}
+
+fn text(files: &[(String, String)], end: &str) -> String {
+    let found = files.iter().find(|(path, _)| path.ends_with(end));
+    found.unwrap_or_else(|| panic!("no {end} in {files:?}")).1.clone()
+}
+
+/// As `systemd-escape --path` of systemd 252 says.
+#[test]
+fn paths_are_escaped_as_systemd_does() {
+    for (path, unit) in [
+        ("/var/lib/containerd", "var-lib-containerd"),
+        ("/mnt/a-b/c_d.e", "mnt-a\\x2db-c_d.e"),
+        ("/.hidden/x", "\\x2ehidden-x"),
+        ("/", "-"),
+        ("//mnt///x/", "mnt-x"),
+        ("/mnt/\u{e4} b", "mnt-\\xc3\\xa4\\x20b"),
+        ("/a:b@c+d", "a:b\\x40c\\x2bd"),
+        (
+            "/dev/disk/by-uuid/11111111-2222-4333-8444-555555555555",
+            "dev-disk-by\\x2duuid-11111111\\x2d2222\\x2d4333\\x2d8444\\x2d555555555555",
+        ),
+    ] {
+        assert_eq!(escape_path(path), unit, "{path}");
+    }
+}
+
+#[test]
+fn a_mount_unit_mounts_by_uuid_before_containers_and_never_holds_up_the_boot() {
+    let mut disk = wanted("data");
+    disk.options = vec!["noatime".into(), "x=50%".into()];
+    let files = placing(&disk, None).files();
+    let device = "dev-disk-by\\x2duuid-11111111\\x2d2222\\x2d4333\\x2d8444\\x2d555555555555";
+    assert_eq!(
+        text(&files, "/mnt-data.mount"),
+        format!(
+            "# Written by virtfleet-agent for the disk \"data\" of its settings, and again when it is changed.\n\
+             [Unit]\n\
+             X-Virtfleet-Disk=data\n\
+             Description=Secondary disk data (virtfleet)\n\
+             DefaultDependencies=no\n\
+             Conflicts=umount.target\n\
+             Before=umount.target containerd.service docker.service crio.service kubelet.service\n\
+             After=local-fs-pre.target\n\
+             Requires=systemd-fsck@{device}.service\n\
+             After=systemd-fsck@{device}.service\n\n\
+             [Mount]\n\
+             What=/dev/disk/by-uuid/{FOREIGN}\n\
+             Where=/mnt/data\n\
+             Type=ext4\n\
+             Options=noatime,x=50%%\n"
+        )
+    );
+    let timeout = text(&files, &format!("/{device}.device.d/50-virtfleet.conf"));
+    assert!(
+        timeout.ends_with("X-Virtfleet-Disk=data\nJobRunningTimeoutSec=30s\n"),
+        "{timeout}"
+    );
+    let wants = text(&files, "/multi-user.target.d/50-virtfleet-disk-data.conf");
+    assert!(
+        wants.ends_with("X-Virtfleet-Disk=data\nWants=mnt-data.mount\n"),
+        "{wants}"
+    );
+    assert!(
+        files
+            .iter()
+            .all(|(path, text)| path.starts_with(DIRECTORY) && disk_of(text) == Some("data"))
+    );
+}
+
+#[test]
+fn only_ext4_is_checked_before_it_is_mounted() {
+    for (filesystem, checked) in [
+        (DiskFilesystem::Ext4, true),
+        (DiskFilesystem::Xfs, false),
+        (DiskFilesystem::Btrfs, false),
+    ] {
+        let disk = Wanted {
+            filesystem,
+            ..wanted("data")
+        };
+        assert_eq!(
+            text(&placing(&disk, None).files(), ".mount").contains("systemd-fsck@"),
+            checked
+        );
+    }
+}
+
+#[test]
+fn a_container_is_mounted_by_its_name() {
+    let disk = encrypted("data");
+    let files = placing(&disk, Some("virtfleet-data")).files();
+    let unit = text(&files, "/mnt-data.mount");
+    assert!(unit.contains("What=/dev/mapper/virtfleet-data\n"), "{unit}");
+    assert!(
+        unit.contains("systemd-fsck@dev-mapper-virtfleet\\x2ddata.service"),
+        "{unit}"
+    );
+    text(
+        &files,
+        "/dev-mapper-virtfleet\\x2ddata.device.d/50-virtfleet.conf",
+    );
+}
+
+#[test]
+fn swap_has_a_unit_too() {
+    let mut disk = swap("data");
+    disk.options = vec!["discard".into(), "pri=10".into()];
+    let placing = placing(&disk, None);
+    assert!(placing.unit().ends_with("555555555555.swap"));
+    let unit = text(&placing.files(), ".swap");
+    assert!(
+        unit.ends_with(&format!(
+            "[Swap]\nWhat=/dev/disk/by-uuid/{FOREIGN}\nOptions=discard,pri=10\n"
+        )),
+        "{unit}"
+    );
+}
+
+#[test]
+fn a_line_of_fstab_is_added_once_and_replaced() {
+    let mut disk = wanted("data");
+    let root = "UUID=1 / ext4 defaults 0 1\n";
+    let added = placing(&disk, None).fstab(root);
+    assert_eq!(
+        added,
+        format!(
+            "{root}# virtfleet disk data\n\
+             UUID={FOREIGN} /mnt/data ext4 nofail,x-systemd.device-timeout=30s 0 2\n"
+        )
+    );
+    assert_eq!(placing(&disk, None).fstab(&added), added);
+    let other = wanted("data2");
+    let both = placing(&other, None).fstab(&added);
+    assert_eq!(both.lines().count(), 5);
+    disk.options = vec!["noatime".into()];
+    let changed = placing(&disk, None).fstab(&both);
+    assert_eq!(changed, both.replacen(" nofail", " noatime,nofail", 1));
+    let disk = swap("s");
+    assert_eq!(
+        placing(&disk, None).fstab(""),
+        format!("# virtfleet disk s\nUUID={FOREIGN} none swap nofail,x-systemd.device-timeout=30s 0 0\n")
+    );
+    let disk = encrypted("e");
+    assert!(
+        placing(&disk, Some("virtfleet-e"))
+            .fstab("x")
+            .starts_with("x\n# virtfleet disk e\n/dev/mapper/virtfleet-e /mnt/e ")
+    );
+}
+
+#[test]
+fn the_gate_holds_back_containers_and_kubelet_unless_the_kernel_is_told_otherwise() {
+    let files = gate_files("");
+    assert_eq!(files.len(), 5);
+    assert!(
+        files
+            .iter()
+            .all(|(_, text)| is_gates(text) && disk_of(text).is_none())
+    );
+    let gate = text(&files, "/virtfleet-disks.service");
+    assert!(
+        gate.contains("ConditionKernelCommandLine=!virtfleet.disks=optional\nConditionKernelCommandLine=!virtfleet.provision=off\n"),
+        "{gate}"
+    );
+    let kubelet = text(&files, "/kubelet.service.d/50-virtfleet-disks.conf");
+    assert!(
+        kubelet.ends_with("Requires=virtfleet-disks.service\nAfter=virtfleet-disks.service\n"),
+        "{kubelet}"
+    );
+}
+
+#[test]
+fn marks_are_read_back() {
+    assert_eq!(disk_of("[Unit]\nX-Virtfleet-Disk=a-b\n"), Some("a-b"));
+    assert_eq!(disk_of("[Unit]\n# X-Virtfleet-Disk=a\n"), None);
+    assert!(!is_gates("[Unit]\nX-Virtfleet-Disk=a\n"));
+}
+
+#[test]
+fn places_are_told_from_our_own_files_alone() {
+    let unit = |mark: &str| format!("[Unit]\n{mark}\n[Mount]\nWhere=/var\n");
+    assert_eq!(places_of(&unit("X-Virtfleet-Disk=data")), ["/var"]);
+    assert!(places_of(&unit("Description=x")).is_empty());
+    let fstab = "UUID=1 / ext4 defaults 0 1\n# virtfleet disk data\nUUID=2 /srv ext4 nofail 0 2\nUUID=3 /var ext4 defaults 0 2\n";
+    assert_eq!(places_of(fstab), ["/srv"]);
+}

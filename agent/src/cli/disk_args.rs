@@ -1,0 +1,96 @@
+//! Flags and arguments of the verbs for disks.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::{Verb, disks::DisksVerb};
+use crate::output::Output;
+
+/// What can be planned and applied by itself.
+const SUBJECTS: [&str; 1] = ["disks"];
+
+fn subject() -> Arg {
+    Arg::new("subject").value_name("WHAT").value_parser(SUBJECTS)
+}
+
+pub(super) fn plan(output: Arg) -> Command {
+    Command::new("plan")
+        .about("As root: show what `apply disks` would do, and what it refuses and why; nothing is changed")
+        .arg(
+            subject()
+                .action(ArgAction::Append)
+                .help("What is planned; without it, everything"),
+        )
+        .arg(
+            Arg::new("detailed-exitcode")
+                .long("detailed-exitcode")
+                .action(ArgAction::SetTrue)
+                .help("Exit code 3 when something is refused, else 2 when something is to be done, else 0"),
+        )
+        .arg(output)
+}
+
+/// What `apply` has besides its stages.
+pub(super) fn apply() -> [Arg; 2] {
+    [
+        subject()
+            .conflicts_with("stage")
+            .help("Apply this alone, now, whatever the stage; exit code 3 when something is refused"),
+        Arg::new("plan")
+            .long("plan")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .requires("subject")
+            .help("Only if what would be done is still what this file of `plan -o json` says"),
+    ]
+}
+
+pub(super) fn disks(output: Arg) -> Command {
+    Command::new("disks")
+        .about("Show how the declared disks stand; exit code 1 when one failed or a required one is not in place")
+        .arg(output)
+        .args_conflicts_with_subcommands(true)
+        .subcommand(
+            Command::new("approve")
+                .about("As root: let a refused disk be formatted after all, once, because you have judged the evidence")
+                .arg(
+                    Arg::new("who")
+                        .value_name("NAME|SERIAL")
+                        .required(true)
+                        .help("The disk, by its name in the settings or its serial"),
+                )
+                .arg(
+                    Arg::new("evidence")
+                        .long("evidence")
+                        .value_name("HASH")
+                        .required(true)
+                        .help("As `plan disks` shows it; another finding has another hash"),
+                ),
+        )
+        .subcommand(Command::new("check").about(
+            "Exit code 1, with the reasons, when a required disk is not in place: containerd and kubelet wait for this",
+        ))
+        .subcommand(
+            Command::new("trim").about("As root: give unused blocks of the disks with `discard: true` back to their volumes"),
+        )
+}
+
+pub(super) fn parse_apply(matches: &ArgMatches, output: Output) -> Option<Verb> {
+    matches.get_one::<String>("subject")?;
+    Some(Verb::ApplyDisks(
+        matches.get_one::<PathBuf>("plan").cloned(),
+        output,
+    ))
+}
+
+pub(super) fn parse_disks(matches: &ArgMatches) -> Verb {
+    let text =
+        |matches: &ArgMatches, name: &str| matches.get_one::<String>(name).cloned().unwrap_or_default();
+    Verb::Disks(match matches.subcommand() {
+        Some(("approve", sub)) => DisksVerb::Approve(text(sub, "who"), text(sub, "evidence")),
+        Some(("check", _)) => DisksVerb::Check,
+        Some(("trim", _)) => DisksVerb::Trim,
+        _ => DisksVerb::List(matches.get_one::<Output>("output").copied().unwrap_or_default()),
+    })
+}

@@ -1,0 +1,209 @@
+//! The second look, by which a wish becomes a [`BlankDisk`].
+
+use std::path::PathBuf;
+
+use virtfleet_agent_core::disks::{
+    Content, Device, DeviceId, Doubt, FormatIntent, Probe, Region, device::LEAST_BYTES, journal::Evidence,
+};
+
+use super::{
+    DevicesError, Disks,
+    reader::{CHUNK, Held, Limits, Reader},
+};
+
+/// Why a device may not be formatted. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// It could not be found out, or somebody else has it now.
+    #[error("{name} is not formatted: {}", doubt.reason)]
+    Unknown {
+        /// The kernel's name of the device that was meant.
+        name: String,
+        /// What is not known.
+        doubt: Doubt,
+    },
+    /// There is something on it.
+    #[error("{name} is not formatted: {reason}")]
+    NotAsPlanned {
+        /// The kernel's name of the device that was meant.
+        name: String,
+        /// What is unlike the plan.
+        reason: String,
+        /// What is on it, when that is it.
+        content: Option<Box<Content>>,
+    },
+    /// The disks are not known.
+    #[error(transparent)]
+    Devices(#[from] DevicesError),
+}
+
+/// A disk that is proven blank at this moment (or has what a person has judged, and that alone), locked and held exclusively.
+///
+/// It is consumed by what formats it, and lets go of the disk when dropped.
+#[derive(Debug)]
+pub struct BlankDisk {
+    pub(super) held: Held,
+    pub(super) path: PathBuf,
+    pub(super) id: DeviceId,
+    /// What the ends of the disk had, to be seen again right before the tool starts.
+    pub(super) ends: String,
+}
+
+impl BlankDisk {
+    /// The device.
+    pub fn id(&self) -> &DeviceId {
+        &self.id
+    }
+}
+
+impl Disks<'_> {
+    /// Looks again, under the lock and an exclusive open, and compares with the intent: the device (number, sequence number, size, serial) and
+    /// the evidence. What comes back may be formatted by [`Disks::format`] or [`Disks::encrypt`], now.
+    ///
+    /// The evidence must be blankness, found again; or an approval with the digest of what was judged, found again.
+    pub fn claim(&self, intent: &FormatIntent) -> Result<BlankDisk, ClaimError> {
+        self.claim_within(intent, Limits::default())
+    }
+
+    /// The same with other limits.
+    pub fn claim_within(&self, intent: &FormatIntent, limits: Limits) -> Result<BlankDisk, ClaimError> {
+        let id = &intent.device;
+        let (proof, judged) = match &intent.evidence {
+            Evidence::Blank(blank) => (blank.proof, None),
+            Evidence::Approved { proof, digest, .. } => (*proof, digest.as_deref()),
+            Evidence::Found => {
+                return Err(refused(
+                    id,
+                    "what was found on it is nobody's to format".to_owned(),
+                    None,
+                ));
+            }
+        };
+        let looked = self
+            .prove(id, proof, limits, &mut |_, _| {})
+            .map_err(unknown(id))?;
+        match (&looked.probe, &intent.evidence) {
+            (Probe::Blank(now), Evidence::Blank(before)) if now == before => {}
+            (Probe::Blank(now), Evidence::Blank(before)) => {
+                let reason = format!(
+                    "the proof read {} bytes in {} parts, and the planned one {} in {}",
+                    now.bytes, now.regions, before.bytes, before.regions
+                );
+                return Err(refused(id, reason, None));
+            }
+            // Judged as lost and blank; or judged as data, of which an unfinished mkfs of ours was cleared since.
+            (Probe::Blank(_), Evidence::Approved { .. }) => {}
+            (Probe::HasData(content), _) if !content.is_known() && judged == Some(&content.digest) => {}
+            (Probe::HasData(content), _) => {
+                return Err(refused(
+                    id,
+                    format!("there is {} on it", describe(content)),
+                    Some(content.clone()),
+                ));
+            }
+            (Probe::Blank(_), Evidence::Found) => {
+                return Err(refused(
+                    id,
+                    "what was found on it is nobody's to format".to_owned(),
+                    None,
+                ));
+            }
+            (Probe::Unknown(doubt), _) => return Err(unknown(id)(doubt.clone())),
+        }
+        self.hold(id, looked.held, limits)
+    }
+
+    /// What sysfs says now that we hold it, and what its ends have.
+    pub(super) fn hold(&self, id: &DeviceId, held: Held, limits: Limits) -> Result<BlankDisk, ClaimError> {
+        let device = self
+            .devices()?
+            .into_iter()
+            .find(|device| device.id.number == id.number);
+        let Some(device) = device else {
+            return Err(refused(id, "it is no disk any more".to_owned(), None));
+        };
+        if let Some(reason) = unlike(&device, id) {
+            return Err(refused(id, reason, None));
+        }
+        let path = self.node(id);
+        let (held, bytes) = Reader::again(held, &path, ends(id.size), limits)
+            .and_then(|reader| reader.wait(limits.all, &mut |_| {}))
+            .map_err(unknown(id))?;
+        Ok(BlankDisk {
+            held,
+            path,
+            id: id.clone(),
+            ends: bytes.digest,
+        })
+    }
+}
+
+/// The first and the last MiB.
+pub(super) fn ends(size: u64) -> Vec<Region> {
+    let length = size.min(CHUNK as u64);
+    let mut ends = vec![Region { offset: 0, length }];
+    if size >= 2 * length {
+        // Devices end at a multiple of their blocks, which direct reads need.
+        ends.push(Region {
+            offset: size - length,
+            length,
+        });
+    }
+    ends
+}
+
+/// How a device is unlike the one that was meant, or must not be formatted for what it is.
+fn unlike(device: &Device, id: &DeviceId) -> Option<String> {
+    let now = &device.id;
+    if now != id {
+        return Some(format!(
+            "it was {} with {} bytes, serial {} and sequence number {:?}, and is {} with {}, {} and {:?}",
+            id.name,
+            id.size,
+            id.serial.as_deref().unwrap_or("none"),
+            id.diskseq,
+            now.name,
+            now.size,
+            now.serial.as_deref().unwrap_or("none"),
+            now.diskseq,
+        ));
+    }
+    let reason = if device.carries_system {
+        "it carries the system"
+    } else if device.read_only {
+        "it is read-only"
+    } else if now.size < LEAST_BYTES {
+        "it is smaller than 64 MiB"
+    } else if let Some(use_) = device.uses.first() {
+        return Some(format!("it is in use: {use_:?}"));
+    } else {
+        return None;
+    };
+    Some(reason.to_owned())
+}
+
+pub(super) fn unknown(id: &DeviceId) -> impl FnOnce(Doubt) -> ClaimError {
+    let name = id.name.clone();
+    move |doubt| ClaimError::Unknown { name, doubt }
+}
+
+pub(super) fn refused(id: &DeviceId, reason: String, content: Option<Content>) -> ClaimError {
+    ClaimError::NotAsPlanned {
+        name: id.name.clone(),
+        reason,
+        content: content.map(Box::new),
+    }
+}
+
+fn describe(content: &Content) -> String {
+    let place = || {
+        content
+            .first_byte
+            .map_or(String::new(), |byte| format!(", first at byte {byte}"))
+    };
+    if content.is_known() {
+        content.kind.clone()
+    } else {
+        format!("data that nobody knows{}", place())
+    }
+}

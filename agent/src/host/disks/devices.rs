@@ -1,0 +1,127 @@
+//! The whole disks that the kernel knows, by sysfs.
+
+use std::{fs, path::PathBuf};
+
+use virtfleet_agent_core::disks::{Bus, Device, DeviceId};
+
+use super::{
+    Disks, Kinds,
+    facts::{block, dev_number, line, link_name, number},
+    names, system,
+    uses::{self, MountsError},
+};
+use crate::host::{ReadError, list};
+
+/// What the kernel makes up in memory, over files, over a network or over other devices; and what takes out a disc.
+const NO_DISKS: [&str; 12] = [
+    "bcache", "dm-", "drbd", "fd", "md", "mtdblock", "nbd", "ram", "rbd", "sr", "zd", "zram",
+];
+
+/// Why the disks are not known. Nothing may be formatted then.
+#[derive(Debug, thiserror::Error)]
+pub enum DevicesError {
+    /// The list of disks cannot be read.
+    #[error("cannot list the disks in {}: {reason}; is sysfs mounted?", path.display())]
+    List {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong.
+        reason: ReadError,
+    },
+    /// It is not known what is mounted or swapped to.
+    #[error("cannot find out which disks are in use: {0}")]
+    Uses(#[from] MountsError),
+}
+
+impl Disks<'_> {
+    /// Every whole disk. One that goes away while it is looked at, or that has no size (an empty card reader), is left out.
+    pub fn devices(&self) -> Result<Vec<Device>, DevicesError> {
+        let path = self.roots.sys("block");
+        let names = list(&path).map_err(|reason| DevicesError::List { path, reason })?;
+        let mounts = uses::mounts(self.roots)?;
+        let swaps = uses::swaps(self.roots)?;
+        let system = system::disks(self.roots, &mounts);
+        let names = names
+            .into_iter()
+            .map(|name| name.replace('!', "/"))
+            .filter(|name| self.counts(name));
+        Ok(names
+            .filter_map(|name| {
+                let mut device = self.device(&name)?;
+                device.carries_system = system.contains(&name);
+                device.uses = uses::of(self.roots, &name, device.id.number, &mounts, &swaps);
+                Some(device)
+            })
+            .collect())
+    }
+
+    fn counts(&self, name: &str) -> bool {
+        let is = |kind: &str| {
+            name.strip_prefix(kind).is_some_and(|rest| {
+                // `dm-0`, `sr0`, `md127`, `md_d0`; and not `srv`, were there such a thing.
+                rest.starts_with(|c: char| c.is_ascii_digit() || c == '_')
+            })
+        };
+        if is("loop") {
+            return self.kinds == Kinds::WithLoop;
+        }
+        !NO_DISKS.iter().any(|kind| is(kind))
+    }
+
+    /// What sysfs and udev say of one disk; uses are not filled.
+    fn device(&self, name: &str) -> Option<Device> {
+        let folder = block(self.roots, name);
+        let at = |path: &str| folder.join(path);
+        // One path of a multipath NVMe namespace: it has no node.
+        if number(&at("hidden")) == Some(1) {
+            return None;
+        }
+        let dev = dev_number(&line(&at("dev"))?)?;
+        // The kernel counts in units of 512 bytes, whatever the device's own block size.
+        let size = number(&at("size"))?.checked_mul(512).filter(|size| *size > 0)?;
+        let udev = names::udev_data(self.roots, dev);
+        Some(Device {
+            id: DeviceId {
+                name: name.to_owned(),
+                number: dev,
+                diskseq: number(&at("diskseq")),
+                size,
+                serial: names::serial(self.roots, name, &udev),
+            },
+            bus: bus(name, link_name(&at("device/subsystem")).as_deref()),
+            volume: names::volume(self.roots, name),
+            paths: names::paths(self.roots, name, &udev),
+            syspath: syspath(self, &folder),
+            logical_block: number(&at("queue/logical_block_size"))
+                .and_then(|bytes| bytes.try_into().ok())
+                .unwrap_or(512),
+            // What cannot be read is taken as not writable.
+            read_only: number(&at("ro")) != Some(0),
+            carries_system: false,
+            uses: Vec::new(),
+        })
+    }
+}
+
+/// The path in `/sys/devices`, whatever the root of sysfs is.
+fn syspath(disks: &Disks<'_>, folder: &std::path::Path) -> String {
+    let Ok(real) = fs::canonicalize(folder) else {
+        return String::new();
+    };
+    let top = fs::canonicalize(&disks.roots.sysfs).unwrap_or_default();
+    let below = real.strip_prefix(&top).unwrap_or(&real);
+    format!("/sys/{}", below.display())
+}
+
+fn bus(name: &str, subsystem: Option<&str>) -> Bus {
+    match subsystem {
+        Some("virtio") => Bus::Virtio,
+        Some("scsi") => Bus::Scsi,
+        Some("nvme" | "nvme-subsystem") => Bus::Nvme,
+        None if name.starts_with("loop") => Bus::Loop,
+        _ => Bus::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! What a block device says of itself, asked of an open file and not of a name.
+
+use std::{fs::File, os::fd::AsRawFd as _};
+
+use nix::{errno::Errno, libc};
+
+/// The calls, as nix's macros make them.
+mod raw {
+    // include/uapi/linux/fs.h: BLKGETSIZE64 is _IOR(0x12,114,size_t), BLKGETDISKSEQ is _IOR(0x12,128,__u64).
+    nix::ioctl_read!(size, 0x12, 114, usize);
+    nix::ioctl_read!(diskseq, 0x12, 128, u64);
+}
+
+/// Its size in bytes (`BLKGETSIZE64`).
+pub(super) fn size(device: &File) -> Result<u64, Errno> {
+    let mut bytes: usize = 0;
+    // SAFETY: the descriptor is open for as long as `device` is borrowed, and the kernel writes one `size_t` to where `bytes` is. A file that is
+    // no block device answers ENOTTY.
+    #[expect(unsafe_code, reason = "ioctl(2) has no safe form")]
+    unsafe { raw::size(device.as_raw_fd(), &raw mut bytes) }?;
+    Ok(bytes as u64)
+}
+
+/// Its sequence number, which the kernel gives once in a boot (`BLKGETDISKSEQ`). None below Linux 5.15.
+pub(super) fn diskseq(device: &File) -> Result<Option<u64>, Errno> {
+    let mut number: u64 = 0;
+    // SAFETY: as above, with one `u64`.
+    #[expect(unsafe_code, reason = "ioctl(2) has no safe form")]
+    let answer = unsafe { raw::diskseq(device.as_raw_fd(), &raw mut number) };
+    match answer {
+        Ok(_) => Ok(Some(number)),
+        Err(Errno::ENOTTY | Errno::EINVAL) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// `O_DIRECT`: reads come from the device and not from what the kernel remembers; what others have written and the kernel has not
+/// passed on yet is passed on first (`filemap_write_and_wait_range` in the block device's `read_iter`).
+pub(super) const DIRECT: i32 = libc::O_DIRECT | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+/// With the kernel's claim: nobody has it mounted, swaps to it, stands on it or has claimed it so, and nobody can while it is open.
+pub(super) const EXCLUSIVE: i32 = DIRECT | libc::O_EXCL;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_no_device() {
+        let file = tempfile::tempfile().unwrap();
+        assert_eq!(size(&file), Err(Errno::ENOTTY));
+        assert_eq!(diskseq(&file), Ok(None));
+    }
+}

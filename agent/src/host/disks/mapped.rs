@@ -1,0 +1,148 @@
+//! The filesystem in a LUKS container that was made for it.
+//!
+//! Zeros below read as noise above, so blankness says nothing here. What is proven instead: the container is the one whose header carries the
+//! journaled UUID, it stands on the intended disk and on nothing else, nobody uses it, all of a sampled proof can be read, and blkid
+//! knows nothing in it, or the filesystem that was begun and is not whole.
+
+use virtfleet_agent_core::disks::{DeviceId, FormatIntent, regions};
+use virtfleet_wire::settings::ProofKind;
+
+use super::{
+    ClaimError, Disks, FormatError,
+    claim::{refused, unknown},
+    ioctl,
+    reader::{Held, Limits, Order, Reader},
+    tools::{blkid, check, mkfs},
+    zero,
+};
+
+/// A container in which a filesystem may be made, locked and held exclusively.
+#[derive(Debug)]
+pub struct FreshContainer {
+    held: Held,
+    id: DeviceId,
+    /// A filesystem of the intended UUID is in it, which is not whole.
+    begun: bool,
+}
+
+impl Disks<'_> {
+    /// Looks at an opened container. The journal must say `Encrypted`: neither more nor less.
+    pub fn claim_container(
+        &self,
+        mapping: &str,
+        luks_uuid: &str,
+        intent: &FormatIntent,
+    ) -> Result<FreshContainer, ClaimError> {
+        let disk = &intent.device;
+        let limits = Limits::default();
+        let refuse = |reason: String| refused(disk, format!("in its container {mapping}: {reason}"), None);
+        let container = self
+            .containers(mapping)
+            .into_iter()
+            .find(|container| container.mapping == mapping);
+        let container = container.ok_or_else(|| refuse("it is not open".to_owned()))?;
+        if !container.luks_uuid.eq_ignore_ascii_case(luks_uuid) || container.below != [disk.name.as_str()] {
+            let below = container.below.join(", ");
+            return Err(refuse(format!(
+                "its header is {}, on {below}",
+                container.luks_uuid
+            )));
+        }
+        let below = self
+            .devices()?
+            .into_iter()
+            .find(|device| device.id.number == disk.number);
+        if below.is_none_or(|below| below.id != *disk) {
+            return Err(refuse("the disk below it is another one now".to_owned()));
+        }
+        let id = DeviceId {
+            diskseq: ioctl_diskseq(self, &container.name),
+            name: container.name,
+            number: container.number,
+            size: container.size,
+            serial: None,
+        };
+        let path = self.node(&id);
+        let look = || {
+            let order = Order {
+                path: path.clone(),
+                id: id.clone(),
+                exclusive: true,
+            };
+            let parts = regions::regions(id.size, ProofKind::Sampled);
+            let reader = Reader::start(order, parts, limits)?;
+            let (held, bytes) = reader.wait(limits.all, &mut |_| {})?;
+            Ok((held, bytes.digest, blkid::probe(self.commands, &path)?))
+        };
+        let (mut held, before, known) = look().map_err(unknown(disk))?;
+        let begun = known.is_some();
+        if let Some(known) = known {
+            let uuid = known.uuid.as_deref().unwrap_or_default();
+            if known.kinds != [intent.filesystem.as_str()] || !uuid.eq_ignore_ascii_case(&intent.uuid) {
+                return Err(refuse(format!("there is {} in it", known.kinds.join(" and "))));
+            }
+            // The checker may want it exclusively.
+            drop(held.exclusive.take());
+            match check::is_content(self.commands, &intent.filesystem, &path) {
+                Ok(false) => {}
+                Ok(true) => return Err(refuse(format!("its {} is whole", intent.filesystem))),
+                Err(error) => return Err(refuse(error.to_string())),
+            }
+            drop(held);
+            let (again, after, _) = look().map_err(unknown(disk))?;
+            if before != after {
+                return Err(refuse("it changed while it was checked".to_owned()));
+            }
+            held = again;
+        }
+        Ok(FreshContainer { held, id, begun })
+    }
+
+    /// Makes the filesystem, and looks whether kind and UUID are those of the intent.
+    pub fn format_container(
+        &self,
+        container: FreshContainer,
+        intent: &FormatIntent,
+    ) -> Result<(), FormatError> {
+        let FreshContainer { mut held, id, begun } = container;
+        let path = self.node(&id);
+        let Some(program) = mkfs::program(&intent.filesystem) else {
+            return Err(FormatError::Kind {
+                name: intent.name.clone(),
+                kind: intent.filesystem.clone(),
+            });
+        };
+        if begun {
+            let parts = regions::regions(id.size, ProofKind::Sampled);
+            held = zero::write(held, &path, &id, parts, Limits::default()).map_err(|doubt| {
+                FormatError::Changed {
+                    path: path.clone(),
+                    reason: doubt.reason,
+                }
+            })?;
+        }
+        drop(held.exclusive.take());
+        self.still(&held, &id).map_err(|doubt| FormatError::Changed {
+            path: path.clone(),
+            reason: doubt.reason,
+        })?;
+        mkfs::run(self.commands, program, &intent.arguments, &path).map_err(|source| FormatError::Tool {
+            path: path.clone(),
+            source: Box::new(source),
+        })?;
+        let verify = |reason: String| FormatError::Verify {
+            path: path.clone(),
+            reason,
+        };
+        held.lock
+            .sync_all()
+            .map_err(|error| verify(format!("cannot write it out: {error}")))?;
+        self.verify(&path, intent, &id).map_err(verify)
+    }
+}
+
+/// The sequence number of a device that is not open yet.
+fn ioctl_diskseq(disks: &Disks<'_>, name: &str) -> Option<u64> {
+    let file = std::fs::File::open(disks.roots.root("/dev").join(name)).ok()?;
+    ioctl::diskseq(&file).ok().flatten()
+}

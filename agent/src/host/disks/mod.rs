@@ -1,0 +1,66 @@
+//! Secondary disks, as far as a device is touched: finding them, looking at them, and formatting what is proven blank.
+//!
+//! ```text
+//! devices ─▶ Device ─ look ─▶ Probe          reads only, under the whole-disk lock and an exclusive open
+//! FormatIntent ─ claim ─▶ BlankDisk ─ format ─▶ a filesystem with the intended UUID
+//!              └ claim_unfinished ─▶ UnfinishedDisk ─ clear ─▶ blank again
+//! ```
+//!
+//! A [`BlankDisk`] is neither cloned nor written down, and whoever formats consumes it.
+
+mod claim;
+mod devices;
+mod facts;
+mod format;
+mod identity;
+mod ioctl;
+mod look;
+mod luks;
+mod mapped;
+mod names;
+mod reader;
+mod signature;
+mod system;
+pub mod tools;
+mod unfinished;
+mod uses;
+mod zero;
+
+pub use claim::{BlankDisk, ClaimError};
+pub use devices::DevicesError;
+pub use format::FormatError;
+pub use look::Limits;
+pub use luks::OpenContainer;
+pub use mapped::FreshContainer;
+pub use unfinished::UnfinishedDisk;
+
+use super::{Commands, Roots};
+
+/// Which devices count as disks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Kinds {
+    /// What stands for a disk of the VM.
+    #[default]
+    Real,
+    /// Loop devices too, and everything else as ever: for tests.
+    WithLoop,
+}
+
+/// The disks of this machine.
+#[derive(Clone, Copy)]
+pub struct Disks<'a> {
+    /// Where procfs, sysfs, udev's data and `/dev` are.
+    pub roots: &'a Roots,
+    /// What runs the tools.
+    pub commands: &'a dyn Commands,
+    /// Which devices count.
+    pub kinds: Kinds,
+}
+
+impl std::fmt::Debug for Disks<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disks")
+            .field("kinds", &self.kinds)
+            .finish_non_exhaustive()
+    }
+}

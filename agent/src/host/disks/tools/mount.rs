@@ -1,0 +1,28 @@
+//! mount(8) and umount(8).
+
+use std::{path::Path, time::Duration};
+
+use crate::host::{CommandError, Commands, Done, Tool};
+
+/// A journal may have to be replayed.
+const DEADLINE: Duration = Duration::from_mins(10);
+
+/// Mounts a device. The kind is given, so that nothing guesses it.
+pub fn mount(
+    commands: &dyn Commands,
+    filesystem: &str,
+    options: &[String],
+    device: &Path,
+    place: &Path,
+) -> Result<Done, CommandError> {
+    let mut tool = Tool::new("mount").args(["-t", filesystem]).deadline(DEADLINE);
+    if !options.is_empty() {
+        tool = tool.args(["-o".to_owned(), options.join(",")]);
+    }
+    commands.check(&tool.arg("--").arg(device).arg(place))
+}
+
+/// Unmounts what is mounted there. Never lazily: what is busy stays.
+pub fn umount(commands: &dyn Commands, place: &Path) -> Result<Done, CommandError> {
+    commands.check(&Tool::new("umount").arg("--").arg(place).deadline(DEADLINE))
+}

@@ -1,0 +1,51 @@
+//! Writes zeros over what our own unfinished `mkfs` left.
+
+use std::{
+    fs::OpenOptions,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    path::Path,
+};
+
+use virtfleet_agent_core::disks::{DeviceId, Doubt, Region};
+
+use super::{
+    identity, ioctl,
+    reader::{Aligned, Bytes, Failure, Held, Limits, Message, Reader, chunks, doubt, tell},
+};
+
+/// Zeroes the regions, the last one first, and writes them out. The exclusive claim passes from the open for reading to one for writing.
+pub(super) fn write(
+    mut held: Held,
+    path: &Path,
+    id: &DeviceId,
+    regions: Vec<Region>,
+    limits: Limits,
+) -> Result<Held, Doubt> {
+    let (node, id) = (path.to_owned(), id.clone());
+    let reader = Reader::spawn(path.to_owned(), limits, limits.read, move |say| {
+        let failed = |what: &str, error: &dyn std::fmt::Display| {
+            Failure::Doubt(doubt(format!("{what} {}: {error}", node.display()), false))
+        };
+        drop(held.exclusive.take());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(ioctl::EXCLUSIVE)
+            .open(&node)
+            .map_err(|error| failed("cannot open to write", &error))?;
+        identity::check(&file, &id).map_err(|error| failed("another device is at", &error))?;
+        let mut zeros = Aligned::new();
+        let mut written = 0;
+        for (offset, length) in chunks(&regions).rev() {
+            file.write_all_at(zeros.chunk(length), offset)
+                .map_err(|error| failed("cannot write zeros to", &error))?;
+            written += length as u64;
+            tell(say, Message::Read(written))?;
+        }
+        file.sync_all()
+            .map_err(|error| failed("cannot write out", &error))?;
+        held.exclusive = Some(file);
+        Ok((held, Bytes::default()))
+    })?;
+    Ok(reader.wait(limits.all, &mut |_| {})?.0)
+}

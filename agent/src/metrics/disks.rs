@@ -1,0 +1,107 @@
+//! `disks`: the declared disks, from the state that root's passes leave in `/run/virtfleet/state/disks.json`.
+
+use virtfleet_agent_core::disks::state::{DiskState, DisksState, Standing};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use super::{CollectError, Collector, Context, RegistryError};
+use crate::{
+    host::{Reread, Stamped},
+    provision::disks::{DISKS_FILE, ReadDisksError, parse_disks},
+};
+
+struct Disks {
+    file: Stamped<Result<DisksState, String>>,
+    boot_id: Reread,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    Ok(Box::new(Disks {
+        file: Stamped::new(context.roots.root(DISKS_FILE)),
+        boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")),
+    }))
+}
+
+impl Collector for Disks {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let boot_id = self.boot_id.text()?.trim().to_owned();
+        let state = match self.file.get(|bytes| match parse_disks(bytes, &boot_id) {
+            Ok(state) => Ok(state),
+            Err(ReadDisksError::OtherBoot) => Ok(DisksState::default()),
+            Err(error) => Err(error.to_string()),
+        }) {
+            Ok(state) => state
+                .as_ref()
+                .map_err(|error| CollectError::failed(format!("{DISKS_FILE}: {error}")))?,
+            // Nothing was ever declared, or root's passes do not run here: a page without these families, and no fault.
+            Err(error) if error.is_missing() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if !state.disks.is_empty() {
+            write(page, &state.disks);
+        }
+        Ok(())
+    }
+}
+
+fn write(page: &mut Page, disks: &[DiskState]) {
+    let mut family = page.family(
+        "virtfleet_disk_info",
+        "A declared disk: what it is and where it belongs, always 1.",
+        MetricType::Gauge,
+    );
+    for disk in disks {
+        let labels = [
+            ("name", disk.name.as_str()),
+            ("device", &disk.device),
+            ("serial", &disk.serial),
+            ("fstype", &disk.filesystem),
+            ("uuid", &disk.uuid),
+            ("mountpoint", &disk.mount_point),
+        ];
+        family.sample(&labels, 1.0);
+    }
+    let mut family = page.family(
+        "virtfleet_disk_state",
+        "How a declared disk stands: 1 for its state, 0 for the others.",
+        MetricType::Gauge,
+    );
+    for disk in disks {
+        for standing in Standing::ALL {
+            let labels = [("name", disk.name.as_str()), ("state", standing.word())];
+            family.sample(&labels, f64::from(u8::from(disk.standing == standing)));
+        }
+    }
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&DiskState) -> Option<f64>| {
+        let mut family = page.family(name, help, MetricType::Gauge);
+        for disk in disks {
+            if let Some(value) = value(disk) {
+                family.sample(&[("name", disk.name.as_str())], value);
+            }
+        }
+    };
+    gauge(
+        "virtfleet_disk_ready",
+        "Whether a declared disk is as asked for.",
+        &|disk| Some(f64::from(u8::from(disk.standing == Standing::Ready))),
+    );
+    gauge(
+        "virtfleet_disk_required",
+        "Whether containerd and kubelet wait for a declared disk.",
+        &|disk| Some(f64::from(u8::from(disk.required))),
+    );
+    gauge(
+        "virtfleet_disk_refusals",
+        "Reasons for which nothing, or not all, is done to a declared disk.",
+        &|disk| Some(disk.refusals.len() as f64),
+    );
+    gauge(
+        "virtfleet_disk_size_bytes",
+        "Size of the device of a declared disk.",
+        &|disk| (disk.size_bytes > 0).then_some(disk.size_bytes as f64),
+    );
+    gauge(
+        "virtfleet_disk_filesystem_size_bytes",
+        "Size of the filesystem of a declared disk, as its own tool says it.",
+        &|disk| disk.filesystem_bytes.map(|bytes| bytes as f64),
+    );
+}

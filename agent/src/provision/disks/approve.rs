@@ -1,0 +1,89 @@
+//! A person's word on a refusal.
+
+use virtfleet_agent_core::disks::journal::Approval;
+use virtfleet_wire::settings::DiskSettings;
+
+use super::pass::{Engine, EngineError};
+use crate::host::{JournalError, JournalStore, clock};
+
+/// Why an approval was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ApproveError {
+    /// There is no plan.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// Nobody is called so.
+    #[error("no declared disk has the name or serial {0:?}; virtfleet-agent plan disks lists them")]
+    Unknown(String),
+    /// It is not refused for this reason, or not any more.
+    #[error("disk {name} has no refusal with that evidence{}", known(.evidence))]
+    Other {
+        /// The disk.
+        name: String,
+        /// What evidence its refusals have that may be approved.
+        evidence: Vec<String>,
+    },
+}
+
+fn known(evidence: &[String]) -> String {
+    if evidence.is_empty() {
+        "; none of its refusals can be approved: virtfleet-agent plan disks says what to do instead"
+            .to_owned()
+    } else {
+        format!(
+            "; what was found has changed. Look again: it is {} now",
+            evidence.join(", ")
+        )
+    }
+}
+
+/// Writes down that the refusal with that evidence was judged; the disk's name.
+pub fn approve(
+    engine: &Engine<'_>,
+    declared: &[DiskSettings],
+    who: &str,
+    evidence: &str,
+) -> Result<String, ApproveError> {
+    let store = JournalStore::open(engine.roots)?;
+    let observed = engine.plan(declared)?;
+    let serial = |name: &str| {
+        let wanted = observed.wanted.iter().find(|wanted| wanted.name == name);
+        wanted.and_then(|wanted| wanted.serial.clone())
+    };
+    let plan = observed
+        .plan
+        .disks
+        .iter()
+        .find(|plan| plan.name == who)
+        .or_else(|| {
+            observed.plan.disks.iter().find(|plan| {
+                let seen = plan.device.as_ref().and_then(|device| device.serial.clone());
+                seen.as_deref() == Some(who) || serial(&plan.name).as_deref() == Some(who)
+            })
+        })
+        .ok_or_else(|| ApproveError::Unknown(who.to_owned()))?;
+    let open: Vec<String> = plan
+        .refusals
+        .iter()
+        .filter(|refusal| refusal.kind.may_be_approved() && !refusal.evidence.is_empty())
+        .map(|refusal| refusal.evidence.clone())
+        .collect();
+    if !open.iter().any(|hash| hash == evidence) {
+        return Err(ApproveError::Other {
+            name: plan.name.clone(),
+            evidence: open,
+        });
+    }
+    let mut approvals = observed.journal.approvals.clone();
+    approvals.retain(|approval| approval.name != plan.name);
+    approvals.push(Approval {
+        name: plan.name.clone(),
+        hash: evidence.to_owned(),
+        at_ns: clock().realtime_ns,
+    });
+    store.write_approvals(&approvals)?;
+    Ok(plan.name.clone())
+}

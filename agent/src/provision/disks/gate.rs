@@ -1,0 +1,121 @@
+//! The gate before containers and kubelet: it is passed when every required disk is in place.
+
+use virtfleet_agent_core::disks::{
+    state::{DisksState, Standing},
+    units,
+};
+use virtfleet_wire::settings::{DiskFilesystem, DiskSettings};
+
+use super::{
+    pass::Engine,
+    session::{active, queue},
+    state::{DISKS_FILE, read_disks},
+};
+use crate::host::{MountsError, Roots, Tool, disk_mounts, disk_unit_file_there, read_text};
+
+/// Why the gate is not passed.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// Disks are not in place.
+    #[error(
+        "{}; containerd and kubelet do not start without; to boot without them: {} on the kernel's command line",
+        .0.join("; "),
+        units::GATE_OFF
+    )]
+    Absent(Vec<String>),
+    /// It is not known.
+    #[error(transparent)]
+    Mounts(#[from] MountsError),
+}
+
+/// Whether every required disk is in place, now; how many there are. `unusable` is what [`super::unusable`] says: then nobody knows.
+pub fn check(
+    roots: &Roots,
+    boot_id: &str,
+    declared: &[DiskSettings],
+    unusable: Option<&str>,
+) -> Result<usize, CheckError> {
+    let required: Vec<&DiskSettings> = declared.iter().filter(|disk| disk.required).collect();
+    let cmdline = read_text(&roots.proc("cmdline"), 64 << 10).unwrap_or_default();
+    if cmdline
+        .split_ascii_whitespace()
+        .any(|word| word == units::GATE_OFF)
+    {
+        return Ok(0);
+    }
+    if let Some(reason) = unusable {
+        return Err(CheckError::Absent(vec![format!(
+            "it is not known which disks are required: {reason} (virtfleet-agent check-config)"
+        )]));
+    }
+    if required.is_empty() {
+        return Ok(0);
+    }
+    let mounts = disk_mounts(roots)?;
+    let state = read_disks(roots, boot_id).map_err(|error| format!("{DISKS_FILE}: {error}"));
+    let absent: Vec<String> = required
+        .iter()
+        .filter_map(|disk| {
+            let reason = match &state {
+                Err(reason) => reason.clone(),
+                Ok(state) => match state.disks.iter().find(|other| other.name == disk.name) {
+                    None => {
+                        "it was declared since the last pass (sudo virtfleet-agent apply disks)".to_owned()
+                    }
+                    Some(state) if state.standing != Standing::Ready => {
+                        format!("{}: {} ({})", state.standing.word(), state.reason(), state.next())
+                    }
+                    Some(_) => {
+                        let path = disk
+                            .mount_point
+                            .as_ref()
+                            .filter(|_| disk.filesystem != DiskFilesystem::Swap)?;
+                        let mounted = mounts.iter().any(|mount| mount.mount_point == *path);
+                        (!mounted).then(|| format!("it was unmounted from {path}"))?
+                    }
+                },
+            };
+            Some(format!("disk {}: {reason}", disk.name))
+        })
+        .collect();
+    if absent.is_empty() {
+        Ok(required.len())
+    } else {
+        Err(CheckError::Absent(absent))
+    }
+}
+
+/// Asks systemd for the gate. At boot, and by the pass that has written it, it is asked for in any case, so that it holds back what is queued already; later
+/// `only_passable`, when it can be passed now. With `waiting` those that wait for it are started, too, once it can be passed.
+pub(super) fn open(engine: &Engine<'_>, state: &DisksState, only_passable: bool, waiting: bool) {
+    if !engine.systemd || !disk_unit_file_there(engine.roots, units::GATE) {
+        return;
+    }
+    let Ok(gate) = active(engine, units::GATE) else {
+        return;
+    };
+    if !gate.loaded || matches!(gate.active.as_str(), "active" | "activating") {
+        return;
+    }
+    let passed = state.error.is_none() && state.absent().is_empty();
+    if only_passable && !passed {
+        return;
+    }
+    let mut units_to_start = vec![units::GATE];
+    if waiting && passed {
+        units_to_start.extend(units::GATED.iter().filter(|unit| waits(engine, unit)));
+    }
+    for unit in units_to_start {
+        if let Err(error) = queue(engine, unit) {
+            tracing::warn!(unit, %error, "cannot be started");
+        }
+    }
+}
+
+/// Whether it is to run and does not.
+fn waits(engine: &Engine<'_>, unit: &str) -> bool {
+    let idle = active(engine, unit)
+        .is_ok_and(|service| service.loaded && matches!(service.active.as_str(), "inactive" | "failed"));
+    let tool = Tool::new("systemctl").args(["is-enabled", "--quiet", "--", unit]);
+    idle && engine.commands.run(&tool).is_ok_and(|done| done.success())
+}

@@ -1,0 +1,36 @@
+//! Secondary disks: what is declared becomes what is there.
+//!
+//! ```text
+//! settings ─ check ─▶ Wanted ─┐
+//! host ─ observe ─▶ Seen ─────┼─ plan (agent/core) ─▶ Plan ─ apply ─▶ what was done ─ observe again ─▶ disks.json
+//! journal (root disk) ────────┘                         │ each step: journal, audit, witness, host
+//! ```
+//!
+//! The plan decides and this only does. Every destructive step claims its device anew, and is in the journal and the audit record before
+//! it begins. Between two effects a [`Witness`](crate::host::Witness) is told, so that tests can end the process at any of them.
+
+mod act;
+mod approve;
+mod files;
+mod format;
+mod gate;
+mod grow;
+mod luks;
+mod observe;
+mod pass;
+mod place;
+mod record;
+mod seed;
+mod session;
+mod state;
+mod step;
+
+pub use approve::{ApproveError, approve};
+pub use gate::{CheckError, check};
+pub use pass::{Engine, EngineError, Observed, Passed};
+pub use state::{DISKS_FILE, ReadDisksError, read_disks};
+
+pub(crate) use state::parse_disks;
+pub(super) use step::run;
+pub use step::{Machine, unusable};
+pub(crate) use step::{failed, summary};

@@ -1,0 +1,280 @@
+//! One pass over the declared disks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use virtfleet_agent_core::disks::{
+    Plan, Seen, Wanted,
+    journal::Journal,
+    plan,
+    state::DisksState,
+    units,
+    wanted::{self, WantedProblem},
+};
+use virtfleet_wire::settings::DiskSettings;
+
+use super::{
+    act, files, gate,
+    observe::{self, Known},
+    record, seed,
+    session::Session,
+    state::{WriteDisksError, read_disks, write_disks},
+};
+use crate::host::{
+    Commands, JournalStore, MountsError, Roots, Witness,
+    disks::{DevicesError, Disks, Kinds},
+};
+
+/// What works on the disks of one machine.
+#[derive(Clone, Copy)]
+pub struct Engine<'a> {
+    /// The guest's trees.
+    pub roots: &'a Roots,
+    /// What runs the tools.
+    pub commands: &'a dyn Commands,
+    /// Which devices count as disks.
+    pub kinds: Kinds,
+    /// Who is told of each effect.
+    pub witness: &'a dyn Witness,
+    /// The VM's SMBIOS UUID; empty when there is none.
+    pub vm_uuid: &'a str,
+    /// The boot.
+    pub boot_id: &'a str,
+    /// Whether systemd runs the guest.
+    pub systemd: bool,
+    /// Why it is not known which disks are declared, as [`super::unusable`] says.
+    pub unusable: Option<&'a str>,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The disks.
+    #[error(transparent)]
+    Devices(#[from] DevicesError),
+    /// The mounts.
+    #[error(transparent)]
+    Mounts(#[from] MountsError),
+    /// The state was not written.
+    #[error("what was done to the disks cannot be recorded")]
+    State(#[from] WriteDisksError),
+}
+
+/// All that a plan is made from.
+#[derive(Debug)]
+pub struct Observed {
+    /// The declared disks whose settings make sense.
+    pub wanted: Vec<Wanted>,
+    /// What is wrong with the others.
+    pub problems: Vec<WantedProblem>,
+    /// What is there.
+    pub seen: Seen,
+    /// What was begun and finished.
+    pub journal: Journal,
+    /// The plan that follows.
+    pub plan: Plan,
+    pub(super) store: Result<Option<JournalStore>, String>,
+}
+
+/// What a pass did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Passed {
+    /// How the disks stand now.
+    pub state: DisksState,
+    /// Whether anything was changed.
+    pub changed: bool,
+}
+
+impl<'a> Engine<'a> {
+    pub(super) fn disks(&self) -> Disks<'a> {
+        Disks {
+            roots: self.roots,
+            commands: self.commands,
+            kinds: self.kinds,
+        }
+    }
+
+    /// Looks at everything and makes the plan. Nothing is written.
+    pub fn plan(&self, declared: &[DiskSettings]) -> Result<Observed, EngineError> {
+        let store = JournalStore::existing(self.roots).map_err(chain);
+        self.plan_with(declared, store, &Known::default())
+    }
+
+    pub(super) fn plan_with(
+        &self,
+        declared: &[DiskSettings],
+        store: Result<Option<JournalStore>, String>,
+        known: &Known,
+    ) -> Result<Observed, EngineError> {
+        let (wanted, mut problems) = wanted::check(declared);
+        // Nobody knows whether one of them is required, so that is what is held.
+        problems.extend(self.unusable.map(|reason| WantedProblem {
+            disk: String::new(),
+            required: true,
+            path: "disks".to_owned(),
+            message: reason.to_owned(),
+        }));
+        let store = store.and_then(|store| self.off_disks(store, declared));
+        let mut journal = Journal::default();
+        let loaded = store
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|store| store.as_ref().map(JournalStore::load).transpose().map_err(chain));
+        match loaded {
+            Ok(loaded) => journal = loaded.unwrap_or_default(),
+            // No name: it is about all of them.
+            Err(reason) => journal.broken.push((String::new(), reason)),
+        }
+        let seen = observe::observe(self, &wanted, &journal, known)?;
+        let plan = plan::plan(&wanted, &problems, &seen, &journal);
+        Ok(Observed {
+            wanted,
+            problems,
+            seen,
+            journal,
+            plan,
+            store,
+        })
+    }
+
+    /// The journal, when it does not lie on a disk that it is about: declared now, or before.
+    fn off_disks(
+        &self,
+        store: Option<JournalStore>,
+        declared: &[DiskSettings],
+    ) -> Result<Option<JournalStore>, String> {
+        let files = crate::host::disk_files(self.roots, self.systemd);
+        let before = files.values().flat_map(|text| units::places_of(text));
+        let now = declared.iter().filter_map(|disk| disk.mount_point.as_deref());
+        let places: Vec<&str> = now.chain(before).collect();
+        store.map(|store| store.off(&places)).transpose().map_err(chain)
+    }
+
+    /// Whether there is nothing to do at all: nothing is declared, and nothing of ours is left of what was.
+    pub fn is_idle(&self, declared: &[DiskSettings]) -> bool {
+        declared.is_empty()
+            && self.unusable.is_none()
+            && crate::host::disk_files(self.roots, self.systemd)
+                .values()
+                .all(|text| {
+                    units::disk_of(text).is_none()
+                        && !units::is_gates(text)
+                        && !text.contains("# virtfleet disk ")
+                })
+    }
+
+    /// Observes, plans and does what the plan says; records how the disks stand then.
+    ///
+    /// `expected` is a plan that a person has read: when the one that follows now is another, nothing is done and `None` comes back.
+    pub fn apply(
+        &self,
+        declared: &[DiskSettings],
+        reconcile: bool,
+        expected: Option<&Plan>,
+    ) -> Result<Option<Passed>, EngineError> {
+        // Before anything is mounted by us, so that no mount of ours lies above it.
+        let store = JournalStore::open(self.roots).map(Some).map_err(chain);
+        seed::clean(self);
+        let previous = read_disks(self.roots, self.boot_id).unwrap_or_default();
+        let known = Known::of(&previous);
+        let observed = match self.plan_with(declared, store, &known) {
+            Ok(observed) => observed,
+            Err(error) => {
+                let state = record::failed(self, &previous, &chain(&error));
+                write_disks(self.roots, &state)?;
+                return Err(error);
+            }
+        };
+        if expected.is_some_and(|expected| *expected != observed.plan) {
+            return Ok(None);
+        }
+        let mut session = Session::new(self, observed);
+        let mut outcomes = BTreeMap::new();
+        let plan = session.observed.plan.clone();
+        let gate_written = files::common(&mut session, &plan);
+        for disk in &plan.disks {
+            let outcome = act::disk(&mut session, disk);
+            outcomes.insert(disk.name.clone(), outcome);
+        }
+        session.reload();
+        let changed = session.changed;
+        let state = self.record(declared, session, outcomes, &known)?;
+        gate::open(self, &state, reconcile && !gate_written, reconcile);
+        Ok(Some(Passed { state, changed }))
+    }
+
+    /// Looks again, lightly: what was looked at and not touched is not looked at again.
+    fn record(
+        &self,
+        declared: &[DiskSettings],
+        session: Session<'_>,
+        outcomes: BTreeMap<String, act::Outcome>,
+        known: &Known,
+    ) -> Result<DisksState, EngineError> {
+        let touched: BTreeSet<&String> = outcomes
+            .iter()
+            .filter(|(_, outcome)| !outcome.done.is_empty() || outcome.error.is_some())
+            .map(|(name, _)| name)
+            .collect();
+        let failures = session.failures.clone();
+        let first = session.observed;
+        let after = if touched.is_empty() && !session.changed {
+            None
+        } else {
+            let mut known = known.clone();
+            known.probes.clone_from(&first.seen.probes);
+            for (name, probe) in &session.made {
+                known.probes.insert(name.clone(), probe.clone());
+            }
+            known.regrow(touched.iter().map(|name| name.as_str()));
+            Some(self.plan_with(declared, first.store, &known)?)
+        };
+        let (problems, seen, plan, journal, wanted, store) = match after {
+            Some(after) => (
+                after.problems,
+                after.seen,
+                after.plan,
+                after.journal,
+                after.wanted,
+                after.store,
+            ),
+            None => (
+                first.problems,
+                first.seen,
+                first.plan,
+                first.journal,
+                first.wanted,
+                Ok(None),
+            ),
+        };
+        drop(store);
+        let state = record::state(
+            self,
+            &record::After {
+                declared,
+                wanted: &wanted,
+                problems: &problems,
+                seen: &seen,
+                plan: &plan,
+                journal: &journal,
+                outcomes: &outcomes,
+                failures: &failures,
+            },
+        );
+        write_disks(self.roots, &state)?;
+        Ok(state)
+    }
+}
+
+/// An error with all that it came from, in one line.
+pub(super) fn chain(error: impl std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,227 @@
+//! Steps `make-mount-point`, `mount`, `swap-on` and `own`.
+
+use std::time::Duration;
+
+use virtfleet_agent_core::disks::{
+    journal::{Entry, Evidence, FORMAT, Progress},
+    plan::Place,
+    units,
+    wanted::Owner,
+};
+
+use super::{
+    luks::node,
+    session::{Effect, Session, StepError},
+};
+use crate::host::{
+    self, Tool, clock, disk_mounts,
+    disks::tools::{mount as mount_tool, swap},
+    node_number, swapped,
+};
+
+/// What is mounted or swapped to.
+#[derive(Clone, Copy)]
+pub(super) struct What<'a> {
+    pub(super) name: &'a str,
+    pub(super) place: &'a Place,
+    pub(super) uuid: &'a str,
+    pub(super) filesystem: &'a str,
+}
+
+pub(super) fn make(session: &mut Session<'_>, path: &str) -> Result<Effect, StepError> {
+    let made = host::make_folder(&session.engine.roots.root(path))?;
+    Ok(if made { Effect::Changed } else { Effect::Unchanged })
+}
+
+pub(super) fn mount(
+    session: &mut Session<'_>,
+    what: What<'_>,
+    mount_point: &str,
+    options: &[String],
+) -> Result<Effect, StepError> {
+    let engine = session.engine;
+    still_empty(session, what.name, mount_point)?;
+    ready(session, what)?;
+    let node = node(session, what.place);
+    if engine.systemd {
+        link(session, what);
+        session.start(&format!("{}.mount", units::escape_path(mount_point)))?;
+    } else {
+        let place = engine.roots.root(mount_point);
+        mount_tool::mount(engine.commands, what.filesystem, options, &node, &place)?;
+    }
+    session.at(what.name, "mounted");
+    let number = node_number(&node);
+    let mounts = disk_mounts(engine.roots)?;
+    let there = mounts.iter().rev().find(|mount| mount.mount_point == mount_point);
+    match there {
+        Some(there) if Some(there.number) == number => {
+            session.mounted.push(mount_point.to_owned());
+            Ok(Effect::Changed)
+        }
+        Some(there) => Err(StepError::new(format!(
+            "at {mount_point} device {} is mounted, and not {}",
+            there.number,
+            node.display()
+        ))),
+        None => Err(StepError::new(format!(
+            "{mount_point} was mounted and is not any more; systemctl status {}.mount",
+            units::escape_path(mount_point)
+        ))),
+    }
+}
+
+/// When a disk above was mounted by this pass, the directory is another one than the plan has seen: looks at it as the plan did.
+fn still_empty(session: &Session<'_>, name: &str, mount_point: &str) -> Result<(), StepError> {
+    let above = |at: &String| {
+        let rest = mount_point.strip_prefix(at.as_str());
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    if !session.mounted.iter().any(above) {
+        return Ok(());
+    }
+    let mounts = disk_mounts(session.engine.roots)?;
+    let points: Vec<&str> = mounts.iter().map(|mount| mount.mount_point.as_str()).collect();
+    let under = host::mount_point(session.engine.roots, mount_point, &points);
+    if let Some(why) = under.unusable {
+        return Err(StepError::new(format!(
+            "{mount_point} cannot be mounted on: {why}"
+        )));
+    }
+    let hides = session
+        .entry(name)
+        .is_some_and(|entry| matches!(entry.progress, Progress::Seeded | Progress::Used));
+    if under.entries == 0 || hides && under.busy.is_empty() {
+        return Ok(());
+    }
+    let busy = if under.busy.is_empty() {
+        String::new()
+    } else {
+        format!(" (in use by {})", under.busy.join(", "))
+    };
+    Err(StepError::new(format!(
+        "{} entries lie in {mount_point}{busy} now that the disk above is mounted, and would be hidden; look at the plan again \
+         (virtfleet-agent plan disks)",
+        under.entries
+    )))
+}
+
+pub(super) fn swap_on(
+    session: &mut Session<'_>,
+    what: What<'_>,
+    options: &[String],
+) -> Result<Effect, StepError> {
+    let engine = session.engine;
+    ready(session, what)?;
+    let node = node(session, what.place);
+    if engine.systemd {
+        link(session, what);
+        let path = match what.place {
+            Place::Disk(_) => format!("/dev/disk/by-uuid/{}", what.uuid),
+            Place::Mapping { mapping } => format!("/dev/mapper/{mapping}"),
+        };
+        session.start(&format!("{}.swap", units::escape_path(&path)))?;
+    } else {
+        swap::on(engine.commands, options, &node)?;
+    }
+    session.at(what.name, "swapping");
+    let number = node_number(&node);
+    if number.is_some_and(|number| swapped(engine.roots).is_ok_and(|swaps| swaps.contains(&number))) {
+        Ok(Effect::Changed)
+    } else {
+        Err(StepError::new(format!(
+            "{} is not swapped to; cat /proc/swaps",
+            node.display()
+        )))
+    }
+}
+
+pub(super) fn own(session: &mut Session<'_>, mount_point: &str, owner: &Owner) -> Result<Effect, StepError> {
+    let roots = session.engine.roots;
+    let changed = host::own(roots, &roots.root(mount_point), owner)?;
+    Ok(if changed {
+        Effect::Changed
+    } else {
+        Effect::Unchanged
+    })
+}
+
+/// Before others can write to it, the journal says that whatever is on it may be theirs.
+fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
+    let boot_id = session.engine.boot_id;
+    let device = match what.place {
+        Place::Disk(id) => {
+            session.same(id)?;
+            Some(id.clone())
+        }
+        Place::Mapping { .. } => {
+            let plans = &session.observed.plan.disks;
+            let plan = plans.iter().find(|plan| plan.name == what.name);
+            plan.and_then(|plan| plan.device.clone())
+        }
+    };
+    let known = session.entry(what.name).cloned();
+    let entry = match (known, device) {
+        (Some(mut entry), device) => {
+            let before = entry.clone();
+            entry.progress = Progress::Used;
+            what.uuid.clone_into(&mut entry.uuid);
+            what.filesystem.clone_into(&mut entry.filesystem);
+            entry.device = device.unwrap_or(entry.device);
+            boot_id.clone_into(&mut entry.boot_id);
+            if entry == before {
+                return Ok(());
+            }
+            entry
+        }
+        (None, Some(device)) => {
+            let plans = &session.observed.plan.disks;
+            let key = plans.iter().find(|plan| plan.name == what.name);
+            let key = key.and_then(|plan| plan.key.clone());
+            Entry {
+                format: FORMAT,
+                name: what.name.to_owned(),
+                key: key.ok_or_else(|| StepError::new("it is not known by what it was found"))?,
+                progress: Progress::Used,
+                device,
+                boot_id: boot_id.to_owned(),
+                filesystem: what.filesystem.to_owned(),
+                uuid: what.uuid.to_owned(),
+                luks_uuid: None,
+                evidence: Evidence::Found,
+                at_ns: clock().realtime_ns,
+            }
+        }
+        (None, None) => return Err(StepError::new("it is not known on which device it is")),
+    };
+    let begun = session
+        .entry(what.name)
+        .is_some_and(|entry| entry.progress != Progress::Used);
+    match session.write(entry) {
+        Ok(()) => {}
+        Err(error) if begun => return Err(error),
+        // Data that is there already is mounted all the same: without a journal nothing is formatted either.
+        Err(StepError(reason)) => {
+            tracing::warn!(disk = what.name, reason, "mounted without a word in the journal");
+        }
+    }
+    session.at(what.name, "used");
+    Ok(())
+}
+
+/// Has udev make the link by which the unit finds a new filesystem. What fails here is told by the unit's own timeout.
+fn link(session: &Session<'_>, what: What<'_>) {
+    let Place::Disk(id) = what.place else {
+        return;
+    };
+    let path = format!("/dev/disk/by-uuid/{}", what.uuid);
+    if !session.engine.roots.root(path).exists() {
+        let tool = Tool::new("udevadm")
+            .args(["trigger", "--action=change", "--settle"])
+            .arg(format!("--name-match=/dev/{}", id.name))
+            .deadline(Duration::from_secs(30));
+        if let Err(error) = session.engine.commands.check(&tool) {
+            tracing::warn!(%error, "udev was not told of the new filesystem");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! From the plan that is left and from what was done to how each disk stands.
+
+use std::collections::BTreeMap;
+
+use virtfleet_agent_core::disks::{
+    DiskPlan, Plan, Probe, RefusalKind, Seen, Wanted, findings,
+    journal::{AuditRecord, Journal},
+    state::{DiskState, DisksState, FORMAT, Standing},
+    wanted::WantedProblem,
+};
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    settings::DiskSettings,
+};
+
+use super::{act::Outcome, observe::key_words, pass::Engine};
+use crate::host::{JournalStore, clock};
+
+/// Lines of the audit record that are kept in the state for each disk.
+const LINES: usize = 4;
+/// Lines of the audit record that are looked through.
+const LOOKED: usize = 500;
+
+/// All that the state is made from.
+pub(super) struct After<'a> {
+    pub(super) declared: &'a [DiskSettings],
+    pub(super) wanted: &'a [Wanted],
+    pub(super) problems: &'a [WantedProblem],
+    pub(super) seen: &'a Seen,
+    pub(super) plan: &'a Plan,
+    pub(super) journal: &'a Journal,
+    pub(super) outcomes: &'a BTreeMap<String, Outcome>,
+    pub(super) failures: &'a [String],
+}
+
+pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
+    let audit = JournalStore::existing(engine.roots)
+        .ok()
+        .flatten()
+        .map(|store| store.last_audit(LOOKED))
+        .unwrap_or_default();
+    let disks: Vec<DiskState> = after
+        .plan
+        .disks
+        .iter()
+        .map(|plan| one(after, plan, &audit))
+        .collect();
+    let mut found = findings::findings(after.wanted, after.plan, after.seen);
+    found.extend(disks.iter().filter_map(failure));
+    DisksState {
+        v: FORMAT,
+        boot_id: engine.boot_id.to_owned(),
+        at_boottime_ns: clock().boottime_ns,
+        error: (!after.failures.is_empty()).then(|| after.failures.join("; ")),
+        findings: found,
+        disks,
+    }
+}
+
+/// The state when nothing could be observed: that of before, with the reason.
+pub(super) fn failed(engine: &Engine<'_>, previous: &DisksState, reason: &str) -> DisksState {
+    DisksState {
+        v: FORMAT,
+        boot_id: engine.boot_id.to_owned(),
+        at_boottime_ns: clock().boottime_ns,
+        error: Some(reason.to_owned()),
+        ..previous.clone()
+    }
+}
+
+fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
+    let wanted = after.wanted.iter().find(|wanted| wanted.name == plan.name);
+    let declared = after.declared.iter().find(|declared| declared.name == plan.name);
+    let outcome = after.outcomes.get(&plan.name).cloned().unwrap_or_default();
+    let mount_point = declared.and_then(|declared| declared.mount_point.clone());
+    let mounted = after
+        .seen
+        .mounts
+        .iter()
+        .rev()
+        .find(|mount| mount_point.as_ref() == Some(&mount.mount_point));
+    let uuid = match after.seen.probes.get(&plan.name) {
+        // Of a container the header's UUID is of no use to whoever looks for the filesystem.
+        Some(Probe::HasData(content)) if content.kind != "crypto_LUKS" => content.uuid.clone(),
+        _ => None,
+    };
+    let journaled = || {
+        let entry = after.journal.entries.iter().find(|entry| entry.name == plan.name);
+        entry.map(|entry| entry.uuid.clone())
+    };
+    let lines = audit.iter().filter(|record| record.name == plan.name);
+    let mut lines: Vec<AuditRecord> = lines.cloned().collect();
+    DiskState {
+        name: plan.name.clone(),
+        standing: standing(plan, &outcome),
+        key: key_words(plan.key.as_ref()),
+        device: plan
+            .device
+            .as_ref()
+            .map(|device| device.name.clone())
+            .unwrap_or_default(),
+        serial: plan
+            .device
+            .as_ref()
+            .and_then(|device| device.serial.clone())
+            .unwrap_or_default(),
+        size_bytes: plan.device.as_ref().map_or(0, |device| device.size),
+        filesystem: declared
+            .map(|declared| declared.filesystem.word().to_owned())
+            .unwrap_or_default(),
+        uuid: uuid.or_else(journaled).unwrap_or_default(),
+        mount_point: mount_point.unwrap_or_default(),
+        filesystem_bytes: mounted.and_then(|mounted| mounted.filesystem_bytes),
+        required: declared.is_some_and(|declared| declared.required)
+            || after
+                .problems
+                .iter()
+                .any(|problem| problem.required && problem.plan() == plan.name),
+        discard: wanted.is_some_and(|wanted| wanted.discard),
+        refusals: plan.refusals.clone(),
+        notes: plan.notes.clone(),
+        error: outcome.error,
+        done: outcome.done,
+        audit: lines.split_off(lines.len().saturating_sub(LINES)),
+    }
+}
+
+fn standing(plan: &DiskPlan, outcome: &Outcome) -> Standing {
+    let missing = |kind: RefusalKind| kind == RefusalKind::Missing;
+    if outcome.error.is_some() {
+        Standing::Failed
+    } else if plan.refusals.iter().any(|refusal| missing(refusal.kind)) {
+        Standing::Missing
+    } else if !plan.refusals.is_empty() {
+        Standing::Refused
+    } else if plan.device.is_none() {
+        Standing::Missing
+    } else if plan.steps.is_empty() {
+        Standing::Ready
+    } else {
+        Standing::Pending
+    }
+}
+
+fn failure(disk: &DiskState) -> Option<Finding> {
+    let error = disk.error.as_ref()?;
+    let severity = if disk.required {
+        Severity::Critical
+    } else {
+        Severity::Warning
+    };
+    Some(
+        Finding::new(
+            "disk-step-failed",
+            severity,
+            ("Disk", &disk.name),
+            "StepFailed",
+            format!("disk {}: {error}", disk.name),
+        )
+        .with("device", &disk.device)
+        .remedy(disk.next()),
+    )
+}

@@ -1,0 +1,102 @@
+//! Step `seed`: copies what lies under the mount point to the new filesystem at a private place, and compares.
+
+use std::path::{Path, PathBuf};
+
+use virtfleet_agent_core::disks::{journal::Progress, plan::Place};
+
+use super::{
+    luks::node,
+    pass::Engine,
+    session::{Effect, Session, StepError},
+};
+use crate::host::{self, busy_below, compare_trees, copy_tree, disk_mounts, disks::tools::mount};
+
+/// Where, below which nobody but root looks.
+pub(super) const SEED_DIRECTORY: &str = "/run/virtfleet/seed";
+/// How often a copy that differs, because somebody has changed the original, is made anew.
+const TRIES: usize = 2;
+
+pub(super) fn seed(
+    session: &mut Session<'_>,
+    name: &str,
+    place: &Place,
+    filesystem: &str,
+    mount_point: &str,
+) -> Result<Effect, StepError> {
+    let engine = session.engine;
+    if let Place::Disk(id) = place {
+        session.same(id)?;
+    }
+    let from = engine.roots.root(mount_point);
+    let busy = busy_below(engine.roots, &from);
+    if !busy.is_empty() {
+        return Err(StepError::new(format!(
+            "{mount_point} is in use by {}; stop them, or reboot",
+            busy.join(", ")
+        )));
+    }
+    let progress = session.entry(name).map(|entry| entry.progress);
+    if !matches!(
+        progress,
+        Some(Progress::Intended | Progress::Encrypted | Progress::Formatted | Progress::Seeding)
+    ) {
+        return Err(StepError::new(
+            "the journal does not have its filesystem as new; what is on it may be somebody's",
+        ));
+    }
+    session.progress(name, Progress::Seeding)?;
+    session.at(name, "seeding");
+    let private = private(engine, name);
+    host::make_private_folder(&private)?;
+    mount::mount(engine.commands, filesystem, &[], &node(session, place), &private)?;
+    session.at(name, "seed-mounted");
+    let copied = copy(session, name, &from, &private);
+    let unmounted = mount::umount(engine.commands, &private);
+    copied?;
+    unmounted?;
+    session.at(name, "seed-unmounted");
+    session.progress(name, Progress::Seeded)?;
+    Ok(Effect::Changed)
+}
+
+fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) -> Result<(), StepError> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        copy_tree(session.engine.commands, from, to)?;
+        session.at(name, "copied");
+        match compare_trees(from, to) {
+            Ok(seeded) => {
+                tracing::info!(
+                    disk = name,
+                    entries = seeded.entries,
+                    bytes = seeded.bytes,
+                    "copied and compared"
+                );
+                session.at(name, "compared");
+                return Ok(());
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    last.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn private(engine: &Engine<'_>, name: &str) -> PathBuf {
+    engine.roots.root(SEED_DIRECTORY).join(name)
+}
+
+/// Unmounts what an interrupted copy has left at its private place. What is busy stays, and the disk is in use then.
+pub(super) fn clean(engine: &Engine<'_>) {
+    let below = format!("{SEED_DIRECTORY}/");
+    let mounts = disk_mounts(engine.roots).unwrap_or_default();
+    for mounted in mounts
+        .iter()
+        .rev()
+        .filter(|mount| mount.mount_point.starts_with(&below))
+    {
+        let place = engine.roots.root(&mounted.mount_point);
+        if let Err(error) = mount::umount(engine.commands, &place) {
+            tracing::warn!(%error, "an interrupted copy cannot be unmounted");
+        }
+    }
+}

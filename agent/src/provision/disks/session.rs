@@ -1,0 +1,249 @@
+//! What an apply carries from step to step: the journal, what is known by now, and whether units must be read again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use virtfleet_agent_core::disks::{
+    Blankness, Content, DeviceId, FormatIntent, Probe,
+    journal::{AuditRecord, Entry, Evidence, FORMAT, Progress},
+};
+
+use super::pass::{Engine, Observed, chain};
+use crate::host::{Change, CommandError, JournalStore, Services as _, Systemctl, Tool, clock};
+
+/// Why a step failed, in one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StepError(pub(super) String);
+
+impl<E: std::error::Error> From<E> for StepError {
+    fn from(error: E) -> Self {
+        Self(chain(error))
+    }
+}
+
+impl StepError {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// Whether a step found something to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    Changed,
+    Unchanged,
+}
+
+pub(super) struct Session<'e> {
+    pub(super) engine: &'e Engine<'e>,
+    pub(super) observed: Observed,
+    /// Anything was changed.
+    pub(super) changed: bool,
+    /// Units were written that systemd has not read.
+    pub(super) unread: bool,
+    /// A disk's steps have ended before its line of fstab was written: the texts that were planned for later ones have that line.
+    pub(super) fstab_stale: bool,
+    /// Where disks were mounted by this pass: what was seen below before is hidden.
+    pub(super) mounted: Vec<String>,
+    /// Disks on which the zeros were put back in this pass, and the proof that they are blank since.
+    pub(super) cleared: BTreeMap<String, Blankness>,
+    /// What must be on disks now that steps have been done.
+    pub(super) made: Vec<(String, Probe)>,
+    /// Steps that belong to no disk and failed.
+    pub(super) failures: Vec<String>,
+}
+
+impl<'e> Session<'e> {
+    pub(super) fn new(engine: &'e Engine<'e>, observed: Observed) -> Self {
+        Self {
+            engine,
+            observed,
+            changed: false,
+            unread: false,
+            fstab_stale: false,
+            mounted: Vec::new(),
+            cleared: BTreeMap::new(),
+            made: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// A point between two effects.
+    pub(super) fn at(&self, disk: &str, point: &str) {
+        self.engine.witness.at(&format!("{disk} {point}"));
+    }
+
+    /// The journal; without it nothing that destroys is done.
+    pub(super) fn store(&self) -> Result<&JournalStore, StepError> {
+        match &self.observed.store {
+            Ok(Some(store)) => Ok(store),
+            Ok(None) => Err(StepError::new("there is no journal")),
+            Err(reason) => Err(StepError::new(format!("the journal cannot be used: {reason}"))),
+        }
+    }
+
+    pub(super) fn entry(&self, disk: &str) -> Option<&Entry> {
+        self.observed
+            .journal
+            .entries
+            .iter()
+            .find(|entry| entry.name == disk)
+    }
+
+    /// Writes an entry and remembers it.
+    pub(super) fn write(&mut self, entry: Entry) -> Result<(), StepError> {
+        self.store()?.write_entry(&entry)?;
+        let entries = &mut self.observed.journal.entries;
+        entries.retain(|other| other.name != entry.name);
+        entries.push(entry);
+        Ok(())
+    }
+
+    /// Moves an entry on.
+    pub(super) fn progress(&mut self, disk: &str, progress: Progress) -> Result<(), StepError> {
+        let mut entry = self
+            .entry(disk)
+            .cloned()
+            .ok_or_else(|| StepError::new("the journal has no entry of it; make a new plan"))?;
+        entry.progress = progress;
+        self.write(entry)
+    }
+
+    /// The entry of an intent that is about to be carried out.
+    pub(super) fn intended(
+        &self,
+        intent: &FormatIntent,
+        uuid: &str,
+        luks_uuid: Option<String>,
+        filesystem: &str,
+    ) -> Entry {
+        Entry {
+            format: FORMAT,
+            name: intent.name.clone(),
+            key: intent.key.clone(),
+            progress: Progress::Intended,
+            device: intent.device.clone(),
+            boot_id: self.engine.boot_id.to_owned(),
+            filesystem: filesystem.to_owned(),
+            uuid: uuid.to_owned(),
+            luks_uuid,
+            evidence: intent.evidence.clone(),
+            at_ns: clock().realtime_ns,
+        }
+    }
+
+    /// A line of the audit record for a step, before it (`about-to`), or after it.
+    pub(super) fn audit(
+        &self,
+        moment: &str,
+        step: &str,
+        intent: &FormatIntent,
+        content: Option<&Content>,
+        error: Option<&StepError>,
+    ) -> Result<(), StepError> {
+        let record = AuditRecord {
+            at_ns: clock().realtime_ns,
+            boot_id: self.engine.boot_id.to_owned(),
+            name: intent.name.clone(),
+            moment: moment.to_owned(),
+            step: step.to_owned(),
+            device: intent.device.clone(),
+            evidence: Some(intent.evidence.clone()),
+            content: content.cloned(),
+            uuid: Some(intent.uuid.clone()),
+            tool: self.tool(intent),
+            error: error.map(|error| error.0.clone()),
+        };
+        Ok(self.store()?.audit(&record)?)
+    }
+
+    /// The tool as it is called, and its version.
+    fn tool(&self, intent: &FormatIntent) -> String {
+        let program = match intent.filesystem.as_str() {
+            "swap" => "mkswap".to_owned(),
+            "luks2" => "cryptsetup".to_owned(),
+            filesystem => format!("mkfs.{filesystem}"),
+        };
+        // e2fsprogs know `-V` alone and print to standard error.
+        let version = Tool::new(&program).arg("-V").deadline(Duration::from_secs(5));
+        let version = self
+            .engine
+            .commands
+            .run(&version)
+            .map(|done| done.stdout + &done.stderr);
+        let version = version.unwrap_or_default();
+        let version = version.lines().map(str::trim).find(|line| !line.is_empty());
+        let arguments = intent.arguments.join(" ");
+        format!(
+            "{program} {arguments} /dev/{} ({})",
+            intent.device.name,
+            version.unwrap_or("version unknown")
+        )
+    }
+
+    /// Takes an approval out of the journal: it is good once.
+    pub(super) fn use_approval(&mut self, intent: &FormatIntent) -> Result<(), StepError> {
+        let Evidence::Approved { hash, .. } = &intent.evidence else {
+            return Ok(());
+        };
+        let mut approvals = self.observed.journal.approvals.clone();
+        approvals.retain(|approval| approval.name != intent.name || approval.hash != *hash);
+        self.store()?.write_approvals(&approvals)?;
+        self.observed.journal.approvals = approvals;
+        Ok(())
+    }
+
+    /// The device is the one that the plan was made for.
+    pub(super) fn same(&self, id: &DeviceId) -> Result<(), StepError> {
+        let devices = self.engine.disks().devices()?;
+        if devices.iter().any(|device| {
+            let now = &device.id;
+            (&now.name, now.number, now.diskseq, &now.serial) == (&id.name, id.number, id.diskseq, &id.serial)
+        }) {
+            Ok(())
+        } else {
+            Err(StepError::new(format!("/dev/{} is another device now", id.name)))
+        }
+    }
+
+    /// Lets systemd read units that were written.
+    pub(super) fn reload(&mut self) {
+        if self.unread && self.engine.systemd {
+            let tool = Tool::new("systemctl")
+                .arg("daemon-reload")
+                .deadline(Duration::from_mins(2));
+            if let Err(error) = self.engine.commands.check(&tool) {
+                self.failures.push(chain(error));
+            }
+        }
+        self.unread = false;
+    }
+
+    /// Starts a unit and waits for it.
+    pub(super) fn start(&mut self, unit: &str) -> Result<(), StepError> {
+        self.reload();
+        let tool = Tool::new("systemctl")
+            .args(["start", "--", unit])
+            .deadline(Duration::from_mins(15));
+        self.engine.commands.check(&tool)?;
+        Ok(())
+    }
+}
+
+/// Starts a unit and does not wait.
+pub(super) fn queue(engine: &Engine<'_>, unit: &str) -> Result<(), CommandError> {
+    Systemctl(By(engine)).change(unit, Change::Start)
+}
+
+/// What a unit is doing.
+pub(super) fn active(engine: &Engine<'_>, unit: &str) -> Result<crate::host::Service, CommandError> {
+    Systemctl(By(engine)).show(unit)
+}
+
+/// The engine's runner of commands.
+struct By<'e>(&'e Engine<'e>);
+
+impl crate::host::Commands for By<'_> {
+    fn run(&self, tool: &Tool) -> Result<crate::host::Done, CommandError> {
+        self.0.commands.run(tool)
+    }
+}

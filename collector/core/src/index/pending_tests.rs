@@ -1,0 +1,227 @@
+//! Clusters that only labels of VMs name, and how each cluster stands.
+
+use std::collections::BTreeMap;
+
+use virtfleet_wire::finding::Severity;
+
+use super::{tests::apply, *};
+use crate::{
+    facts::{Fact, UserCluster, Vmi},
+    store::tests::{cluster, key, labels, user_node, vm, vmi},
+    view::{ClusterState, ClusterView},
+};
+
+const ID: &str = "kubermatic.k8c.io/cluster-id";
+const SHOOT: &str = "mcm.gardener.cloud/cluster";
+
+fn labelled(namespace: &str, name: &str, pairs: &[(&str, &str)]) -> Fact {
+    Fact::Vmi(Box::new(Vmi {
+        labels: labels(pairs),
+        interfaces: Vec::new(),
+        ..vmi(namespace, name)
+    }))
+}
+
+fn clusters(index: &FleetIndex) -> Vec<ClusterView> {
+    index.snapshot().clusters
+}
+
+fn finding(index: &FleetIndex, vm: &VmKey) -> Option<Finding> {
+    let found = &index.store.vms[vm].findings;
+    assert!(found.len() < 2, "{found:#?}");
+    found.first().cloned()
+}
+
+#[test]
+fn a_labelled_vm_is_a_pending_cluster_until_a_user_cluster_selects_it() {
+    let mut index = FleetIndex::new(DialRules::default());
+    let one = key("ns", "w0");
+    apply(
+        &mut index,
+        [
+            labelled("ns", "w0", &[(ID, "blue"), ("tier", "gold")]),
+            labelled("ns", "odd", &[(ID, "No Name")]),
+        ],
+    );
+    let rows = clusters(&index);
+    assert_eq!(rows.len(), 1, "{rows:#?}");
+    let blue = &rows[0];
+    assert_eq!(
+        (
+            blue.name.as_str(),
+            blue.namespace.as_str(),
+            blue.known,
+            blue.state
+        ),
+        ("blue", "ns", false, ClusterState::Pending)
+    );
+    assert_eq!((blue.vms, blue.running, blue.nodes), (1, 1, 0));
+    assert!(
+        blue.message.as_deref().unwrap().ends_with(ID),
+        "{:?}",
+        blue.message
+    );
+    assert_eq!(
+        index.snapshot().vms[&one].cluster,
+        None,
+        "a wish is no assignment"
+    );
+    let found = finding(&index, &one).unwrap();
+    assert_eq!(
+        (found.id.as_str(), found.severity),
+        (findings::TENANT_PENDING, Severity::Info)
+    );
+    assert!(
+        found
+            .remedy
+            .contains("{namespace: ns, selector: {matchLabels: {kubermatic.k8c.io/cluster-id: blue}}}"),
+        "{}",
+        found.remedy
+    );
+    assert_eq!(finding(&index, &key("ns", "odd")), None);
+
+    // Each way in which a UserCluster of that name can miss it, and one that does not.
+    let unmatched = |index: &mut FleetIndex, blue: UserCluster, why: &str| {
+        let touched = index.apply(InventoryEvent::Apply(Fact::UserCluster(blue)));
+        assert!(touched.contains(&one), "{why}");
+        let rows = clusters(index);
+        assert_eq!((rows.len(), rows[0].known, rows[0].vms), (1, true, 0));
+        let found = finding(index, &one).unwrap();
+        assert_eq!(found.id, findings::TENANT_LABEL_UNMATCHED);
+        assert!(found.message.contains(why), "{}", found.message);
+        assert_eq!(found.evidence["label"], "kubermatic.k8c.io/cluster-id=blue");
+    };
+    unmatched(
+        &mut index,
+        cluster("blue", "elsewhere", &[]),
+        "the namespace elsewhere",
+    );
+    let silver = [("tier", "silver")];
+    unmatched(&mut index, cluster("blue", "ns", &silver), "asks for tier=silver");
+    apply(
+        &mut index,
+        [Fact::UserCluster(cluster("blue", "ns", &[(ID, "blue")]))],
+    );
+    let rows = clusters(&index);
+    assert_eq!(
+        (rows[0].known, rows[0].vms, rows[0].state),
+        (true, 1, ClusterState::Ready)
+    );
+    assert_eq!((rows[0].message.as_deref(), finding(&index, &one)), (None, None));
+
+    // Gone again, and with its last VM the row, too.
+    index.apply(InventoryEvent::Delete(FactKey::UserCluster(
+        "blue".parse().unwrap(),
+    )));
+    assert!(!clusters(&index)[0].known);
+    index.apply(InventoryEvent::Delete(FactKey::Vmi(one)));
+    assert_eq!(clusters(&index), []);
+    assert!(index.store.vms_by_wish.is_empty());
+}
+
+#[test]
+fn whoever_selects_it_has_it_whatever_its_label_says() {
+    let mut index = FleetIndex::new(DialRules::default());
+    apply(
+        &mut index,
+        [
+            labelled("ns", "w0", &[(ID, "blue")]),
+            Fact::UserCluster(cluster("our-blue", "ns", &[(ID, "blue")])),
+        ],
+    );
+    let rows = clusters(&index);
+    assert_eq!(
+        (rows.len(), rows[0].name.as_str(), rows[0].vms),
+        (1, "our-blue", 1)
+    );
+    assert_eq!(finding(&index, &key("ns", "w0")), None);
+}
+
+#[test]
+fn a_label_that_only_the_virtual_machine_has_selects_its_vmi_and_the_vmis_own_goes_first() {
+    let mut index = FleetIndex::new(DialRules::default());
+    let mut definition = vm("ns", "w0");
+    definition.labels = labels(&[(SHOOT, "shoot--g--p"), ("tier", "old")]);
+    let running = labelled("ns", "w0", &[("tier", "new")]);
+    apply(&mut index, [Fact::Vm(definition), running]);
+    assert_eq!(clusters(&index)[0].name.as_str(), "shoot--g--p");
+    let one = key("ns", "w0");
+    assert_eq!(finding(&index, &one).unwrap().id, findings::TENANT_PENDING);
+    let pending = index.snapshot().vms[&one].findings_key;
+    let of = |tier| cluster("shoot--g--p", "ns", &[(SHOOT, "shoot--g--p"), ("tier", tier)]);
+    apply(&mut index, [Fact::UserCluster(of("old"))]);
+    assert_eq!(index.snapshot().vms[&one].cluster, None);
+    assert_eq!(
+        finding(&index, &one).unwrap().id,
+        findings::TENANT_LABEL_UNMATCHED
+    );
+    let unmatched = index.snapshot().vms[&one].findings_key;
+    assert_ne!(unmatched, pending, "as many findings, and others");
+    apply(&mut index, [Fact::UserCluster(of("new"))]);
+    assert!(index.snapshot().vms[&one].cluster.is_some());
+    assert_eq!(finding(&index, &one), None);
+}
+
+#[test]
+fn a_pending_cluster_in_two_namespaces_is_one_and_its_nodes_are_counted() {
+    let mut index = FleetIndex::new(DialRules::default());
+    apply(
+        &mut index,
+        [
+            labelled("b", "w0", &[(SHOOT, "blue")]),
+            labelled("a", "w0", &[(ID, "blue")]),
+            Fact::UserNode(user_node("blue", "w0", None)),
+        ],
+    );
+    let rows = clusters(&index);
+    assert_eq!((rows.len(), rows[0].namespace.as_str(), rows[0].vms), (1, "a", 2));
+    assert_eq!((rows[0].nodes, rows[0].nodes_without_vm), (1, 1));
+    assert_eq!(
+        rows[0].message.as_deref(),
+        Some(
+            "there is no UserCluster; VMs name it by kubermatic.k8c.io/cluster-id, mcm.gardener.cloud/cluster, in the namespaces a, b"
+        )
+    );
+}
+
+#[test]
+fn a_folders_clusters_are_ready_and_others_stand_as_is_said() {
+    let mut index = FleetIndex::new(DialRules::default());
+    let suspended = UserCluster {
+        suspend: true,
+        ..cluster("c", "ns", &[])
+    };
+    apply(
+        &mut index,
+        [
+            Fact::UserCluster(cluster("a", "ns", &[])),
+            Fact::UserCluster(cluster("b", "ns", &[])),
+            Fact::UserCluster(suspended),
+        ],
+    );
+    let states = |index: &FleetIndex| clusters(index).iter().map(|one| one.state).collect::<Vec<_>>();
+    let before = index.revision();
+    assert_eq!(
+        states(&index),
+        [ClusterState::Ready, ClusterState::Ready, ClusterState::Suspended]
+    );
+    let dark = ClusterStand {
+        state: ClusterState::Unreachable,
+        message: Some("it is dark".to_owned()),
+    };
+    let stands = BTreeMap::from([("b".parse().unwrap(), dark)]);
+    index.set_cluster_stands(stands.clone());
+    let said = index.revision();
+    assert!(said > before, "whoever waits for a change hears of it");
+    assert_eq!(
+        states(&index),
+        [
+            ClusterState::Pending,
+            ClusterState::Unreachable,
+            ClusterState::Pending
+        ]
+    );
+    assert_eq!(clusters(&index)[1].message.as_deref(), Some("it is dark"));
+    index.set_cluster_stands(stands);
+    assert_eq!(index.revision(), said);
+}

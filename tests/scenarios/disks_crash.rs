@@ -1,0 +1,285 @@
+//! A crash anywhere: SIGKILL before and after every effect, and at random moments inside mkfs, mount, copy and grow. The next run completes, or
+//! refuses before anything was mounted; it never formats twice, and never loses a file that was written after the first mount.
+//!
+//! `VIRTFLEET_DISK_KILLS` says how many kills at random moments there are (`make disk-soak`: 500), `VIRTFLEET_DISK_SEED` where the moments come from.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use virtfleet_tests::{
+    disks::{LoopDisk, Order, Stage, grows, needs},
+    skip,
+};
+use virtfleet_wire::settings::{DiskFilesystem, DiskMatch, DiskSettings, SeedFrom};
+
+const TIER: u8 = 2;
+const MIB: u64 = 1 << 20;
+const KINDS: [DiskFilesystem; 3] = [DiskFilesystem::Ext4, DiskFilesystem::Xfs, DiskFilesystem::Btrfs];
+/// How long kills at random moments go on when nobody says how many.
+const USUAL: Duration = Duration::from_secs(100);
+
+fn declared(name: &str, filesystem: DiskFilesystem, seeded: bool) -> DiskSettings {
+    DiskSettings {
+        matching: DiskMatch {
+            serial: Some(format!("serial-{name}")),
+            ..DiskMatch::default()
+        },
+        filesystem,
+        mount_point: Some(format!("/srv/{name}")),
+        grow: true,
+        seed_from: if seeded {
+            SeedFrom::Existing
+        } else {
+            SeedFrom::None
+        },
+        ..DiskSettings::named(name)
+    }
+}
+
+fn bytes(filesystem: DiskFilesystem) -> u64 {
+    MIB * match filesystem {
+        DiskFilesystem::Ext4 | DiskFilesystem::Swap => 80,
+        DiskFilesystem::Xfs => 320,
+        DiskFilesystem::Btrfs => 160,
+    }
+}
+
+/// One declared disk through its life.
+struct Life<'s> {
+    stage: &'s mut Stage,
+    disk: LoopDisk,
+    disks: [DiskSettings; 1],
+    seeded: bool,
+}
+
+impl<'s> Life<'s> {
+    fn new(stage: &'s mut Stage, name: &str, kind: DiskFilesystem, seeded: bool) -> Result<Self> {
+        let disk = LoopDisk::new(stage.folder(), name, bytes(kind))?;
+        stage.serial(&disk, &format!("serial-{name}"))?;
+        if seeded {
+            let script = "set -e; mkdir -p D/a; for i in 1 2 3 4 5 6; do dd if=/dev/urandom of=D/a/$i bs=64k count=4 2>/dev/null; done; \
+                          ln D/a/1 D/hard; ln -s a D/soft; cd D; find . -type f | sort | xargs sha256sum > /run/sums";
+            stage.sh(&script.replace('D', &format!("/srv/{name}")))?;
+        }
+        Ok(Self {
+            stage,
+            disk,
+            disks: [declared(name, kind, seeded)],
+            seeded,
+        })
+    }
+
+    fn name(&self) -> &str {
+        &self.disks[0].name
+    }
+
+    /// A pass that is killed, perhaps; whether it was, and how many points a whole one passed.
+    fn killed(&self, order: &Order) -> Result<(bool, Vec<String>)> {
+        let outcome = self.stage.order(&Order {
+            disks: self.disks.to_vec(),
+            ..order.clone()
+        })?;
+        ensure!(outcome.killed || outcome.code == 0, "{}", outcome.text);
+        Ok((outcome.killed, outcome.points))
+    }
+
+    /// Runs it to its end: what was promised holds.
+    fn complete(&self) -> Result<()> {
+        let name = self.name();
+        let outcome = self.stage.pass_until(&self.disks, name, "ready")?;
+        let audit = self.stage.audit(name)?;
+        let done = audit.iter().position(|line| line == "done format");
+        if let Some(done) = done {
+            let after = &audit[done + 1..];
+            ensure!(
+                !after
+                    .iter()
+                    .any(|line| line.ends_with("format") || line.ends_with("clear-unfinished")),
+                "formatted twice: {audit:?}"
+            );
+        }
+        ensure!(!audit.is_empty(), "nothing was written down: {}", outcome.state);
+        if self.seeded {
+            self.stage
+                .sh(&format!("cd /srv/{name} && sha256sum --check --quiet /run/sums && test -h soft && test a/1 -ef hard"))
+                .context("what was copied")?;
+        }
+        let again = self.stage.pass(&self.disks)?;
+        ensure!(!again.changed, "not at rest: {:?}", again.points);
+        Ok(())
+    }
+
+    /// A file that must never be lost.
+    fn write(&self) -> Result<()> {
+        let name = self.name();
+        self.stage
+            .sh(&format!(
+                "echo precious > /srv/{name}/precious && sync -f /srv/{name}/precious"
+            ))
+            .map(drop)
+    }
+
+    fn kept(&self) -> Result<()> {
+        let name = self.name();
+        let text = self.stage.sh(&format!("cat /srv/{name}/precious"))?;
+        ensure!(text == "precious\n", "{text:?}");
+        Ok(())
+    }
+
+    fn end(self) -> Result<()> {
+        let name = self.name().to_owned();
+        self.stage.sh(&format!(
+            "umount /srv/{name}; rm -rf --one-file-system /srv/{name}"
+        ))?;
+        self.stage.no_serial(&self.disk)
+    }
+}
+
+#[test]
+fn tier2_killed_at_every_point_between_two_effects() {
+    let test = "tier2_killed_at_every_point_between_two_effects";
+    let Some(()) = skip::need(TIER, test, needs(&["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"])).unwrap() else {
+        return;
+    };
+    let mut stage = Stage::new().unwrap();
+    let mut kills = 0;
+    for kind in KINDS {
+        for seeded in [false, true] {
+            let mut point = 1;
+            loop {
+                let name = format!("{}-{}{point}", kind.word(), if seeded { "s" } else { "n" });
+                let life = Life::new(&mut stage, &name, kind, seeded).unwrap();
+                let order = Order {
+                    kill_at: Some(point),
+                    ..Order::default()
+                };
+                let (killed, points) = life.killed(&order).unwrap();
+                let at = format!("{name}: {points:?}");
+                if killed && point % 3 == 0 {
+                    life.stage.boot().unwrap();
+                    if seeded {
+                        life.stage
+                            .sh(&format!(
+                                "cd /srv/{name}; find . -type f | sort | xargs sha256sum > /run/sums"
+                            ))
+                            .unwrap();
+                    }
+                }
+                life.complete().context(at.clone()).unwrap();
+                life.write().unwrap();
+                // And in what comes after: the next boot's mount, killed at the same point.
+                life.stage.boot().unwrap();
+                life.killed(&order).unwrap();
+                life.stage
+                    .pass_until(&life.disks, &name, "ready")
+                    .context(at.clone())
+                    .unwrap();
+                life.kept().context(at).unwrap();
+                life.end().unwrap();
+                if !killed {
+                    break;
+                }
+                kills += 1;
+                point += 1;
+            }
+        }
+    }
+    println!(
+        "killed at {kills} points between two effects; every next run completed, none formatted twice, no file was lost"
+    );
+    assert!(kills > 60, "{kills}");
+}
+
+#[test]
+fn tier2_killed_at_random_moments() {
+    let test = "tier2_killed_at_random_moments";
+    let Some(()) = skip::need(TIER, test, needs(&["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"])).unwrap() else {
+        return;
+    };
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let wanted = number("VIRTFLEET_DISK_KILLS");
+    let seed = number("VIRTFLEET_DISK_SEED").unwrap_or(7);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let begun = Instant::now();
+    let mut stage = Stage::new().unwrap();
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut episode = 0;
+    let kills = |counts: &BTreeMap<&str, u64>| counts.values().sum::<u64>();
+    loop {
+        let enough = match wanted {
+            Some(wanted) => kills(&counts) >= wanted,
+            None => begun.elapsed() > USUAL,
+        };
+        if enough {
+            break;
+        }
+        episode += 1;
+        let kind = KINDS[episode % 3];
+        let seeded = random.bool();
+        let name = format!("e{episode}");
+        let told = format!(
+            "seed {seed}, episode {episode}, {}, seeded: {seeded}",
+            kind.word()
+        );
+        live(&mut stage, &name, kind, seeded, &mut random, &mut counts)
+            .context(told)
+            .unwrap();
+    }
+    println!(
+        "{} kills at random moments in {episode} lives (seed {seed}, {:?}): {counts:?}; every next run completed, none formatted twice, \
+         no file was lost",
+        kills(&counts),
+        begun.elapsed()
+    );
+}
+
+/// From blank to mounted, grown and mounted again, with kills all along.
+fn live(
+    stage: &mut Stage,
+    name: &str,
+    kind: DiskFilesystem,
+    seeded: bool,
+    random: &mut fastrand::Rng,
+    counts: &mut BTreeMap<&str, u64>,
+) -> Result<()> {
+    let life = Life::new(stage, name, kind, seeded)?;
+    // About as long as a whole pass takes on this machine, twice over.
+    let mut kill =
+        |life: &Life<'_>, phase: &'static str, longest: u64, random: &mut fastrand::Rng| -> Result<()> {
+            let order = Order {
+                kill_after_us: Some(random.u64(1_000..longest)),
+                orphans: random.u8(..) < 64,
+                ..Order::default()
+            };
+            if life.killed(&order)?.0 {
+                *counts.entry(phase).or_default() += 1;
+            }
+            Ok(())
+        };
+    for _ in 0..random.u8(3..8) {
+        kill(&life, "while it is made", 400_000, random)?;
+    }
+    life.complete()?;
+    life.write()?;
+    if grows(kind.word()).is_ok() {
+        life.disk.grow(bytes(kind) * 2)?;
+        for _ in 0..3 {
+            kill(&life, "while it grows", 120_000, random)?;
+        }
+        life.complete()?;
+        life.kept()?;
+    }
+    if random.u8(..) < 128 {
+        life.stage.sh(&format!("umount /srv/{name}"))?;
+        for _ in 0..3 {
+            kill(&life, "while it is mounted again", 120_000, random)?;
+        }
+        life.stage.pass_until(&life.disks, name, "ready")?;
+        life.kept()?;
+    }
+    life.end()
+}

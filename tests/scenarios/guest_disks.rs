@@ -1,0 +1,20 @@
+//! Secondary disks in real guests: from blank to mounted before containerd and kubelet, over reboots, power cuts, hot-plug, growth,
+//! encryption and errors; and everything that must not be touched.
+//!
+//! `VIRTFLEET_DISK_CUTS=N` cuts the power N times instead of once, and does on Debian 12 too what takes several boots (`make
+//! guest-disk-soak N=20`).
+
+#[path = "guest_disks/boots.rs"]
+mod boots;
+#[path = "guest_disks/cuts.rs"]
+mod cuts;
+#[path = "guest_disks/errors.rs"]
+mod errors;
+#[path = "guest_disks/foreign.rs"]
+mod foreign;
+#[path = "guest_disks/hotplug.rs"]
+mod hotplug;
+#[path = "guest_disks/kit.rs"]
+mod kit;
+#[path = "guest_disks/luks.rs"]
+mod luks;

@@ -1,0 +1,162 @@
+//! Disks that come, grow and go while the guest runs, and two passes at once.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use virtfleet_tests::{
+    guest::{Disk, GIB, Guest, play},
+    real::AGENT,
+    wait::eventually,
+};
+
+use crate::kit::{self, PATIENCE};
+
+const TWO: &str = "
+- { name: block, match: { serial: block }, filesystem: ext4, mountPoint: /data/block, grow: true }
+- { name: scsi, match: { volume: scsi }, filesystem: xfs, mountPoint: /data/scsi, grow: true }
+- { name: tree, match: { serial: tree }, filesystem: btrfs, mountPoint: /data/tree, grow: true }
+";
+
+/// Bytes of the filesystem that is mounted there, as `statfs` says it.
+fn size(machine: &Guest, path: &str) -> Result<u64> {
+    machine
+        .run(&format!("findmnt -bno SIZE --mountpoint {path}"))?
+        .trim()
+        .parse()
+        .context("a size")
+}
+
+#[test]
+fn tier4_disks_are_mounted_when_they_come_and_grow_under_load_when_they_grow() {
+    play(
+        "tier4_disks_are_mounted_when_they_come_and_grow_under_load_when_they_grow",
+        |scene| {
+            let machine = kit::guest(scene, &kit::vm("grows"), TWO)?;
+            machine.run_within(
+                "systemctl start virtfleet-provision virtfleet-reconcile.path",
+                PATIENCE,
+            )?;
+            let begun = Instant::now();
+            machine.plug_disk(&Disk::blank("block", 2 * GIB).serial("block"))?;
+            machine.plug_disk(&Disk::blank("scsi", 2 * GIB).scsi())?;
+            machine.plug_disk(&Disk::blank("tree", 2 * GIB).serial("tree"))?;
+            let places = ["/data/block", "/data/scsi", "/data/tree"];
+            for place in places {
+                kit::until_mounted(&machine, place)?;
+            }
+            println!(
+                "three disks were mounted {:?} after the first was plugged in",
+                begun.elapsed()
+            );
+
+            for place in places {
+                machine.run(&format!(
+                "systemd-run --quiet --unit=load-$(basename {place}) sh -c 'n=0; while :; do n=$((n + 1)); \
+                 dd if=/dev/urandom of={place}/load bs=256k count=16 conv=fsync status=none || exit 1; done'"
+            ))?;
+            }
+            for (name, place) in [("block", places[0]), ("scsi", places[1]), ("tree", places[2])] {
+                let before = size(&machine, place)?;
+                let begun = Instant::now();
+                machine.resize(name, 5 * GIB)?;
+                eventually(PATIENCE, &format!("{name} to grow"), || {
+                    let now = size(&machine, place)?;
+                    ensure!(now > before + 2 * GIB, "{now} bytes, {before} before");
+                    Ok(())
+                })?;
+                println!("{name} had grown {:?} after the disk", begun.elapsed());
+            }
+            for place in places {
+                machine.run(&format!(
+                    "unit=load-$(basename {place}); systemctl is-active --quiet $unit && systemctl stop $unit"
+                ))?;
+            }
+            kit::settled(&machine)?;
+            machine.run("umount /data/block && e2fsck -fn /dev/disk/by-id/virtio-block")?;
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing() {
+    play(
+        "tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing",
+        |scene| {
+            let disks = "
+- { name: going, match: { serial: going }, filesystem: ext4, mountPoint: /data/going }
+- { name: staying, match: { serial: staying }, filesystem: ext4, mountPoint: /data/staying }
+";
+            let vm = kit::vm("goes")
+                .disk(Disk::blank("going", GIB).serial("going"))
+                .disk(Disk::blank("staying", GIB).serial("staying"));
+            let machine = kit::guest(scene, &vm, disks)?;
+            machine.slow("going", 100, 4)?;
+            machine.run(&format!("systemd-run --quiet --unit=pass {AGENT} apply disks"))?;
+            machine.run_until(
+                "grep -q '\"going\"' /var/lib/virtfleet/journal/audit.jsonl 2>/dev/null",
+                "the pass at the disk",
+            )?;
+            machine.unplug_disk("going")?;
+            eventually(PATIENCE, "the end of the pass", || {
+                let state = machine.run("systemctl show -P SubState pass")?;
+                ensure!(state != "running", "{state}");
+                Ok(())
+            })?;
+            kit::not_mounted(&machine, "/data/going")?;
+            kit::apply(&machine)?;
+            ensure!(kit::mounted(&machine, "/data/staying")?.0 == "ext4");
+            // It is not required: nobody refuses anything because it is not there.
+            ensure!(
+                kit::refusals(&machine, "going")?.is_empty(),
+                "{:#?}",
+                kit::refusals(&machine, "going")?
+            );
+            // A blank one in its place, of which nobody's data is lost: the format was begun and never ended.
+            machine.plug_disk(&Disk::blank("going", GIB).serial("going"))?;
+            kit::applied(&machine)?;
+            ensure!(kit::mounted(&machine, "/data/going")?.0 == "ext4");
+            // Had it been in use before, it would be refused.
+            machine.run("umount /data/going")?;
+            machine.unplug_disk("going")?;
+            machine.plug_disk(&Disk::blank("going", GIB).serial("going"))?;
+            kit::apply(&machine)?;
+            kit::not_mounted(&machine, "/data/going")?;
+            kit::refused(&machine, "going", "blank-again").map(drop)
+        },
+    );
+}
+
+#[test]
+fn tier4_passes_at_once_and_a_busy_udev_format_once() {
+    play("tier4_passes_at_once_and_a_busy_udev_format_once", |scene| {
+        let vm = kit::vm("race")
+            .disk(Disk::blank("block", 2 * GIB).serial("block"))
+            .disk(Disk::blank("scsi", 2 * GIB).scsi())
+            .disk(Disk::blank("tree", 2 * GIB).serial("tree"));
+        let machine = kit::guest(scene, &vm, TWO)?;
+        machine.run(
+            "systemd-run --quiet --unit=storm sh -c 'while :; do udevadm trigger --subsystem-match=block; udevadm settle; done'",
+        )?;
+        let output = machine.sh_within(
+            &format!(
+                "for n in 1 2 3; do {AGENT} apply disks >/run/pass$n 2>&1 & done; wait; tail -n 20 /run/pass*"
+            ),
+            PATIENCE,
+        )?;
+        machine.run("systemctl stop storm")?;
+        println!("{}", output.stdout);
+        kit::applied(&machine)?;
+        for (name, kind) in [("block", "ext4"), ("scsi", "xfs"), ("tree", "btrfs")] {
+            ensure!(
+                kit::mounted(&machine, &format!("/data/{name}"))?.0 == kind,
+                "{name}"
+            );
+            ensure!(
+                kit::begun(&machine, name, "format")? == 1,
+                "{name} was formatted more than once"
+            );
+        }
+        kit::settled(&machine)
+    });
+}

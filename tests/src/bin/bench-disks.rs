@@ -1,0 +1,110 @@
+//! What secondary disks cost: three of 100 GiB from blank to mounted, beyond what mkfs alone takes in the same run; and a pass that has nothing to do.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+use virtfleet_tests::{
+    disks::{LoopDisk, Stage, needs},
+    process::Launch,
+};
+use virtfleet_wire::settings::{DiskFilesystem, DiskMatch, DiskSettings};
+
+const BYTES: u64 = 100 << 30;
+const KINDS: [DiskFilesystem; 3] = [DiskFilesystem::Ext4, DiskFilesystem::Xfs, DiskFilesystem::Btrfs];
+const PASSES: usize = 20;
+const LONGEST: Duration = Duration::from_mins(10);
+
+fn main() -> Result<()> {
+    needs(&["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"])?;
+    let stage = Stage::new()?;
+    let declared: Vec<DiskSettings> = KINDS.iter().map(|kind| declared(*kind)).collect();
+
+    let mut alone = Duration::ZERO;
+    for kind in KINDS {
+        let disk = LoopDisk::new(stage.folder(), &format!("alone-{}", kind.word()), BYTES)?;
+        alone += mkfs(kind, &disk)?;
+    }
+    let mut loops = Vec::new();
+    for kind in KINDS {
+        let disk = LoopDisk::new(stage.folder(), kind.word(), BYTES)?;
+        stage.serial(&disk, &format!("serial-{}", kind.word()))?;
+        loops.push(disk);
+    }
+    let outcome = stage.pass(&declared)?;
+    for kind in KINDS {
+        let standing = outcome.standing(kind.word());
+        anyhow::ensure!(
+            standing == "ready",
+            "{} is {standing}: {}",
+            kind.word(),
+            outcome.state
+        );
+    }
+    let made = Duration::from_micros(outcome.us);
+    let mut idle = Vec::new();
+    for _ in 0..PASSES {
+        let outcome = stage.pass(&declared)?;
+        anyhow::ensure!(
+            !outcome.changed,
+            "a pass has changed something: {:?}",
+            outcome.points
+        );
+        idle.push(Duration::from_micros(outcome.us));
+    }
+    let mut nothing = Vec::new();
+    for _ in 0..PASSES {
+        nothing.push(Duration::from_micros(stage.pass(&[])?.us));
+    }
+    println!("three blank disks of 100 GiB (sparse files behind loop devices), ext4, xfs and btrfs");
+    println!("{:44} {:>9}   goal", "", "measured");
+    let row = |what: &str, time: Duration, goal: &str| println!("{what:44} {time:>7.0?}   {goal}");
+    row("mkfs of the three, alone", alone, "");
+    row("from blank to mounted", made, "");
+    row("  beyond mkfs", made.saturating_sub(alone), "≤ 2 s");
+    row("no change needed, median of 20", median(&mut idle), "≤ 50 ms");
+    row("nothing declared, median of 20", median(&mut nothing), "");
+    Ok(())
+}
+
+fn declared(kind: DiskFilesystem) -> DiskSettings {
+    DiskSettings {
+        matching: DiskMatch {
+            serial: Some(format!("serial-{}", kind.word())),
+            ..DiskMatch::default()
+        },
+        filesystem: kind,
+        mount_point: Some(format!("/srv/{}", kind.word())),
+        grow: true,
+        ..DiskSettings::named(kind.word())
+    }
+}
+
+/// As the agent calls it.
+fn mkfs(kind: DiskFilesystem, disk: &LoopDisk) -> Result<Duration> {
+    let arguments: &[&str] = match kind {
+        DiskFilesystem::Ext4 => &["-q", "-m", "0", "-E", "nodiscard"],
+        DiskFilesystem::Xfs | DiskFilesystem::Btrfs => &["-q", "-K"],
+        DiskFilesystem::Swap => &[],
+    };
+    let program = Path::new("/usr/sbin").join(format!("mkfs.{}", kind.word()));
+    let program = if program.exists() {
+        program
+    } else {
+        Path::new("/sbin").join(format!("mkfs.{}", kind.word()))
+    };
+    let begun = Instant::now();
+    Launch::new(program)
+        .args(arguments)
+        .arg(&disk.node)
+        .text(LONGEST)
+        .context("mkfs alone")?;
+    Ok(begun.elapsed())
+}
+
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}

@@ -1,0 +1,13 @@
+//! A stage for secondary disks: a root of its own in namespaces of its own, with loop devices as disks.
+//!
+//! ```text
+//! test ── Stage ── unshare ─▶ disk-stage host (first process there, chroot) ── disk-stage pass (the engine; killed, and run again)
+//!           └ LoopDisk (losetup)
+//! ```
+//! Nothing leaks: mounts end with the namespace, processes with its first one, loop devices with a watcher that outlives even a killed test.
+
+mod loops;
+mod stage;
+
+pub use loops::LoopDisk;
+pub use stage::{Order, Outcome, Stage, grows, needs};

@@ -1,0 +1,178 @@
+//! Loop devices over sparse files, for tests as root. None outlives its test, whatever happens to it.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use virtfleet_agent::host::{
+    Roots, SystemCommands,
+    disks::{Disks, Kinds},
+};
+use virtfleet_agent_core::disks::{
+    Blankness, Device, FormatIntent, Key, Probe, Wanted, journal::Evidence, mkfs,
+};
+use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
+
+use crate::{process::Launch, skip};
+
+/// How long a tool may take on a machine that is busy.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// Root and loop devices, for [`skip::need`].
+pub fn needs() -> Result<()> {
+    skip::root()?;
+    anyhow::ensure!(
+        Path::new("/dev/loop-control").exists(),
+        "there is no /dev/loop-control"
+    );
+    skip::program("losetup").map(drop)
+}
+
+/// A loop device.
+///
+/// It is set to go with its last user right after it was made, and this one holds it open: the kernel takes it away when this is dropped,
+/// and when the test is killed.
+#[derive(Debug)]
+pub struct Loop {
+    node: PathBuf,
+    held: File,
+}
+
+impl Loop {
+    /// Attaches a file.
+    pub fn attach(image: &Path) -> Result<Self> {
+        Self::attach_with(image, &[])
+    }
+
+    /// Attaches a file with more arguments of losetup(8).
+    pub fn attach_with(image: &Path, arguments: &[&str]) -> Result<Self> {
+        let node = Launch::new("losetup")
+            .args(["--find", "--show"])
+            .args(arguments)
+            .arg(image)
+            .text(DEADLINE)?;
+        Self::hold(PathBuf::from(node.trim()))
+    }
+
+    fn hold(node: PathBuf) -> Result<Self> {
+        let held = OpenOptions::new().read(true).open(&node);
+        // Detaching what is open only marks it.
+        let marked = Launch::new("losetup").arg("--detach").arg(&node).text(DEADLINE);
+        let held = held.with_context(|| format!("open {}", node.display()))?;
+        marked?;
+        Ok(Self { node, held })
+    }
+
+    /// Attaches a file to a node that is free.
+    pub fn attach_at(node: &Path, image: &Path) -> Result<Self> {
+        Launch::new("losetup").arg(node).arg(image).text(DEADLINE)?;
+        Self::hold(node.to_owned())
+    }
+
+    /// A new sparse file of that many bytes in the folder, attached.
+    pub fn blank(folder: &Path, name: &str, bytes: u64) -> Result<Self> {
+        let path = folder.join(name);
+        File::create(&path)?.set_len(bytes)?;
+        Self::attach(&path)
+    }
+
+    /// The node, e.g. `/dev/loop0`.
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
+    /// The kernel's name, e.g. `loop0`.
+    pub fn name(&self) -> String {
+        let name = self.node.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// What the agent sees of it.
+    pub fn device(&self) -> Result<Device> {
+        let roots = Roots::default();
+        let devices = disks(&roots).devices()?;
+        let name = self.name();
+        devices
+            .into_iter()
+            .find(|device| device.id.name == name)
+            .with_context(|| format!("{name} is not among the disks"))
+    }
+
+    /// Writes bytes through to the device.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.node)?;
+        file.write_all_at(bytes, offset)
+            .and_then(|()| file.sync_all())
+            .with_context(|| format!("write to {} at {offset}", self.node.display()))
+    }
+
+    /// Bytes of the device.
+    pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.held.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
+}
+
+/// The agent's eyes on this machine, with loop devices as disks.
+pub fn disks(roots: &Roots) -> Disks<'_> {
+    Disks {
+        roots,
+        commands: &SystemCommands,
+        kinds: Kinds::WithLoop,
+    }
+}
+
+/// The intent to make that filesystem on the device, for which this blankness is the evidence.
+pub fn intent(device: &Device, filesystem: DiskFilesystem, blank: &Blankness, uuid: &str) -> FormatIntent {
+    let (_, arguments) = mkfs::arguments(&wanted(filesystem), uuid);
+    FormatIntent {
+        name: "data".to_owned(),
+        key: Key::Serial("data".to_owned()),
+        device: device.id.clone(),
+        evidence: Evidence::Blank(blank.clone()),
+        filesystem: filesystem.word().to_owned(),
+        uuid: uuid.to_owned(),
+        arguments,
+    }
+}
+
+/// A declared disk of that filesystem, with everything else as it is when nothing is said.
+fn wanted(filesystem: DiskFilesystem) -> Wanted {
+    Wanted {
+        name: "data".to_owned(),
+        serial: Some("data".to_owned()),
+        volume: None,
+        path: None,
+        size: None,
+        order: None,
+        filesystem,
+        mount_point: None,
+        options: Vec::new(),
+        owner: None,
+        seed_from: SeedFrom::None,
+        grow: false,
+        ephemeral: false,
+        required: false,
+        shared: false,
+        proof: ProofKind::Sampled,
+        label: None,
+        reserved_percent: None,
+        mkfs_options: Vec::new(),
+        discard: false,
+        encryption: None,
+    }
+}
+
+/// What a look at it must give: the proof that it is blank.
+pub fn blankness(device: &Device, proof: ProofKind) -> Result<Blankness> {
+    let roots = Roots::default();
+    match disks(&roots).look(device, proof, &mut |_, _| {}) {
+        Probe::Blank(blank) => Ok(blank),
+        other => anyhow::bail!("{} is not blank: {other:?}", device.node()),
+    }
+}
