@@ -115,12 +115,10 @@ fn tier2_filesystems_grow_online_while_somebody_writes() {
     let Some(stage) = stage("tier2_filesystems_grow_online_while_somebody_writes").unwrap() else {
         return;
     };
-    let test = "tier2_filesystems_grow_online_while_somebody_writes";
-    let kinds = KINDS.iter().filter(|kind| {
-        let able = skip::need(TIER, test, grows(kind.word())).unwrap();
-        able.is_some()
-    });
+    // Where the kernel lets nobody grow an ext4, the scenarios of real guests do.
+    let kinds = KINDS.iter().filter(|kind| grows(kind.word()).is_ok());
     let kinds: Vec<DiskFilesystem> = kinds.copied().collect();
+    assert!(kinds.len() >= 2);
     let all: Vec<DiskSettings> = kinds.iter().map(|kind| declared(kind.word(), *kind)).collect();
     let loops: Vec<LoopDisk> = kinds
         .iter()
