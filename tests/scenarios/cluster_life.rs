@@ -106,11 +106,12 @@ fn vms_and_nodes_come_back_under_their_names_tier3() {
     tenant.server.remove(&node).unwrap();
     scene.infra.remove(&vmi).unwrap();
     settled();
-    assert_eq!(
-        tenant.only_sets(before, &["rack"]).unwrap(),
-        1,
-        "only the successor's"
-    );
+    tenant.only_sets(before, &["rack"]).unwrap();
+    let writes = tenant.writes(before).unwrap();
+    let elsewhere: Vec<_> = writes.iter().filter(|one| one.name != "vm-2").collect();
+    assert!(elsewhere.is_empty(), "only the successor's");
+    let accepted = writes.iter().filter(|one| one.code == 200).count();
+    assert_eq!(accepted, 1, "{writes:#?}");
 }
 
 #[test]

@@ -57,6 +57,15 @@ impl ApiServer {
             let mut current = answer.ok()?;
             current["status"] = object["status"].clone();
             answer = self.admin().put(&format!("{path}/status"), &current)?;
+            // Others write to a new object at once. Only the status is tried again: what they wrote stays.
+            for _ in 0..TRIES {
+                if answer.code != 409 {
+                    break;
+                }
+                let mut current = self.admin().get(path)?.ok()?;
+                current["status"] = object["status"].clone();
+                answer = self.admin().put(&format!("{path}/status"), &current)?;
+            }
         }
         match answer.code {
             409 => Ok(Err(answer.body)),
