@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long a guest may take for what is done in a moment on a machine that is not emulated.
-pub const GUEST_PATIENCE: Duration = Duration::from_mins(4);
+pub const GUEST_PATIENCE: Duration = Duration::from_mins(6);
 /// Where the agent listens in the guest.
 pub const AGENT_PORT: u16 = 10911;
 /// Where the guest finds the mirror: see [`Vm::mirror`].

@@ -23,11 +23,15 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Disks {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let boot_id = self.boot_id.text()?.trim().to_owned();
-        let state = match self.file.get(|bytes| match parse_disks(bytes, &boot_id) {
-            Ok(state) => Ok(state),
-            Err(ReadDisksError::OtherBoot) => Ok(DisksState::default()),
-            Err(error) => Err(error.to_string()),
+        // Asked for only where there is a state to compare it with.
+        let boot_id = self.boot_id.text().map(|text| text.trim().to_owned());
+        let state = match self.file.get(|bytes| {
+            let boot_id = boot_id.as_ref().map_err(ToString::to_string)?;
+            match parse_disks(bytes, boot_id) {
+                Ok(state) => Ok(state),
+                Err(ReadDisksError::OtherBoot) => Ok(DisksState::default()),
+                Err(error) => Err(error.to_string()),
+            }
         }) {
             Ok(state) => state
                 .as_ref()
