@@ -162,6 +162,9 @@ fn tier4_three_blank_disks_are_mounted_before_containerd_and_again_at_the_next_b
 
 #[test]
 fn tier4_three_blank_disks_are_mounted_before_containerd_on_debian_12() {
+    if !kit::has_time_for("tier4_three_blank_disks_are_mounted_before_containerd_on_debian_12") {
+        return;
+    }
     three(
         "tier4_three_blank_disks_are_mounted_before_containerd_on_debian_12",
         Suite::Bookworm,

@@ -18,6 +18,14 @@ pub(crate) fn thorough() -> bool {
     std::env::var_os(CUTS).is_some()
 }
 
+/// Whether to play one that takes minutes: only where there is time.
+pub(crate) fn has_time_for(test: &str) -> bool {
+    if !thorough() {
+        println!("{test}: takes minutes, so only in `make guest-disk-soak`");
+    }
+    thorough()
+}
+
 /// How many power cuts are asked for: see `guest_disks.rs`.
 pub(crate) const CUTS: &str = "VIRTFLEET_DISK_CUTS";
 
@@ -28,7 +36,7 @@ cat >/etc/systemd/system/$name.service <<END
 [Unit]
 Description=a stand-in for $name
 [Service]
-ExecStart=/bin/sh -c 'findmnt -rno TARGET,FSTYPE,UUID | grep -E \"^(/var/lib|/data)\" | sort >/run/saw-$name; exec sleep infinity'
+ExecStart=/bin/sh -c 'findmnt -rno TARGET,FSTYPE,UUID | grep -E \"^(/var/lib|/data)\" | sort >/run/saw-$name.new; mv /run/saw-$name.new /run/saw-$name; exec sleep infinity'
 [Install]
 WantedBy=multi-user.target
 END
