@@ -240,6 +240,7 @@ fn tier4_a_required_disk_that_is_missing_holds_kubelet_back_until_it_comes() {
                 "mounted and started {:?} after it was plugged in",
                 begun.elapsed()
             );
+            machine.run_until("test -e /run/saw-kubelet", "what a service has seen")?;
             let saw = machine.run("cat /run/saw-kubelet")?;
             ensure!(saw.contains("/var/lib/kubelet ext4"), "kubelet saw {saw}");
             ensure!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
