@@ -38,13 +38,6 @@ fn tier4_a_sector_fails_and_a_disk_is_slow() {
                 "{name}: 8 reads at 4 a second: {:?}",
                 begun.elapsed()
             );
-            guest.hang(name)?;
-            let read = format!("dd if={device} of=/dev/null bs=1M count=4 iflag=direct");
-            guest.run(&format!(
-                "systemd-run --quiet --unit=read-{name} {read}; sleep 2; pgrep -x dd"
-            ))?;
-            guest.slow(name, 0, 0)?;
-            guest.run_until("! pgrep -x dd", "the end of the reads")?;
         }
         // In the guest: a device that fails in its second half, one that waits, one that comes and goes.
         guest.run(
