@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use virtfleet_agent_core::disks::{
-    Plan, Step,
+    Plan, Refusal, RefusalKind, Step,
     state::{DiskState, DisksState, FORMAT, Standing},
     units,
 };
@@ -178,13 +178,11 @@ fn root(verb: &str) -> Result<(), Failure> {
 }
 
 fn read_plan(path: &Path) -> anyhow::Result<Plan> {
-    let text = read_text(path, MOST_PLAN).with_context(|| format!("{}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| {
-        format!(
-            "{} is no plan; virtfleet-agent plan disks -o json writes one",
-            path.display()
-        )
-    })
+    let how = "virtfleet-agent plan disks -o json > FILE writes one";
+    let path_shown = path.display();
+    let text = read_text(path, MOST_PLAN)
+        .with_context(|| format!("the plan that is to be applied cannot be read from {path_shown}; {how}"))?;
+    serde_json::from_str(&text).with_context(|| format!("{path_shown} holds no plan; {how}"))
 }
 
 /// A plan for people.
@@ -209,7 +207,7 @@ fn text(plan: &Plan) -> String {
                 &mut text,
                 &format!("  refused ({}): {}", refusal.kind.word(), refusal.message),
             );
-            for (name, fact) in &refusal.facts {
+            for (name, fact) in shown(refusal) {
                 push(&mut text, &format!("    {name}: {fact}"));
             }
             if !refusal.evidence.is_empty() {
@@ -231,6 +229,13 @@ fn text(plan: &Plan) -> String {
         push(&mut text, "nothing is declared, and nothing is to be done");
     }
     text
+}
+
+/// The facts that tell a person something. Whether a disk with wrong settings is required is there for programs.
+fn shown(refusal: &Refusal) -> impl Iterator<Item = &(String, String)> {
+    let internal = refusal.kind == RefusalKind::Settings;
+    let facts = refusal.facts.iter();
+    facts.filter(move |(name, _)| !(internal && name == "required"))
 }
 
 fn push(text: &mut String, line: &str) {
