@@ -17,6 +17,7 @@ pub mod findings;
 #[cfg(test)]
 mod fixtures;
 pub mod journal;
+pub mod keys;
 pub mod matching;
 pub mod mkfs;
 pub mod plan;

@@ -5,6 +5,7 @@
 mod case;
 mod content;
 mod files;
+mod foreign;
 mod luks;
 mod placing;
 mod tend;

@@ -75,6 +75,8 @@ pub struct DiskState {
     pub required: bool,
     /// Whether unused blocks are to be given back.
     pub discard: bool,
+    /// Whether its container was opened with the recovery key, because its own key does not open it.
+    pub opened_by_recovery: bool,
     /// Why nothing, or not all, is done.
     pub refusals: Vec<Refusal>,
     /// What a person should know.

@@ -24,6 +24,7 @@ mod seed;
 mod session;
 mod state;
 mod step;
+mod unlock;
 
 pub use approve::{ApproveError, approve};
 pub use gate::{CheckError, check};

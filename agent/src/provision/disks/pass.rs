@@ -18,6 +18,7 @@ use super::{
     record, seed,
     session::Session,
     state::{WriteDisksError, read_disks, write_disks},
+    unlock,
 };
 use crate::host::{
     Commands, JournalStore, MountsError, Roots, Witness,
@@ -96,7 +97,9 @@ impl<'a> Engine<'a> {
     /// Looks at everything and makes the plan. Nothing is written.
     pub fn plan(&self, declared: &[DiskSettings]) -> Result<Observed, EngineError> {
         let store = JournalStore::existing(self.roots).map_err(chain);
-        self.plan_with(declared, store, &Known::default())
+        let mut observed = self.plan_with(declared, store, &Known::default())?;
+        unlock::refuse_shut(self, &mut observed);
+        Ok(observed)
     }
 
     pub(super) fn plan_with(
@@ -176,7 +179,7 @@ impl<'a> Engine<'a> {
         seed::clean(self);
         let previous = read_disks(self.roots, self.boot_id).unwrap_or_default();
         let known = Known::of(&previous);
-        let observed = match self.plan_with(declared, store, &known) {
+        let mut observed = match self.plan_with(declared, store, &known) {
             Ok(observed) => observed,
             Err(error) => {
                 let state = record::failed(self, &previous, &chain(&error));
@@ -184,8 +187,11 @@ impl<'a> Engine<'a> {
                 return Err(error);
             }
         };
-        if expected.is_some_and(|expected| *expected != observed.plan) {
-            return Ok(None);
+        if let Some(expected) = expected {
+            unlock::refuse_shut(self, &mut observed);
+            if *expected != observed.plan {
+                return Ok(None);
+            }
         }
         let mut session = Session::new(self, observed);
         let mut outcomes = BTreeMap::new();
@@ -197,7 +203,7 @@ impl<'a> Engine<'a> {
         }
         session.reload();
         let changed = session.changed;
-        let state = self.record(declared, session, outcomes, &known)?;
+        let state = self.record(declared, session, outcomes, &known, &previous)?;
         gate::open(self, &state, reconcile && !gate_written, reconcile);
         Ok(Some(Passed { state, changed }))
     }
@@ -207,8 +213,9 @@ impl<'a> Engine<'a> {
         &self,
         declared: &[DiskSettings],
         session: Session<'_>,
-        outcomes: BTreeMap<String, act::Outcome>,
+        mut outcomes: BTreeMap<String, act::Outcome>,
         known: &Known,
+        previous: &DisksState,
     ) -> Result<DisksState, EngineError> {
         let touched: BTreeSet<&String> = outcomes
             .iter()
@@ -216,6 +223,7 @@ impl<'a> Engine<'a> {
             .map(|(name, _)| name)
             .collect();
         let failures = session.failures.clone();
+        let (shut, recovered) = (session.shut.clone(), session.recovered.clone());
         let first = session.observed;
         let after = if touched.is_empty() && !session.changed {
             None
@@ -228,7 +236,7 @@ impl<'a> Engine<'a> {
             known.regrow(touched.iter().map(|name| name.as_str()));
             Some(self.plan_with(declared, first.store, &known)?)
         };
-        let (problems, seen, plan, journal, wanted, store) = match after {
+        let (problems, seen, mut plan, journal, wanted, store) = match after {
             Some(after) => (
                 after.problems,
                 after.seen,
@@ -247,6 +255,7 @@ impl<'a> Engine<'a> {
             ),
         };
         drop(store);
+        record::shut(&mut plan, &mut outcomes, shut);
         let state = record::state(
             self,
             &record::After {
@@ -258,6 +267,8 @@ impl<'a> Engine<'a> {
                 journal: &journal,
                 outcomes: &outcomes,
                 failures: &failures,
+                recovered: &recovered,
+                previous,
             },
         );
         write_disks(self.roots, &state)?;

@@ -1,9 +1,12 @@
 //! What an apply carries from step to step: the journal, what is known by now, and whether units must be read again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use virtfleet_agent_core::disks::{
-    Blankness, Content, DeviceId, FormatIntent, Probe,
+    Blankness, Content, DeviceId, FormatIntent, Probe, Refusal,
     journal::{AuditRecord, Entry, Evidence, FORMAT, Progress},
 };
 
@@ -46,6 +49,10 @@ pub(super) struct Session<'e> {
     pub(super) mounted: Vec<String>,
     /// Disks on which the zeros were put back in this pass, and the proof that they are blank since.
     pub(super) cleared: BTreeMap<String, Blankness>,
+    /// Disks whose container no key opens.
+    pub(super) shut: BTreeMap<String, Refusal>,
+    /// Disks whose container this pass has opened with the recovery key.
+    pub(super) recovered: BTreeSet<String>,
     /// What must be on disks now that steps have been done.
     pub(super) made: Vec<(String, Probe)>,
     /// Steps that belong to no disk and failed.
@@ -62,6 +69,8 @@ impl<'e> Session<'e> {
             fstab_stale: false,
             mounted: Vec::new(),
             cleared: BTreeMap::new(),
+            shut: BTreeMap::new(),
+            recovered: BTreeSet::new(),
             made: Vec::new(),
             failures: Vec::new(),
         }

@@ -7,6 +7,7 @@ use virtfleet_wire::settings::DiskFilesystem;
 use super::super::{
     device::{DevNumber, Device, DeviceId, Use},
     journal::{Entry, Evidence, Journal, Progress},
+    keys,
     plan::{FormatIntent, Place, Refusal, RefusalKind},
     probe::{Doubt, Probe},
     seen::{Mapping, Mounted, Seen},
@@ -73,7 +74,7 @@ impl<'a> Case<'a> {
 
     /// The name of its LUKS container.
     pub(super) fn mapping_name(&self) -> String {
-        format!("virtfleet-{}", self.disk.name)
+        keys::mapping(&self.disk.name)
     }
 
     /// The opened container, when it is to be in one.
@@ -161,17 +162,8 @@ impl<'a> Case<'a> {
             Use::Mounted(at) => format!("it is mounted at {at}"),
             Use::Swap => "it is swapped to".to_owned(),
             Use::Holder(device) => format!("{device} stands on it"),
-            Use::Partition(name) => format!("it has partitions: {name}"),
+            Use::Partition(_) => return Err(super::foreign::partitioned(self)),
         };
-        if matches!(first, Use::Partition(_)) {
-            let facts = vec![("use", text.clone())];
-            return Err(self.refuse(
-                RefusalKind::ForeignData,
-                format!("{}: {text}", self.device.node()),
-                "look at what is on it (`lsblk`, `blkid`); a disk that is to be used here has no partitions",
-                facts,
-            ));
-        }
         Err(self.in_use(text))
     }
 
