@@ -110,10 +110,19 @@ fn noted(disk: &DiskPlan, note: &str) -> Finding {
 fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding> {
     let path = declared.mount_point.as_deref()?;
     let mount = seen.mounts.iter().rfind(|mount| mount.mount_point == path)?;
-    let is = |options: &[String]| options.iter().any(|option| option == "ro");
-    (disk.device.is_some() && is(&mount.options) && !is(&declared.options)).then(|| {
-        let message =
-            format!("{path} is mounted read-only, which was not asked for: its filesystem has met an error");
+    // ext4 shows the latter two since Linux 6.14: it does not write any more, or nothing at all works.
+    let words = ["ro", "emergency_ro", "shutdown"];
+    let found = words
+        .into_iter()
+        .find(|word| mount.options.iter().any(|option| option == word))?;
+    let asked = declared.options.iter().any(|option| option == "ro") && found == "ro";
+    (disk.device.is_some() && !asked).then(|| {
+        let is = if found == "shutdown" {
+            "shut down"
+        } else {
+            "read-only"
+        };
+        let message = format!("{path} is {is}, which was not asked for: its filesystem has met an error");
         about(
             "disk-read-only",
             Severity::Critical,
@@ -122,6 +131,7 @@ fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding>
             message,
         )
         .with("mountPoint", path)
+        .with("option", found)
         .remedy("look at the kernel's messages (`dmesg`), check the filesystem unmounted, and reboot")
     })
 }

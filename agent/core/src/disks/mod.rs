@@ -16,6 +16,7 @@ pub mod device;
 pub mod findings;
 #[cfg(test)]
 mod fixtures;
+pub mod health;
 pub mod journal;
 pub mod keys;
 pub mod matching;

@@ -15,6 +15,7 @@ mod files;
 mod format;
 mod gate;
 mod grow;
+mod health;
 mod luks;
 mod observe;
 mod pass;
@@ -31,6 +32,7 @@ pub use gate::{CheckError, check};
 pub use pass::{Engine, EngineError, Observed, Passed};
 pub use state::{DISKS_FILE, ReadDisksError, read_disks};
 
+pub(crate) use health::asked;
 pub(crate) use state::parse_disks;
 pub(super) use step::run;
 pub use step::{Machine, unusable};

@@ -14,7 +14,7 @@ use virtfleet_wire::{
     settings::DiskSettings,
 };
 
-use super::{act::Outcome, observe::key_words, pass::Engine};
+use super::{act::Outcome, health, observe::key_words, pass::Engine};
 use crate::host::{JournalStore, clock};
 
 /// Lines of the audit record that are kept in the state for each disk.
@@ -61,7 +61,7 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
         .flatten()
         .map(|store| store.last_audit(LOOKED))
         .unwrap_or_default();
-    let disks: Vec<DiskState> = after
+    let mut disks: Vec<DiskState> = after
         .plan
         .disks
         .iter()
@@ -69,6 +69,7 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
         .collect();
     let mut found = findings::findings(after.wanted, after.plan, after.seen);
     found.extend(disks.iter().filter_map(failure));
+    found.extend(health::add(engine, &mut disks, after.previous));
     found.extend(disks.iter().filter_map(|disk| by_recovery(after, disk)));
     DisksState {
         v: FORMAT,
@@ -143,6 +144,7 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
         discard: wanted.is_some_and(|wanted| wanted.discard),
         refusals: plan.refusals.clone(),
         notes: plan.notes.clone(),
+        health: None,
         error: outcome.error,
         done: outcome.done,
         audit: lines.split_off(lines.len().saturating_sub(LINES)),
