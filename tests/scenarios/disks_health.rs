@@ -182,8 +182,8 @@ fn tier2_full_disks_and_disks_that_fill_up_are_told() {
     );
     // As if it had been looked at before, each quarter of an hour: 5 MiB were added each time.
     let file = stage.root().join(DISKS_FILE);
-    let mut state: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    let points = &mut state["disks"][0]["health"]["points"];
+    let mut written: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let points = &mut written["disks"][0]["health"]["points"];
     let last = points.as_array().unwrap().last().unwrap().clone();
     let (at, bytes) = (last["atNs"].as_u64().unwrap(), last["bytes"].as_u64().unwrap());
     let quarter = 15 * 60 * 1_000_000_000;
@@ -193,7 +193,7 @@ fn tier2_full_disks_and_disks_that_fill_up_are_told() {
     }
     let earlier = |n: u64| json!({"atNs": at - n * quarter, "bytes": bytes - n * 5 * MIB});
     *points = json!([earlier(3), earlier(2), earlier(1)]);
-    fs::write(&file, serde_json::to_vec(&state).unwrap()).unwrap();
+    fs::write(&file, serde_json::to_vec(&written).unwrap()).unwrap();
     let filling = stage.pass(&all).unwrap();
     assert_eq!(
         findings(&filling, "space"),

@@ -49,8 +49,8 @@ fn stage(test: &str) -> Result<Option<(Stage, LoopDisk)>> {
     Ok(Some((stage, disk)))
 }
 
-fn bytes(disk: &LoopDisk) -> Vec<u8> {
-    fs::read(&disk.file).unwrap()
+fn bytes(disk: &LoopDisk) -> Result<Vec<u8>> {
+    Ok(fs::read(&disk.file)?)
 }
 
 fn finding<'a>(outcome: &'a Outcome, id: &str) -> Option<&'a serde_json::Value> {
@@ -64,7 +64,7 @@ fn tier2_a_key_that_does_not_fit_is_no_key_and_changes_nothing() {
     let Some((stage, disk)) = stage(test).unwrap() else {
         return;
     };
-    let before = bytes(&disk);
+    let before = bytes(&disk).unwrap();
     for (settings, opens) in [
         (declared("/etc/keys/wrong", None), false),
         (declared("/etc/keys/wrong", Some("/etc/keys/gone")), false),
@@ -109,5 +109,5 @@ fn tier2_a_key_that_does_not_fit_is_no_key_and_changes_nothing() {
             assert!(self::finding(&passed, id).is_none(), "{id}: {}", passed.state);
         }
     }
-    assert!(bytes(&disk) == before, "the disk was written to");
+    assert!(bytes(&disk).unwrap() == before, "the disk was written to");
 }

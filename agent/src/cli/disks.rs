@@ -43,7 +43,7 @@ const TRIM: Duration = Duration::from_mins(30);
 /// The plan, and with `detailed` what it comes to as an exit code: 3 something is refused, 2 something is to be done.
 pub(super) fn plan(args: &Args, output: Output, detailed: bool) -> Result<Code, Failure> {
     let (declared, unusable) = declared(args);
-    root("plan")?;
+    root("plan disks")?;
     let machine = Machine::of(&args.roots);
     let observed = machine.engine(&args.roots, unusable.as_deref()).plan(&declared)?;
     print::text(&output.render(&observed.plan, text)?)?;
@@ -57,7 +57,7 @@ pub(super) fn plan(args: &Args, output: Output, detailed: bool) -> Result<Code, 
 
 /// Does what the plan says: with a file, only if the plan is still the one in it.
 pub(super) fn apply(args: &Args, file: Option<&Path>, output: Output) -> Result<Code, Failure> {
-    root("apply")?;
+    root("apply disks")?;
     let (declared, unusable) = declared(args);
     let expected = file.map(read_plan).transpose()?;
     let _lock = lock_within(&args.roots.root(LOCK_FILE), PATIENCE)?;
@@ -191,7 +191,7 @@ fn text(plan: &Plan) -> String {
     for disk in &plan.disks {
         let device = disk.device.as_ref().map_or_else(
             || "no device".to_owned(),
-            |device| format!("/dev/{}, {} bytes", device.name, device.size),
+            |device| format!("/dev/{}, {}", device.name, size(device.size)),
         );
         let key = disk
             .key
@@ -224,6 +224,9 @@ fn text(plan: &Plan) -> String {
     }
     for step in &plan.common {
         push(&mut text, &line(step));
+    }
+    if !plan.is_empty() {
+        push(&mut text, "to do this, as root: virtfleet-agent apply disks");
     }
     if plan.disks.is_empty() && plan.common.is_empty() {
         push(&mut text, "nothing is declared, and nothing is to be done");
@@ -339,6 +342,8 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use virtfleet_agent_core::disks::{DevNumber, DeviceId, DiskPlan};
+
     use super::*;
 
     #[test]
@@ -352,6 +357,56 @@ mod tests {
         ] {
             assert_eq!(size(bytes), text);
         }
+    }
+
+    #[test]
+    fn a_plan_says_what_a_person_needs_and_how_it_is_done() {
+        let refusal = |kind, facts| Refusal::new(kind, None, "because", "do this", facts);
+        let of = |refusals, steps| DiskPlan {
+            name: "data".into(),
+            key: None,
+            device: Some(DeviceId {
+                name: "vdb".into(),
+                number: DevNumber {
+                    major: 253,
+                    minor: 16,
+                },
+                diskseq: None,
+                size: 8 << 30,
+                serial: None,
+            }),
+            steps,
+            refusals,
+            notes: Vec::new(),
+        };
+        let refused = of(
+            vec![
+                refusal(RefusalKind::Settings, vec![("required", "false".to_owned())]),
+                refusal(RefusalKind::InUse, vec![("use", "mounted".to_owned())]),
+            ],
+            Vec::new(),
+        );
+        let mut plan = Plan {
+            disks: vec![refused],
+            common: Vec::new(),
+        };
+        assert_eq!(
+            text(&plan),
+            "disk data (/dev/vdb, 8Gi)\n  refused (settings): because\n    next: do this\n  refused (in-use): because\n    use: mounted\n    \
+             next: do this\n"
+        );
+        let path = "/srv/data".to_owned();
+        plan.disks = vec![of(Vec::new(), vec![Step::MakeMountPoint { path }])];
+        assert!(text(&plan).ends_with("to do this, as root: virtfleet-agent apply disks\n"));
+    }
+
+    #[test]
+    fn a_plan_that_is_not_there_is_told_with_how_to_get_one() {
+        let error = read_plan(Path::new("/nonexistent")).unwrap_err().to_string();
+        assert!(
+            error.contains("the plan") && error.contains("plan disks -o json > FILE"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -147,3 +147,39 @@ fn write(page: &mut Page, disks: &[DiskState]) {
         &|disk| disk.filesystem_bytes.map(|bytes| bytes as f64),
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_agent_core::disks::health::{Health, Look};
+
+    use super::*;
+    use crate::host::Kernel;
+
+    #[test]
+    fn where_nothing_can_be_asked_the_last_pass_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            procfs: dir.path().to_owned(),
+            ..Roots::default()
+        };
+        let known = Look {
+            read_only: Some(true),
+            ..Look::default()
+        };
+        let with = |health| DiskState {
+            health,
+            ..DiskState::default()
+        };
+        let disks = [
+            with(Some(Health {
+                look: known.clone(),
+                ..Health::default()
+            })),
+            with(None),
+        ];
+        let mut health = DiskHealth::new(Arc::new(Kernel), TIMEOUT);
+        let rows = look(&mut health, &roots, &disks);
+        let looks: Vec<Look> = rows.into_iter().map(|(_, look)| look).collect();
+        assert_eq!(looks, [known]);
+    }
+}

@@ -59,10 +59,12 @@ impl Guest {
             )
             .unwrap();
             let root = guest.at("root");
-            text += &format!(
-                "{id} 1 {number} / {}/{place} rw - {kind} /dev/{block} {options}\n",
-                root.display()
+            let place = root.join(place);
+            let line = format!(
+                "{id} 1 {number} / {} rw - {kind} /dev/{block} {options}\n",
+                place.display()
             );
+            text.push_str(&line);
         }
         guest.write("proc/1/mountinfo", &text);
         guest

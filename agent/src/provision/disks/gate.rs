@@ -52,7 +52,13 @@ pub fn check(
         return Ok(0);
     }
     let mounts = disk_mounts(roots)?;
-    let state = read_disks(roots, boot_id).map_err(|error| format!("{DISKS_FILE}: {error}"));
+    let state = read_disks(roots, boot_id).map_err(|error| {
+        if error.is_absent() {
+            "no pass has looked at it in this boot (sudo virtfleet-agent apply disks)".to_owned()
+        } else {
+            format!("{DISKS_FILE}: {error}")
+        }
+    });
     let absent: Vec<String> = required
         .iter()
         .filter_map(|disk| {

@@ -68,10 +68,10 @@ pub fn full_in(points: &[Point], usage: Usage, value: impl Fn(&Point) -> Option<
         .iter()
         .filter_map(|point| Some((point.at_ns, value(point)?)))
         .collect();
-    let fell = values
+    let cleaned = values
         .windows(2)
         .rposition(|pair| pair[0].1.saturating_sub(pair[1].1) > full / FALL);
-    let values = &values[fell.map_or(0, |at| at + 1)..];
+    let values = &values[cleaned.map_or(0, |at| at + 1)..];
     let (first, last) = (values.first()?, values.last()?);
     if values.len() < FEWEST || last.0.saturating_sub(first.0) < ns(LEAST) {
         return None;

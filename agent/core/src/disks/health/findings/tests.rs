@@ -17,11 +17,11 @@ fn disk(look: Look, space_full_in_s: Option<f64>, inodes_full_in_s: Option<f64>)
     }
 }
 
-fn used(percent: u64) -> Option<Usage> {
-    Some(Usage {
+fn used(percent: u64) -> Usage {
+    Usage {
         used: percent * 10,
         available: (100 - percent) * 10,
-    })
+    }
 }
 
 /// Id and severity of each.
@@ -39,8 +39,8 @@ fn a_disk_that_is_well_says_nothing() {
     assert_eq!(findings(&DiskState::default()), []);
     let look = Look {
         answer: Answer::Yes,
-        space: used(95),
-        inodes: used(10),
+        space: Some(used(95)),
+        inodes: Some(used(10)),
         errors: [("error".to_owned(), 0), ("warning".to_owned(), 7)].into(),
         io_errors: Some(9),
         ..Look::default()
@@ -65,20 +65,20 @@ fn filling_up_has_its_hours_and_its_percent() {
         let seconds = hours.map(|hours| hours * 3600.0);
         let of = |id: &str| severity.map(|severity| (id.to_owned(), severity));
         let look = Look {
-            space: used(percent),
+            space: Some(used(percent)),
             ..Look::default()
         };
         let space = found(&disk(look, seconds, None));
         assert_eq!(space, Vec::from_iter(of("disk-space")), "{percent} {hours:?}");
         let look = Look {
-            inodes: used(percent),
+            inodes: Some(used(percent)),
             ..Look::default()
         };
         let inodes = found(&disk(look, None, seconds));
         assert_eq!(inodes, Vec::from_iter(of("disk-inodes")), "{percent} {hours:?}");
     }
     let look = Look {
-        space: used(60),
+        space: Some(used(60)),
         ..Look::default()
     };
     let said = findings(&disk(look, Some(7200.0), None)).remove(0);
@@ -96,7 +96,7 @@ fn filling_up_has_its_hours_and_its_percent() {
 fn a_swap_area_that_is_used_up_is_a_warning_and_has_no_trend() {
     let swap = |percent, seconds| {
         let look = Look {
-            space: used(percent),
+            space: Some(used(percent)),
             ..Look::default()
         };
         let mut disk = disk(look, seconds, None);
