@@ -266,6 +266,12 @@ fn line(step: &Step) -> String {
             mount_point, uuid, ..
         } => format!("{word}: UUID {uuid} at {mount_point}"),
         Step::SwapOn { uuid, .. } => format!("{word}: UUID {uuid}"),
+        Step::Remember { uuid, .. } => {
+            format!("{word}: that UUID {uuid} is in use, which somebody else has put in its place")
+        }
+        Step::Remount {
+            mount_point, options, ..
+        } => format!("{word}: {mount_point} with {}", options.join(",")),
         Step::GrowMapping { mapping, .. } => format!("{word}: /dev/mapper/{mapping}"),
         Step::Grow {
             mount_point,

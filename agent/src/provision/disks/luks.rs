@@ -12,7 +12,7 @@ use virtfleet_agent_core::disks::{
 
 use super::{
     format,
-    observe::made_with,
+    looks::made_with,
     session::{Effect, Session, StepError},
 };
 use crate::host::disks::tools::{enroll, luks};
