@@ -13,10 +13,13 @@ use virtfleet_wire::settings::{DiskFilesystem, DiskSettings};
 
 use super::{Args, print, verbs::Failure};
 use crate::{
-    host::{Commands as _, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_within, read_text},
+    host::{
+        Commands as _, Lock, LockError, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_waiting,
+        read_text,
+    },
     output::Output,
-    provision::disks::{DISKS_FILE, Machine, approve, check, failed, read_disks, unusable},
-    provision::{LOCK_FILE, disks::summary},
+    provision::disks::{DISKS_FILE, Engine, Machine, approve, check, failed, read_disks, unusable},
+    provision::{LOCK_FILE, PATIENCE, disks::summary},
     settings,
 };
 
@@ -33,8 +36,6 @@ pub enum DisksVerb {
     Trim,
 }
 
-/// How long another pass is waited for.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// A plan is a few KiB a disk.
 const MOST_PLAN: usize = 4 << 20;
 /// How long giving blocks back may take.
@@ -56,13 +57,22 @@ pub(super) fn plan(args: &Args, output: Output, detailed: bool) -> Result<Code, 
 }
 
 /// Does what the plan says: with a file, only if the plan is still the one in it.
-pub(super) fn apply(args: &Args, file: Option<&Path>, output: Output) -> Result<Code, Failure> {
+pub(super) fn apply(
+    args: &Args,
+    file: Option<&Path>,
+    output: Output,
+    wait: Option<Duration>,
+) -> Result<Code, Failure> {
     root("apply disks")?;
-    let (declared, unusable) = declared(args);
     let expected = file.map(read_plan).transpose()?;
-    let _lock = lock_within(&args.roots.root(LOCK_FILE), PATIENCE)?;
+    let lock = turn(args, wait, "apply disks")?;
+    // Not before: what is declared may change while another pass is waited for.
+    let (declared, unusable) = declared(args);
     let machine = Machine::of(&args.roots);
-    let engine = machine.engine(&args.roots, unusable.as_deref());
+    let engine = Engine {
+        witness: &lock,
+        ..machine.engine(&args.roots, unusable.as_deref())
+    };
     let Some(passed) = engine.apply(&declared, true, expected.as_ref())? else {
         return Err(anyhow::anyhow!(
             "what was found has changed since that plan was made, and nothing was done; look again: virtfleet-agent plan disks"
@@ -79,6 +89,12 @@ pub(super) fn apply(args: &Args, file: Option<&Path>, output: Output) -> Result<
     } else {
         Code::Ok
     })
+}
+
+/// Waits until no other pass is under way; who waits is told for whom.
+fn turn(args: &Args, wait: Option<Duration>, doing: &str) -> Result<Lock, LockError> {
+    let path = args.roots.root(LOCK_FILE);
+    lock_waiting(&path, wait.unwrap_or(PATIENCE), doing, &mut print::complain)
 }
 
 /// The verb `disks`.
@@ -111,7 +127,7 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
         }
         DisksVerb::Approve(who, evidence) => {
             root("disks approve")?;
-            let _lock = lock_within(&args.roots.root(LOCK_FILE), PATIENCE)?;
+            let _lock = turn(args, None, "disks approve")?;
             let name = approve(
                 &machine.engine(&args.roots, unusable.as_deref()),
                 &declared,
@@ -274,6 +290,12 @@ fn line(step: &Step) -> String {
             mount_point, uuid, ..
         } => format!("{word}: UUID {uuid} at {mount_point}"),
         Step::SwapOn { uuid, .. } => format!("{word}: UUID {uuid}"),
+        Step::Remember { uuid, .. } => {
+            format!("{word}: that UUID {uuid} is in use, which somebody else has put in its place")
+        }
+        Step::Remount {
+            mount_point, options, ..
+        } => format!("{word}: {mount_point} with {}", options.join(",")),
         Step::GrowMapping { mapping, .. } => format!("{word}: /dev/mapper/{mapping}"),
         Step::Grow {
             mount_point,

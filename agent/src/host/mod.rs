@@ -47,7 +47,7 @@ pub use disk_owner::{OwnError, make_folder, make_private_folder, own, owner_numb
 pub use disk_seed::{SeedError, Seeded, compare_trees, copy_tree};
 pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
-pub use lock::{Lock, LockError, lock_within};
+pub use lock::{Holder, Lock, LockError, lock_waiting, lock_within};
 pub use mount_probe::{MountProbe, Outcome, Target};
 pub use ports::{Port, try_port};
 pub use reread::{Reread, RereadError, slurp};

@@ -13,7 +13,7 @@ use virtfleet_agent_core::disks::{
 
 use super::{
     format,
-    observe::made_with,
+    looks::made_with,
     session::{Effect, Session, StepError},
     unlock::{Unlocked, Way, unlock},
 };

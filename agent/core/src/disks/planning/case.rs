@@ -42,7 +42,9 @@ impl<'a> Case<'a> {
     ) -> Self {
         let entry = journal.entries.iter().find(|entry| entry.name == disk.name);
         let same = entry.is_some_and(|entry| {
-            entry.key == key && entry.device.serial == device.id.serial && entry.device.size <= device.id.size
+            (entry.key == key || given(&key, entry))
+                && entry.device.serial == device.id.serial
+                && entry.device.size <= device.id.size
         });
         Self {
             disk,
@@ -125,6 +127,11 @@ impl<'a> Case<'a> {
         // A subvolume that btrfs mounts by default is the whole, too.
         self.mounted()
             .is_some_and(|mount| mount.number == number && (mount.root == "/" || mount.filesystem == "btrfs"))
+    }
+
+    /// Whether it was found by size and order, or by a UUID that a look has to find, too: then nothing but our own data is ever mounted.
+    pub(super) fn by_position(&self) -> bool {
+        matches!(self.key, Key::Position { .. } | Key::Uuid(_))
     }
 
     pub(super) fn refuse(
@@ -264,4 +271,9 @@ impl<'a> Case<'a> {
             arguments,
         }
     }
+}
+
+/// Whether the disk was found by the UUID that the entry has.
+fn given(key: &Key, entry: &Entry) -> bool {
+    matches!(key, Key::Uuid(uuid) if entry.uuid == *uuid || entry.luks_uuid.as_ref() == Some(uuid))
 }

@@ -129,6 +129,10 @@ fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
             true,
         ));
     }
+    if let Key::Uuid(uuid) = &case.key {
+        let reason = format!("udev has the UUID {uuid} on it, and nothing is found there now");
+        return Err(unreadable(case, &reason, true));
+    }
     if blankness.bytes == 0 {
         return Err(unreadable(case, "nothing of it was read", true));
     }
@@ -304,7 +308,7 @@ fn declared(
             vec![("filesystemBytes", bytes.to_string())],
         ));
     }
-    if !ours && matches!(case.key, Key::Position { .. }) {
+    if !ours && case.by_position() {
         return Err(foreign(
             case,
             content,

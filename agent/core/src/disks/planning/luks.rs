@@ -11,7 +11,7 @@ use super::{
         plan::{FormatIntent, Refusal, RefusalKind, Step},
         probe::{Content, Probe},
         seen::Mapping,
-        wanted::{Encryption, Key, KeySource},
+        wanted::{Encryption, KeySource},
     },
     Run,
     case::Case,
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
             .any(|uuid| uuid == header);
         match case.probe() {
             Probe::HasData(content) if content.kind == LUKS && content.uuid.as_deref() == Some(header) => {
-                if !known && matches!(case.key, Key::Position { .. }) {
+                if !known && case.by_position() {
                     return Err(foreign(
                         case,
                         content,
