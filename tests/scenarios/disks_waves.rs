@@ -138,7 +138,7 @@ fn tier2_disks_that_answer_late_hold_up_no_other_and_have_their_turn_in_the_same
     else {
         return;
     };
-    let slow = ["s1", "s2", "s3", "s4", "s5"];
+    let slow = ["s1", "s2", "s3"];
     let mut all: Vec<DiskSettings> = slow
         .iter()
         .map(|name| declared(name, &format!("/srv/{name}")))
@@ -159,7 +159,7 @@ fn tier2_disks_that_answer_late_hold_up_no_other_and_have_their_turn_in_the_same
             "for d in {}; do flock $d sh -c 'touch /run/held-$(basename '$d'); n=0; \
              while ! grep -q \" /srv/good \" /proc/mounts && [ $n -lt 600 ]; do n=$((n+1)); sleep 0.1; done; \
              grep -c \"^[0-9]*: -> FLOCK\" /proc/locks > /run/waiters' >/dev/null 2>&1 & done; \
-             while [ $(ls /run | grep -c ^held) -lt 5 ]; do sleep 0.1; done",
+             while [ $(ls /run | grep -c ^held) -lt 3 ]; do sleep 0.1; done",
             nodes.join(" ")
         ))
         .unwrap();
