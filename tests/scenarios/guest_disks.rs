@@ -18,3 +18,9 @@ mod hotplug;
 mod kit;
 #[path = "guest_disks/luks.rs"]
 mod luks;
+#[path = "guest_disks/shared.rs"]
+mod shared;
+#[path = "guest_disks/space.rs"]
+mod space;
+#[path = "guest_disks/verbs.rs"]
+mod verbs;

@@ -65,12 +65,12 @@ fn sources(list: &str) -> Vec<String> {
         .map(|name| name.replace('\0', " "))
         .collect()
 }
-/// The Debian package that `make test` has built from the static agent.
+/// The Debian package that `make test` has built from the static agent, and not from an earlier one.
 pub fn package() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .with_file_name("target")
         .join("deb");
-    fs::read_dir(&folder)
+    let package = fs::read_dir(&folder)
         .into_iter()
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -78,7 +78,18 @@ pub fn package() -> Result<PathBuf> {
         .with_context(|| {
             let folder = folder.display();
             format!("no package in {folder}; run `make deb OUT=target/deb`, which needs dh")
-        })
+        })?;
+    let made = |path: &Path| {
+        fs::metadata(path)
+            .and_then(|about| about.modified())
+            .with_context(|| format!("when {} was made", path.display()))
+    };
+    ensure!(
+        made(&package)? >= made(&static_agent()?)?,
+        "{} is older than the static agent; run `make deb OUT=target/deb`",
+        package.display()
+    );
+    Ok(package)
 }
 /// The collector.
 pub fn collector() -> Result<PathBuf> {
@@ -155,7 +166,7 @@ mod tests {
                 .open(&program)
                 .unwrap()
                 .set_modified(time)
-                .unwrap()
+                .unwrap();
         };
         set(built);
         up_to_date(&program).unwrap();

@@ -243,7 +243,8 @@ fn tier4_a_required_disk_that_is_missing_holds_kubelet_back_until_it_comes() {
             machine.run_until("test -e /run/saw-kubelet", "what a service has seen")?;
             let saw = machine.run("cat /run/saw-kubelet")?;
             ensure!(saw.contains("/var/lib/kubelet ext4"), "kubelet saw {saw}");
-            ensure!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
+            // Because it was told, and not at the next quarter of an hour.
+            ensure!(begun.elapsed() < Duration::from_mins(5), "{:?}", begun.elapsed());
             kit::settled(&machine)
         },
     );
