@@ -189,7 +189,7 @@ fn steps(machine: &Guest, name: &str, boot: &str) -> Result<(Vec<String>, Vec<St
         let (moment, step) = (word("moment"), word("step"));
         ensure!(!done, "{name} was formatted, and then: {moment} {step}");
         done = moment == "done" && step == "format";
-        let list = if word("boot_id").replace('-', "") == boot {
+        let list = if word("bootId").replace('-', "") == boot {
             &mut now
         } else {
             &mut before
