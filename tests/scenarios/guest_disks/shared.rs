@@ -12,7 +12,7 @@ use crate::kit::{self, PATIENCE};
 
 /// An ext4 that two mount may be read by both, and written by none.
 const DISKS: &str = "
-- { name: both, match: { serial: both }, filesystem: ext4, mountPoint: /data, options: [ro, noload], shared: true }
+- { name: both, match: { serial: both }, filesystem: ext4, mountPoint: /data, options: [ro], shared: true }
 ";
 
 #[test]
