@@ -6,6 +6,7 @@
 
 use std::{
     env,
+    fs::File,
     io::{self, Read as _, Write as _},
     net::Shutdown,
     os::{
@@ -15,7 +16,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use nix::sys::{prctl::set_pdeathsig, signal::Signal};
+use nix::{
+    sys::{prctl::set_pdeathsig, signal::Signal},
+    unistd::{dup2_stderr, dup2_stdout},
+};
 use virtfleet_runtime::exit::Code;
 
 use super::print;
@@ -41,10 +45,14 @@ fn as_child(verb: impl FnOnce() -> Code) -> Code {
     // Who ends the parent means this.
     set_pdeathsig(Signal::SIGTERM).ok();
     let code = verb();
+    // A thread that hangs keeps what is open: who reads our output must not wait for it either.
+    if let Ok(nowhere) = File::options().read(true).write(true).open("/dev/null") {
+        io::stdout().flush().ok();
+        dup2_stdout(&nowhere).and_then(|()| dup2_stderr(&nowhere)).ok();
+    }
     let told = io::stdin().as_fd().try_clone_to_owned().and_then(|socket| {
         let mut socket = UnixStream::from(socket);
         socket.write_all(&[code.number()])?;
-        // A thread that hangs keeps the socket open.
         socket.shutdown(Shutdown::Both)
     });
     // Without a parent nobody asks for the code.

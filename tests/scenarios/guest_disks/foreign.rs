@@ -62,9 +62,9 @@ fn images(folder: &Path) -> Result<Vec<Disk>> {
         }
         disks.push(Disk::raw(name, &image).scsi().serial(name));
     }
-    // Somebody's own format, 9 MiB into the disk.
+    // Somebody's own format, 9 MiB into the disk, which is large enough for an xfs.
     let image = folder.join("bytes");
-    blank(&image, 128 * MIB)?;
+    blank(&image, 512 * MIB)?;
     let mut file = File::options().write(true).open(&image)?;
     file.seek(SeekFrom::Start(9 * MIB + 77))?;
     file.write_all(b"precious")?;
@@ -160,8 +160,9 @@ fn tier4_disks_with_anything_on_them_are_refused_and_stay_as_they_are() {
             let hash = unknown["evidence"].as_str().context("no evidence")?;
             let approved = approve("bytes", hash)?;
             ensure!(approved.code == 0, "{approved:?}");
-            kit::apply(&machine)?;
-            ensure!(kit::mounted(&machine, "/data/bytes")?.0 == "xfs");
+            let output = kit::apply(&machine)?;
+            let mounted = kit::mounted(&machine, "/data/bytes").with_context(|| output.stdout)?;
+            ensure!(mounted.0 == "xfs");
             ensure!(before.lines().count() == wanted.len(), "sums of all");
             let after = sums(&machine, &others[..others.len() - 1])?;
             ensure!(
