@@ -79,6 +79,9 @@ fn tier4_disks_are_mounted_when_they_come_and_grow_under_load_when_they_grow() {
 
 #[test]
 fn tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing() {
+    if !kit::has_time_for("tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing") {
+        return;
+    }
     play(
         "tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing",
         |scene| {
@@ -128,6 +131,9 @@ fn tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing() {
 
 #[test]
 fn tier4_passes_at_once_and_a_busy_udev_format_once() {
+    if !kit::has_time_for("tier4_passes_at_once_and_a_busy_udev_format_once") {
+        return;
+    }
     play("tier4_passes_at_once_and_a_busy_udev_format_once", |scene| {
         let vm = kit::vm("race")
             .disk(Disk::blank("block", 2 * GIB).serial("block"))
