@@ -17,7 +17,10 @@ use std::{
 };
 
 use nix::{
-    sys::{prctl::set_pdeathsig, signal::Signal},
+    sys::{
+        prctl::{set_name, set_pdeathsig},
+        signal::Signal,
+    },
     unistd::{dup2_stderr, dup2_stdout},
 };
 use virtfleet_runtime::exit::Code;
@@ -42,8 +45,9 @@ pub(super) fn run(verb: impl FnOnce() -> Code) -> Code {
 }
 
 fn as_child(verb: impl FnOnce() -> Code) -> Code {
-    // Who ends the parent means this.
+    // Who ends the parent means this; and it is to be found by its name, not as `exe`.
     set_pdeathsig(Signal::SIGTERM).ok();
+    set_name(c"virtfleet-agent").ok();
     let code = verb();
     // A thread that hangs keeps what is open: who reads our output must not wait for it either.
     if let Ok(nowhere) = File::options().read(true).write(true).open("/dev/null") {
