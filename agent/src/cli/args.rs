@@ -57,6 +57,16 @@ pub enum Verb {
     Disks(DisksVerb),
 }
 
+impl Verb {
+    /// Whether it reads disks themselves, which may never answer.
+    pub(super) fn reads_disks(&self) -> bool {
+        matches!(
+            self,
+            Self::Apply(..) | Self::ApplyDisks(..) | Self::Plan(..) | Self::Disks(DisksVerb::Approve(..))
+        )
+    }
+}
+
 const ROOTS: [(&str, &str, &str); 4] = [
     (
         "path.rootfs",
