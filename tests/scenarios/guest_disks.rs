@@ -1,8 +1,8 @@
 //! Secondary disks in real guests: from blank to mounted before containerd and kubelet, over reboots, power cuts, hot-plug, growth,
 //! encryption and errors; and everything that must not be touched.
 //!
-//! `VIRTFLEET_DISK_CUTS=N` cuts the power N times instead of once, and does on Debian 12 too what takes several boots (`make
-//! guest-disk-soak N=20`).
+//! `VIRTFLEET_DISK_CUTS=N` cuts the power N times instead of once, with the seeds from `VIRTFLEET_DISK_CUTS_FROM` on (1), and plays
+//! what takes minutes (`make guest-disk-soak N=20`).
 
 #[path = "guest_disks/boots.rs"]
 mod boots;
@@ -18,3 +18,9 @@ mod hotplug;
 mod kit;
 #[path = "guest_disks/luks.rs"]
 mod luks;
+#[path = "guest_disks/shared.rs"]
+mod shared;
+#[path = "guest_disks/space.rs"]
+mod space;
+#[path = "guest_disks/verbs.rs"]
+mod verbs;

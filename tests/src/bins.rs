@@ -1,17 +1,18 @@
 //! The programs under test. Nothing is built here: `make test` builds them first.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 /// The agent.
 pub fn agent() -> Result<PathBuf> {
     find("virtfleet-agent")
 }
-/// The agent as it is shipped: static, which runs in any guest. `VIRTFLEET_STATIC_AGENT` names another one.
+/// The agent as it is shipped: static, which runs in any guest. `VIRTFLEET_STATIC_AGENT` names another one. One that is older than
+/// a file that it was built from is refused: what a guest does with it says nothing about the sources.
 pub fn static_agent() -> Result<PathBuf> {
     let variable = "VIRTFLEET_STATIC_AGENT";
     let path = env::var_os(variable).map_or_else(
@@ -25,19 +26,51 @@ pub fn static_agent() -> Result<PathBuf> {
         },
         PathBuf::from,
     );
-    anyhow::ensure!(
+    ensure!(
         path.is_file(),
         "{} is missing; run `make static`, or set {variable}",
         path.display()
     );
+    if env::var_os(variable).is_none() {
+        up_to_date(&path)?;
+    }
     Ok(path)
 }
-/// The Debian package that `make test` has built from the static agent.
+
+/// Whether cargo would leave a program as it is: each file in the list that cargo writes beside it (`<program>.d`) is older.
+fn up_to_date(program: &Path) -> Result<()> {
+    let list = program.with_extension("d");
+    let text = fs::read_to_string(&list)
+        .with_context(|| format!("read {}, which cargo writes; run `make static`", list.display()))?;
+    let built = fs::metadata(program)
+        .and_then(|about| about.modified())
+        .with_context(|| format!("when {} was built", program.display()))?;
+    for source in sources(&text) {
+        let touched = fs::metadata(&source).and_then(|about| about.modified());
+        ensure!(
+            touched.is_ok_and(|touched| touched <= built),
+            "{} is older than {source}, from which it is built, or that file is gone; run `make static`",
+            program.display()
+        );
+    }
+    Ok(())
+}
+
+/// The files behind the colon of a list in the words of make, where a blank in a name has a backslash before it.
+fn sources(list: &str) -> Vec<String> {
+    let behind = list.split_once(": ").map_or("", |(_, behind)| behind);
+    let whole = behind.replace("\\ ", "\0");
+    whole
+        .split_whitespace()
+        .map(|name| name.replace('\0', " "))
+        .collect()
+}
+/// The Debian package that `make test` has built from the static agent, and not from an earlier one.
 pub fn package() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .with_file_name("target")
         .join("deb");
-    std::fs::read_dir(&folder)
+    let package = fs::read_dir(&folder)
         .into_iter()
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -45,7 +78,18 @@ pub fn package() -> Result<PathBuf> {
         .with_context(|| {
             let folder = folder.display();
             format!("no package in {folder}; run `make deb OUT=target/deb`, which needs dh")
-        })
+        })?;
+    let made = |path: &Path| {
+        fs::metadata(path)
+            .and_then(|about| about.modified())
+            .with_context(|| format!("when {} was made", path.display()))
+    };
+    ensure!(
+        made(&package)? >= made(&static_agent()?)?,
+        "{} is older than the static agent; run `make deb OUT=target/deb`",
+        package.display()
+    );
+    Ok(package)
 }
 /// The collector.
 pub fn collector() -> Result<PathBuf> {
@@ -97,4 +141,40 @@ fn find(name: &str) -> Result<PathBuf> {
                 folder.display()
             )
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn a_program_older_than_a_source_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (program, source) = (at("agent"), at("a b.rs"));
+        for file in [&program, &source] {
+            fs::write(file, "").unwrap();
+        }
+        let escaped = source.to_string_lossy().replace(' ', "\\ ");
+        fs::write(at("agent.d"), format!("{}: {escaped}\n", program.display())).unwrap();
+        let built = fs::metadata(&source).unwrap().modified().unwrap();
+        let set = |time| {
+            File::options()
+                .write(true)
+                .open(&program)
+                .unwrap()
+                .set_modified(time)
+                .unwrap();
+        };
+        set(built);
+        up_to_date(&program).unwrap();
+        set(built - Duration::from_secs(1));
+        let said = format!("{:#}", up_to_date(&program).unwrap_err());
+        assert!(said.contains("a b.rs") && said.contains("make static"), "{said}");
+        set(built);
+        fs::remove_file(&source).unwrap();
+        assert!(up_to_date(&program).is_err());
+    }
 }

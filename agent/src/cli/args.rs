@@ -1,6 +1,6 @@
 //! Flags and verbs. node_exporter's `--path.*`, `--collector.X` and `--no-collector.X` work where a person types them.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
@@ -47,14 +47,24 @@ pub enum Verb {
     State,
     /// Root: put this binary, its units and what they need into this guest or an image, or (`true`) take it out again.
     Install(Options, bool, Output),
-    /// Root: run the steps of this stage, or of all of them, one after the other.
-    Apply(Option<Stage>, Output),
+    /// Root: run the steps of this stage, or of all of them, one after the other; how long another pass is waited for.
+    Apply(Option<Stage>, Output, Option<Duration>),
     /// Root: do what the plan for the disks says; with a file, only if that plan still holds.
-    ApplyDisks(Option<PathBuf>, Output),
+    ApplyDisks(Option<PathBuf>, Output, Option<Duration>),
     /// Root: what would be done; `true`: tell it by the exit code, too.
     Plan(Output, bool),
     /// The declared disks.
     Disks(DisksVerb),
+}
+
+impl Verb {
+    /// Whether it reads disks themselves, which may never answer.
+    pub(super) fn reads_disks(&self) -> bool {
+        matches!(
+            self,
+            Self::Apply(..) | Self::ApplyDisks(..) | Self::Plan(..) | Self::Disks(DisksVerb::Approve(..))
+        )
+    }
 }
 
 const ROOTS: [(&str, &str, &str); 4] = [
@@ -265,7 +275,7 @@ impl Args {
                 Verb::Install(options, sub.get_flag("remove"), format())
             }
             "apply" => disk_args::parse_apply(sub, format())
-                .unwrap_or_else(|| Verb::Apply(word(sub, "stage"), format())),
+                .unwrap_or_else(|| Verb::Apply(word(sub, "stage"), format(), disk_args::wait(sub))),
             "plan" => Verb::Plan(format(), sub.get_flag("detailed-exitcode")),
             "disks" => disk_args::parse_disks(sub),
             _ => Verb::Schema,
@@ -378,10 +388,16 @@ mod tests {
             parse("a check-config x -o json").unwrap().verb,
             Verb::CheckConfig(Some("x".into()), Output::Json)
         );
-        assert_eq!(parse("a apply").unwrap().verb, Verb::Apply(None, Output::Text));
+        assert_eq!(
+            parse("a apply").unwrap().verb,
+            Verb::Apply(None, Output::Text, None)
+        );
         for stage in Stage::ALL {
             let line = format!("a apply --stage {} -o json", stage.word());
-            assert_eq!(parse(&line).unwrap().verb, Verb::Apply(Some(stage), Output::Json));
+            assert_eq!(
+                parse(&line).unwrap().verb,
+                Verb::Apply(Some(stage), Output::Json, None)
+            );
         }
         let disks = |verb| Verb::Disks(verb);
         for (line, verb) in [
@@ -390,10 +406,18 @@ mod tests {
                 "a plan disks --detailed-exitcode -o json",
                 Verb::Plan(Output::Json, true),
             ),
-            ("a apply disks", Verb::ApplyDisks(None, Output::Text)),
+            ("a apply disks", Verb::ApplyDisks(None, Output::Text, None)),
+            (
+                "a apply disks --wait 90s",
+                Verb::ApplyDisks(None, Output::Text, Some(Duration::from_secs(90))),
+            ),
+            (
+                "a apply --wait 0",
+                Verb::Apply(None, Output::Text, Some(Duration::ZERO)),
+            ),
             (
                 "a apply disks --plan p",
-                Verb::ApplyDisks(Some("p".into()), Output::Text),
+                Verb::ApplyDisks(Some("p".into()), Output::Text, None),
             ),
             ("a disks", disks(DisksVerb::List(Output::Text))),
             ("a disks -o yaml", disks(DisksVerb::List(Output::Yaml))),
@@ -408,6 +432,7 @@ mod tests {
         }
         for line in [
             "a apply --plan p",
+            "a apply disks --wait 5",
             "a apply disks --stage dns",
             "a plan nic",
             "a disks approve d",

@@ -1,8 +1,9 @@
 //! Flags and arguments of the verbs for disks.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use virtfleet_wire::duration::Span;
 
 use super::{Verb, disks::DisksVerb};
 use crate::output::Output;
@@ -31,8 +32,17 @@ pub(super) fn plan(output: Arg) -> Command {
         .arg(output)
 }
 
+/// A length of time, or 0.
+fn length(text: &str) -> Result<Duration, String> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let span: Result<Span, _> = text.parse();
+    span.map(|Span(length)| length).map_err(|error| error.to_string())
+}
+
 /// What `apply` has besides its stages.
-pub(super) fn apply() -> [Arg; 2] {
+pub(super) fn apply() -> [Arg; 3] {
     [
         subject()
             .conflicts_with("stage")
@@ -43,6 +53,11 @@ pub(super) fn apply() -> [Arg; 2] {
             .value_parser(value_parser!(PathBuf))
             .requires("subject")
             .help("Only if what would be done is still what this file of `plan -o json` says"),
+        Arg::new("wait")
+            .long("wait")
+            .value_name("DURATION")
+            .value_parser(length)
+            .help("How long another pass is waited for, e.g. 90s or 1h; 0: not at all. Without it 30m, and with --stage 2m (dns: 40s, reconcile: 4m)"),
     ]
 }
 
@@ -81,7 +96,13 @@ pub(super) fn parse_apply(matches: &ArgMatches, output: Output) -> Option<Verb> 
     Some(Verb::ApplyDisks(
         matches.get_one::<PathBuf>("plan").cloned(),
         output,
+        wait(matches),
     ))
+}
+
+/// `--wait`.
+pub(super) fn wait(matches: &ArgMatches) -> Option<Duration> {
+    matches.get_one::<Duration>("wait").copied()
 }
 
 pub(super) fn parse_disks(matches: &ArgMatches) -> Verb {

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use virtfleet_agent_core::disks::{
-    Plan, Step,
+    Plan, Refusal, RefusalKind, Step,
     state::{DiskState, DisksState, FORMAT, Standing},
     units,
 };
@@ -13,10 +13,13 @@ use virtfleet_wire::settings::{DiskFilesystem, DiskSettings};
 
 use super::{Args, print, verbs::Failure};
 use crate::{
-    host::{Commands as _, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_within, read_text},
+    host::{
+        Commands as _, Lock, LockError, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_waiting,
+        read_text,
+    },
     output::Output,
-    provision::disks::{DISKS_FILE, Machine, approve, check, failed, read_disks, unusable},
-    provision::{LOCK_FILE, disks::summary},
+    provision::disks::{DISKS_FILE, Engine, Machine, approve, check, failed, read_disks, unusable},
+    provision::{LOCK_FILE, PATIENCE, disks::summary},
     settings,
 };
 
@@ -33,8 +36,6 @@ pub enum DisksVerb {
     Trim,
 }
 
-/// How long another pass is waited for.
-const PATIENCE: Duration = Duration::from_mins(1);
 /// A plan is a few KiB a disk.
 const MOST_PLAN: usize = 4 << 20;
 /// How long giving blocks back may take.
@@ -43,7 +44,7 @@ const TRIM: Duration = Duration::from_mins(30);
 /// The plan, and with `detailed` what it comes to as an exit code: 3 something is refused, 2 something is to be done.
 pub(super) fn plan(args: &Args, output: Output, detailed: bool) -> Result<Code, Failure> {
     let (declared, unusable) = declared(args);
-    root("plan")?;
+    root("plan disks")?;
     let machine = Machine::of(&args.roots);
     let observed = machine.engine(&args.roots, unusable.as_deref()).plan(&declared)?;
     print::text(&output.render(&observed.plan, text)?)?;
@@ -56,13 +57,22 @@ pub(super) fn plan(args: &Args, output: Output, detailed: bool) -> Result<Code, 
 }
 
 /// Does what the plan says: with a file, only if the plan is still the one in it.
-pub(super) fn apply(args: &Args, file: Option<&Path>, output: Output) -> Result<Code, Failure> {
-    root("apply")?;
-    let (declared, unusable) = declared(args);
+pub(super) fn apply(
+    args: &Args,
+    file: Option<&Path>,
+    output: Output,
+    wait: Option<Duration>,
+) -> Result<Code, Failure> {
+    root("apply disks")?;
     let expected = file.map(read_plan).transpose()?;
-    let _lock = lock_within(&args.roots.root(LOCK_FILE), PATIENCE)?;
+    let lock = turn(args, wait, "apply disks")?;
+    // Not before: what is declared may change while another pass is waited for.
+    let (declared, unusable) = declared(args);
     let machine = Machine::of(&args.roots);
-    let engine = machine.engine(&args.roots, unusable.as_deref());
+    let engine = Engine {
+        witness: &lock,
+        ..machine.engine(&args.roots, unusable.as_deref())
+    };
     let Some(passed) = engine.apply(&declared, true, expected.as_ref())? else {
         return Err(anyhow::anyhow!(
             "what was found has changed since that plan was made, and nothing was done; look again: virtfleet-agent plan disks"
@@ -79,6 +89,12 @@ pub(super) fn apply(args: &Args, file: Option<&Path>, output: Output) -> Result<
     } else {
         Code::Ok
     })
+}
+
+/// Waits until no other pass is under way; who waits is told for whom.
+fn turn(args: &Args, wait: Option<Duration>, doing: &str) -> Result<Lock, LockError> {
+    let path = args.roots.root(LOCK_FILE);
+    lock_waiting(&path, wait.unwrap_or(PATIENCE), doing, &mut print::complain)
 }
 
 /// The verb `disks`.
@@ -111,7 +127,7 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
         }
         DisksVerb::Approve(who, evidence) => {
             root("disks approve")?;
-            let _lock = lock_within(&args.roots.root(LOCK_FILE), PATIENCE)?;
+            let _lock = turn(args, None, "disks approve")?;
             let name = approve(
                 &machine.engine(&args.roots, unusable.as_deref()),
                 &declared,
@@ -178,13 +194,11 @@ fn root(verb: &str) -> Result<(), Failure> {
 }
 
 fn read_plan(path: &Path) -> anyhow::Result<Plan> {
-    let text = read_text(path, MOST_PLAN).with_context(|| format!("{}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| {
-        format!(
-            "{} is no plan; virtfleet-agent plan disks -o json writes one",
-            path.display()
-        )
-    })
+    let how = "virtfleet-agent plan disks -o json > FILE writes one";
+    let path_shown = path.display();
+    let text = read_text(path, MOST_PLAN)
+        .with_context(|| format!("the plan that is to be applied cannot be read from {path_shown}; {how}"))?;
+    serde_json::from_str(&text).with_context(|| format!("{path_shown} holds no plan; {how}"))
 }
 
 /// A plan for people.
@@ -193,7 +207,7 @@ fn text(plan: &Plan) -> String {
     for disk in &plan.disks {
         let device = disk.device.as_ref().map_or_else(
             || "no device".to_owned(),
-            |device| format!("/dev/{}, {} bytes", device.name, device.size),
+            |device| format!("/dev/{}, {}", device.name, size(device.size)),
         );
         let key = disk
             .key
@@ -209,7 +223,7 @@ fn text(plan: &Plan) -> String {
                 &mut text,
                 &format!("  refused ({}): {}", refusal.kind.word(), refusal.message),
             );
-            for (name, fact) in &refusal.facts {
+            for (name, fact) in shown(refusal) {
                 push(&mut text, &format!("    {name}: {fact}"));
             }
             if !refusal.evidence.is_empty() {
@@ -227,10 +241,20 @@ fn text(plan: &Plan) -> String {
     for step in &plan.common {
         push(&mut text, &line(step));
     }
+    if !plan.is_empty() {
+        push(&mut text, "to do this, as root: virtfleet-agent apply disks");
+    }
     if plan.disks.is_empty() && plan.common.is_empty() {
         push(&mut text, "nothing is declared, and nothing is to be done");
     }
     text
+}
+
+/// The facts that tell a person something. Whether a disk with wrong settings is required is there for programs.
+fn shown(refusal: &Refusal) -> impl Iterator<Item = &(String, String)> {
+    let internal = refusal.kind == RefusalKind::Settings;
+    let facts = refusal.facts.iter();
+    facts.filter(move |(name, _)| !(internal && name == "required"))
 }
 
 fn push(text: &mut String, line: &str) {
@@ -266,6 +290,12 @@ fn line(step: &Step) -> String {
             mount_point, uuid, ..
         } => format!("{word}: UUID {uuid} at {mount_point}"),
         Step::SwapOn { uuid, .. } => format!("{word}: UUID {uuid}"),
+        Step::Remember { uuid, .. } => {
+            format!("{word}: that UUID {uuid} is in use, which somebody else has put in its place")
+        }
+        Step::Remount {
+            mount_point, options, ..
+        } => format!("{word}: {mount_point} with {}", options.join(",")),
         Step::GrowMapping { mapping, .. } => format!("{word}: /dev/mapper/{mapping}"),
         Step::Grow {
             mount_point,
@@ -334,6 +364,8 @@ fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use virtfleet_agent_core::disks::{DevNumber, DeviceId, DiskPlan};
+
     use super::*;
 
     #[test]
@@ -347,6 +379,56 @@ mod tests {
         ] {
             assert_eq!(size(bytes), text);
         }
+    }
+
+    #[test]
+    fn a_plan_says_what_a_person_needs_and_how_it_is_done() {
+        let refusal = |kind, facts| Refusal::new(kind, None, "because", "do this", facts);
+        let of = |refusals, steps| DiskPlan {
+            name: "data".into(),
+            key: None,
+            device: Some(DeviceId {
+                name: "vdb".into(),
+                number: DevNumber {
+                    major: 253,
+                    minor: 16,
+                },
+                diskseq: None,
+                size: 8 << 30,
+                serial: None,
+            }),
+            steps,
+            refusals,
+            notes: Vec::new(),
+        };
+        let refused = of(
+            vec![
+                refusal(RefusalKind::Settings, vec![("required", "false".to_owned())]),
+                refusal(RefusalKind::InUse, vec![("use", "mounted".to_owned())]),
+            ],
+            Vec::new(),
+        );
+        let mut plan = Plan {
+            disks: vec![refused],
+            common: Vec::new(),
+        };
+        assert_eq!(
+            text(&plan),
+            "disk data (/dev/vdb, 8Gi)\n  refused (settings): because\n    next: do this\n  refused (in-use): because\n    use: mounted\n    \
+             next: do this\n"
+        );
+        let path = "/srv/data".to_owned();
+        plan.disks = vec![of(Vec::new(), vec![Step::MakeMountPoint { path }])];
+        assert!(text(&plan).ends_with("to do this, as root: virtfleet-agent apply disks\n"));
+    }
+
+    #[test]
+    fn a_plan_that_is_not_there_is_told_with_how_to_get_one() {
+        let error = read_plan(Path::new("/nonexistent")).unwrap_err().to_string();
+        assert!(
+            error.contains("the plan") && error.contains("plan disks -o json > FILE"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod args;
 mod disk_args;
 mod disks;
+mod outlive;
 mod print;
 mod verbs;
 
@@ -20,12 +21,18 @@ pub fn main() -> Code {
             return if error.use_stderr() { Code::Usage } else { Code::Ok };
         }
     };
-    match verbs::run(&Args::from_matches(&matches)) {
+    let args = Args::from_matches(&matches);
+    let verb = || match verbs::run(&args) {
         Ok(code) => code,
         Err(failure) => {
             // `{:#}` says the whole chain of reasons in one line.
             print::complain(&format!("{:#}", failure.error));
             failure.code
         }
+    };
+    if args.verb.reads_disks() {
+        outlive::run(verb)
+    } else {
+        verb()
     }
 }

@@ -1,6 +1,6 @@
 //! What each verb does: gathers its parts, calls the library, prints.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use anyhow::Context as _;
 use virtfleet_agent_core::pass::{Outcome, Stage};
@@ -68,8 +68,8 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             print::text(&Output::Json.render(&settings::schema(), |_| String::new())?)?;
             Ok(Code::Ok)
         }
-        Verb::Apply(stage, output) => apply(args, *stage, *output),
-        Verb::ApplyDisks(file, output) => disks::apply(args, file.as_deref(), *output),
+        Verb::Apply(stage, output, wait) => apply(args, *stage, *output, *wait),
+        Verb::ApplyDisks(file, output, wait) => disks::apply(args, file.as_deref(), *output, *wait),
         Verb::Plan(output, detailed) => disks::plan(args, *output, *detailed),
         Verb::Disks(verb) => disks::disks(args, verb),
         Verb::State => {
@@ -99,11 +99,19 @@ fn put_in_place(options: &Options, remove: bool, output: Output) -> Result<Code,
     Ok(Code::Ok)
 }
 
-fn apply(args: &Args, stage: Option<Stage>, output: Output) -> Result<Code, Failure> {
+fn apply(args: &Args, stage: Option<Stage>, output: Output, wait: Option<Duration>) -> Result<Code, Failure> {
     let stages = stage.as_ref().map_or(Stage::ALL.as_slice(), std::slice::from_ref);
     let settings = || settings::load(&args.roots, args.config.as_deref());
     let services = Systemctl(SystemCommands);
-    let passes = provision::apply(&args.roots, &settings, &services, STEPS, stages)?;
+    let passes = provision::apply(
+        &args.roots,
+        &settings,
+        &services,
+        STEPS,
+        stages,
+        wait,
+        &mut print::complain,
+    )?;
     print::text(&provision::print(&passes, output)?)?;
     let failed = passes.iter().any(|pass| pass.record.outcome == Outcome::Failed);
     Ok(if failed { Code::Failure } else { Code::Ok })

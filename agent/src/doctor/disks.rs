@@ -1,6 +1,7 @@
 //! The declared disks: a line each, with the next command to type.
 
 use virtfleet_agent_core::disks::state::{DiskState, Standing};
+use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{Line, Seen, Status};
 
@@ -30,7 +31,10 @@ pub(super) fn disks(seen: &Seen) -> Vec<Line> {
     lines.extend(declared.iter().map(|declared| {
         let what = format!("disk {}", declared.name);
         match state.disks.iter().find(|disk| disk.name == declared.name) {
-            Some(disk) => one(what, disk),
+            Some(disk) => {
+                let worst = state.findings.iter().filter(|finding| is_health(finding, disk));
+                one(what, disk, worst.max_by_key(|finding| finding.severity))
+            }
             None => Line {
                 status: Status::Warn,
                 what,
@@ -42,7 +46,26 @@ pub(super) fn disks(seen: &Seen) -> Vec<Line> {
     lines
 }
 
-fn one(what: String, disk: &DiskState) -> Line {
+/// What is wrong with a disk although it is in its place. Notes and what is refused say `one` already.
+fn is_health(finding: &Finding, disk: &DiskState) -> bool {
+    disk.standing == Standing::Ready
+        && finding.subject.name == disk.name
+        && finding.severity >= Severity::Warning
+}
+
+fn one(what: String, disk: &DiskState, wrong: Option<&Finding>) -> Line {
+    if let Some(wrong) = wrong {
+        return Line {
+            status: if wrong.severity == Severity::Critical {
+                Status::Fail
+            } else {
+                Status::Warn
+            },
+            what,
+            detail: wrong.message.clone(),
+            next: wrong.remedy.clone(),
+        };
+    }
     let status = match disk.standing {
         Standing::Ready => Status::Ok,
         // It may be plugged in later.
@@ -64,5 +87,41 @@ fn one(what: String, disk: &DiskState) -> Line {
         what,
         detail,
         next: disk.next(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_ready_and_unwell_is_not_ok() {
+        let disk = DiskState {
+            name: "data".into(),
+            standing: Standing::Ready,
+            ..DiskState::default()
+        };
+        let finding = |severity, name: &str| {
+            Finding::new(
+                "disk-space",
+                severity,
+                ("Disk", name),
+                "SpaceNearlyFull",
+                "97 % full",
+            )
+            .remedy("du")
+        };
+        for (severity, name, status) in [
+            (Severity::Info, "data", Status::Ok),
+            (Severity::Warning, "data", Status::Warn),
+            (Severity::Critical, "data", Status::Fail),
+            (Severity::Critical, "other", Status::Ok),
+        ] {
+            let finding = finding(severity, name);
+            let wrong = is_health(&finding, &disk).then_some(&finding);
+            let line = one("disk data".into(), &disk, wrong);
+            assert_eq!(line.status, status, "{severity:?} {name}");
+            assert_eq!(line.next == "du", wrong.is_some());
+        }
     }
 }

@@ -196,7 +196,7 @@ pub fn find_program(roots: &Roots, name: &str) -> Option<PathBuf> {
 }
 
 /// Runs commands. The call blocks until the command has ended or its deadline has passed.
-pub trait Commands {
+pub trait Commands: Sync {
     /// Runs it to its end, whatever its exit code.
     fn run(&self, tool: &Tool) -> Result<Done, CommandError>;
 

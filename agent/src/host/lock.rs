@@ -1,25 +1,68 @@
-//! A lock between processes, waited for no longer than asked.
+//! A lock between processes, waited for no longer than asked. Who holds it says in its file who that is, since when, and what it does.
 
 use std::{
+    fmt,
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::mpsc::{RecvTimeoutError, sync_channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::libc;
+use serde::{Deserialize, Serialize};
 
-use super::atomic_file::make_directories;
+use super::{Witness, atomic_file::make_directories, clock, read_text};
+
+/// How often somebody who waits is told what for.
+const EVERY: Duration = Duration::from_secs(5);
+/// The file has one line.
+const CAP: usize = 4096;
+/// The longest word about what is being done.
+const WORDS: usize = 200;
+
+/// Who holds a lock, as its file says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Holder {
+    /// Its process.
+    pub pid: u32,
+    /// Since when, by the boot clock, nanoseconds.
+    pub since_boottime_ns: u64,
+    /// What it does now.
+    pub doing: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = clock().boottime_ns.saturating_sub(self.since_boottime_ns) / 1_000_000_000;
+        write!(f, "process {}, for {seconds} s, at: {}", self.pid, self.doing)
+    }
+}
+
+/// Whoever holds the lock of that file says so; none when that cannot be read.
+fn holder(path: &Path) -> Option<Holder> {
+    serde_json::from_str(&read_text(path, CAP).ok()?).ok()
+}
+
+/// In a message: who, or how to find out.
+fn who(path: &Path) -> String {
+    holder(path).map_or_else(
+        || format!("another process; `fuser -v {}` names it", path.display()),
+        |holder| holder.to_string(),
+    )
+}
 
 /// Why there is no lock.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds it.
-    #[error("{} is held by another process for more than {} s; `fuser -v {}` names it", path.display(), waited.as_secs(), path.display())]
+    #[error("{} is held by {holder}; waited for {} s", path.display(), waited.as_secs())]
     Held {
+        /// Who that is.
+        holder: String,
         /// The file.
         path: PathBuf,
         /// How long it was waited for.
@@ -37,12 +80,60 @@ pub enum LockError {
 
 /// The lock; it is let go when this is dropped, and when the process ends in whatever way.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "held, not read")] File);
+pub struct Lock {
+    file: File,
+    since_boottime_ns: u64,
+}
+
+impl Lock {
+    fn held(file: File, doing: &str) -> Self {
+        let since_boottime_ns = clock().boottime_ns;
+        let lock = Self {
+            file,
+            since_boottime_ns,
+        };
+        lock.say(doing);
+        lock
+    }
+
+    /// Tells those who wait what is being done. That it cannot be written down stops nothing.
+    pub fn say(&self, doing: &str) {
+        let holder = Holder {
+            pid: std::process::id(),
+            since_boottime_ns: self.since_boottime_ns,
+            doing: doing.chars().filter(|c| !c.is_control()).take(WORDS).collect(),
+        };
+        let Ok(text) = serde_json::to_string(&holder) else {
+            return;
+        };
+        // Who reads in between may find the end of what was there: then it is not known for that moment.
+        let line = format!("{text}\n");
+        let written = self.file.write_all_at(line.as_bytes(), 0);
+        drop(written.and_then(|()| self.file.set_len(line.len() as u64)));
+    }
+}
+
+/// What is done to disks is what the holder does.
+impl Witness for Lock {
+    fn at(&self, point: &str) {
+        self.say(&format!("disk {point}"));
+    }
+}
 
 /// Takes the lock of a file, which is made with mode 0600 (whoever may open it may lock it) where it is not there.
 ///
 /// Waits for `limit` at the most. It is flock(2), so a lock that another process holds ends with that process.
 pub fn lock_within(path: &Path, limit: Duration) -> Result<Lock, LockError> {
+    lock_waiting(path, limit, "", &mut |_| {})
+}
+
+/// The same. `doing` is what the holder is about to do; `tell` hears every few seconds who is waited for, and how long still.
+pub fn lock_waiting(
+    path: &Path,
+    limit: Duration,
+    doing: &str,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Lock, LockError> {
     let at = |source| LockError::Io {
         path: path.to_owned(),
         source,
@@ -58,19 +149,38 @@ pub fn lock_within(path: &Path, limit: Duration) -> Result<Lock, LockError> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)
         .map_err(at)?;
+    if file.try_lock().is_ok() {
+        return Ok(Lock::held(file, doing));
+    }
+    let begun = Instant::now();
     // The kernel's wait has no limit: a thread of its own waits, and when nobody listens any more the lock is dropped.
     let (sender, taken) = sync_channel(1);
     thread::Builder::new()
         .name("lock".to_owned())
         .spawn(move || drop(sender.send(file.lock().map(|()| file))))
         .map_err(at)?;
-    match taken.recv_timeout(limit) {
-        Ok(result) => result.map(Lock).map_err(at),
-        Err(RecvTimeoutError::Timeout) => Err(LockError::Held {
-            path: path.to_owned(),
-            waited: limit,
-        }),
-        Err(RecvTimeoutError::Disconnected) => Err(at(io::Error::other("the thread that waits has ended"))),
+    loop {
+        let left = limit.saturating_sub(begun.elapsed());
+        match taken.recv_timeout(left.min(EVERY)) {
+            Ok(result) => return result.map(|file| Lock::held(file, doing)).map_err(at),
+            Err(RecvTimeoutError::Timeout) if left <= EVERY => {
+                return Err(LockError::Held {
+                    holder: who(path),
+                    path: path.to_owned(),
+                    waited: limit,
+                });
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let left = limit.saturating_sub(begun.elapsed()).as_secs();
+                tell(&format!(
+                    "waiting for another pass ({}); {left} s left",
+                    who(path)
+                ));
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(at(io::Error::other("the thread that waits has ended")));
+            }
+        }
     }
 }
 
@@ -93,6 +203,41 @@ mod tests {
         drop(held);
         waiter.join().unwrap().unwrap();
         lock_within(&path, Duration::from_secs(20)).unwrap();
+    }
+
+    #[test]
+    fn who_waits_is_told_for_whom() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = lock_waiting(&path, Duration::ZERO, "a long thing to be done", &mut |_| {}).unwrap();
+        held.at("data before seed");
+        let told = |error: LockError| error.to_string();
+        let at_once = told(lock_within(&path, Duration::ZERO).unwrap_err());
+        let pid = format!("process {}, for ", std::process::id());
+        assert!(
+            at_once.contains(&pid) && at_once.contains("at: disk data before seed; waited for 0 s"),
+            "{at_once}"
+        );
+        let mut lines = Vec::new();
+        lock_waiting(&path, EVERY * 3 / 2, "", &mut |line| lines.push(line.to_owned())).unwrap_err();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].contains(&pid) && lines[0].ends_with(" s left"),
+            "{lines:?}"
+        );
+        drop(held);
+        // What somebody else has left there is overwritten, and what cannot be read is no reason not to wait.
+        fs::write(
+            &path,
+            "nonsense that is longer than what is written over it, by far, so that its end would show",
+        )
+        .unwrap();
+        let held = lock_waiting(&path, Duration::ZERO, "b", &mut |_| {}).unwrap();
+        assert_eq!(holder(&path).unwrap().doing, "b");
+        fs::write(&path, "nonsense").unwrap();
+        let error = told(lock_within(&path, Duration::ZERO).unwrap_err());
+        assert!(error.contains("fuser -v"), "{error}");
+        drop(held);
     }
 
     #[test]

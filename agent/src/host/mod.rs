@@ -9,6 +9,7 @@ mod bounded;
 mod clock;
 mod command;
 mod disk_busy;
+mod disk_health;
 mod disk_journal;
 mod disk_observe;
 mod disk_owner;
@@ -36,6 +37,7 @@ pub use clock::{clock, clock_sample, is_root};
 pub(crate) use command::fake::FakeCommands;
 pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_program, own_program};
 pub use disk_busy::{busy_below, entries_in};
+pub use disk_health::{Asked, DiskHealth};
 pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore};
 pub use disk_observe::{
     MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number,
@@ -45,7 +47,7 @@ pub use disk_owner::{OwnError, make_folder, make_private_folder, own, owner_numb
 pub use disk_seed::{SeedError, Seeded, compare_trees, copy_tree};
 pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
-pub use lock::{Lock, LockError, lock_within};
+pub use lock::{Holder, Lock, LockError, lock_waiting, lock_within};
 pub use mount_probe::{MountProbe, Outcome, Target};
 pub use ports::{Port, try_port};
 pub use reread::{Reread, RereadError, slurp};

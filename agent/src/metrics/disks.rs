@@ -1,23 +1,39 @@
-//! `disks`: the declared disks, from the state that root's passes leave in `/run/virtfleet/state/disks.json`.
+//! `disks`: the declared disks, from the state that root's passes leave in `/run/virtfleet/state/disks.json`; and how those in their places are doing,
+//! looked at now.
 
-use virtfleet_agent_core::disks::state::{DiskState, DisksState, Standing};
+use std::{sync::Arc, time::Duration};
+
+use virtfleet_agent_core::disks::{
+    health::Answer,
+    state::{DiskState, DisksState, Standing},
+};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError};
-use crate::{
-    host::{Reread, Stamped},
-    provision::disks::{DISKS_FILE, ReadDisksError, parse_disks},
+use super::{
+    CollectError, Collector, Context, RegistryError,
+    disk_health::{self, Row},
 };
+use crate::{
+    host::{DiskHealth, Reread, Roots, Stamped},
+    provision::disks::{DISKS_FILE, ReadDisksError, asked, parse_disks},
+};
+
+/// How long filesystems may take to answer. Together with those of the collector `filesystem` they stay within a scrape's time.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Disks {
     file: Stamped<Result<DisksState, String>>,
     boot_id: Reread,
+    roots: Roots,
+    health: DiskHealth,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Disks {
         file: Stamped::new(context.roots.root(DISKS_FILE)),
         boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")),
+        health: DiskHealth::new(Arc::clone(&context.statfs), TIMEOUT),
+        roots: context.roots.clone(),
     }))
 }
 
@@ -42,9 +58,31 @@ impl Collector for Disks {
         };
         if !state.disks.is_empty() {
             write(page, &state.disks);
+            let rows = look(&mut self.health, &self.roots, &state.disks);
+            disk_health::write(page, &rows);
         }
         Ok(())
     }
+}
+
+/// The disks that are in their places, as they are now; as the last pass of root saw them where the agent may not ask, and where mounts cannot be
+/// read, which the collector `filesystem` says.
+fn look<'a>(health: &mut DiskHealth, roots: &Roots, disks: &'a [DiskState]) -> Vec<Row<'a>> {
+    let before = |disk: &DiskState| disk.health.as_ref().map(|health| health.look.clone());
+    let all: Vec<_> = disks.iter().map(asked).collect();
+    let looks = match health.look(roots, &all) {
+        Ok(looks) => looks,
+        Err(error) => {
+            tracing::debug!(%error, "how the disks are doing is told as of the last pass");
+            disks.iter().map(before).collect()
+        }
+    };
+    let rows = disks.iter().zip(looks).filter_map(|(disk, look)| {
+        let now = look?;
+        let denied = now.answer == Answer::Unknown;
+        Some((disk, denied.then(|| before(disk)).flatten().unwrap_or(now)))
+    });
+    rows.collect()
 }
 
 fn write(page: &mut Page, disks: &[DiskState]) {
@@ -108,4 +146,40 @@ fn write(page: &mut Page, disks: &[DiskState]) {
         "Size of the filesystem of a declared disk, as its own tool says it.",
         &|disk| disk.filesystem_bytes.map(|bytes| bytes as f64),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_agent_core::disks::health::{Health, Look};
+
+    use super::*;
+    use crate::host::Kernel;
+
+    #[test]
+    fn where_nothing_can_be_asked_the_last_pass_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            procfs: dir.path().to_owned(),
+            ..Roots::default()
+        };
+        let known = Look {
+            read_only: Some(true),
+            ..Look::default()
+        };
+        let with = |health| DiskState {
+            health,
+            ..DiskState::default()
+        };
+        let disks = [
+            with(Some(Health {
+                look: known.clone(),
+                ..Health::default()
+            })),
+            with(None),
+        ];
+        let mut health = DiskHealth::new(Arc::new(Kernel), TIMEOUT);
+        let rows = look(&mut health, &roots, &disks);
+        let looks: Vec<Look> = rows.into_iter().map(|(_, look)| look).collect();
+        assert_eq!(looks, [known]);
+    }
 }

@@ -14,6 +14,7 @@
 mod collect;
 mod cpu;
 mod cpu_sysfs;
+mod disk_health;
 mod disks;
 mod diskstats;
 mod filesystem;

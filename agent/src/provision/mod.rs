@@ -17,7 +17,7 @@ mod settings;
 mod steps;
 
 pub use ask::{ASK_DIRECTORY, AskError, ask};
-pub use pass::{Applied, ApplyError, LOCK_FILE, apply};
+pub use pass::{Applied, ApplyError, LOCK_FILE, PATIENCE, apply};
 pub use print::print;
 pub use record::{GUEST_FILE, ReadRecordError, read_record};
 pub use steps::{Guest, STEPS, Step};

@@ -19,14 +19,24 @@ use super::{
 };
 use crate::{
     VERSION,
-    host::{LockError, Roots, Services, clock, is_root, lock_within, read_text},
+    host::{LockError, Roots, Services, clock, is_root, lock_waiting, read_text},
     settings::LoadedSettings,
 };
 
 /// Held for a whole pass: two would undo each other's work.
 pub const LOCK_FILE: &str = "/run/virtfleet/apply.lock";
-/// How long another pass is waited for. Less than the units' start timeouts, so that the reason is told and not cut off.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a person's pass waits for another one, which may copy files to a new disk, or read all of one.
+pub const PATIENCE: Duration = Duration::from_mins(30);
+
+/// How long a stage's pass waits for another one. Less than half of its unit's start timeout, so that it is not cut off in the middle of its own work.
+pub(super) fn patience(stages: &[Stage]) -> Duration {
+    match stages {
+        [Stage::Provision] => Duration::from_mins(2),
+        [Stage::Dns] => Duration::from_secs(40),
+        [Stage::Reconcile] => Duration::from_mins(4),
+        _ => PATIENCE,
+    }
+}
 
 /// Why there was no pass, or no record of it.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +69,9 @@ pub struct Applied {
 
 /// Makes one pass of each of `stages`, with the steps of `table`. Root only.
 ///
+/// `wait` says how long another pass is waited for, and `tell` hears meanwhile whose. A stage that is not waited for any longer leaves a wish in
+/// `/run/virtfleet/ask`, so that a reconcile does what it could not.
+///
 /// `settings` loads those on disk. A pass with the stage `reconcile` takes the wishes in `/run/virtfleet/ask`; the others leave them for it, because they do
 /// not do all that may have been asked for.
 pub fn apply(
@@ -67,6 +80,8 @@ pub fn apply(
     services: &dyn Services,
     table: &[Step],
     stages: &[Stage],
+    wait: Option<Duration>,
+    tell: &mut dyn FnMut(&str),
 ) -> Result<Vec<Applied>, ApplyError> {
     if !roots.rootfs.is_dir() {
         return Err(ApplyError::NoRootfs(roots.rootfs.clone()));
@@ -75,7 +90,14 @@ pub fn apply(
         return Err(ApplyError::NotRoot);
     }
     let services = (roots.rootfs == Path::new("/")).then_some(services);
-    apply_within(roots, settings, services, table, stages, PATIENCE)
+    let patience = wait.unwrap_or_else(|| patience(stages));
+    let applied = apply_within(roots, settings, services, table, stages, patience, tell);
+    if let (Err(ApplyError::Lock(_)), [_]) = (&applied, stages)
+        && let Err(error) = ask(roots)
+    {
+        tracing::warn!(%error, "nobody does later what this pass could not");
+    }
+    applied
 }
 
 pub(super) fn apply_within(
@@ -85,9 +107,10 @@ pub(super) fn apply_within(
     table: &[Step],
     stages: &[Stage],
     patience: Duration,
+    tell: &mut dyn FnMut(&str),
 ) -> Result<Vec<Applied>, ApplyError> {
     let mut start = clock();
-    let _lock = lock_within(&roots.root(LOCK_FILE), patience)?;
+    let lock = lock_waiting(&roots.root(LOCK_FILE), patience, "apply", tell)?;
     let boot_id = boot_id(roots);
     let mut record = read_record(roots, &boot_id).unwrap_or_else(|_| GuestRecord::new(&boot_id));
     let mut applied = Vec::new();
@@ -105,6 +128,7 @@ pub(super) fn apply_within(
             services,
             stage,
             record: &mut record,
+            lock: &lock,
         };
         let mut steps = run_steps(table, stage, &mut guest);
         steps.extend(taken.stuck.map(|message| StepRecord {
@@ -139,6 +163,9 @@ fn run_steps(table: &[Step], stage: Stage, guest: &mut Guest<'_>) -> Vec<StepRec
     let mut steps: Vec<StepRecord> = Vec::new();
     for step in table.iter().filter(|step| step.plan.stages.contains(&stage)) {
         let blocked = blocked_by(&step.plan, &steps);
+        guest
+            .lock
+            .say(&format!("stage {}, step {}", stage.word(), step.plan.name));
         let report = match blocked {
             Some(needed) => Report::new(Outcome::Skipped, format!("left out: {needed} must succeed first")),
             // A panic is a failure of one step; what it may leave half done is the machine's state, which the next pass

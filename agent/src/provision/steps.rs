@@ -4,7 +4,7 @@ use virtfleet_agent_core::pass::{GuestRecord, Outcome, SettingsProblem, Stage, S
 
 use super::{disks, settings};
 use crate::{
-    host::{Roots, Services},
+    host::{Lock, Roots, Services},
     identity::state::write_state,
     settings::LoadedSettings,
 };
@@ -21,6 +21,8 @@ pub struct Guest<'a> {
     pub stage: Stage,
     /// The record so far; steps may keep a note in it.
     pub record: &'a mut GuestRecord,
+    /// The lock of the pass, which says to others what is being done.
+    pub lock: &'a Lock,
 }
 
 /// What came of a step.

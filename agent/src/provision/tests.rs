@@ -1,9 +1,10 @@
 use std::{cell::RefCell, fs, time::Duration};
 
 use virtfleet_agent_core::pass::{Outcome, Stage, StepPlan, serving_words};
+use virtfleet_wire::duration::Span;
 
 use super::{
-    pass::{ApplyError, apply_within},
+    pass::{ApplyError, apply_within, patience},
     steps::Report,
     *,
 };
@@ -56,6 +57,7 @@ impl Machine {
             table,
             stages,
             patience,
+            &mut |_| {},
         )
         .unwrap()
     }
@@ -190,11 +192,86 @@ fn two_passes_at_once_wait_for_each_other() {
     let path = machine.roots.root("/run/virtfleet/apply.lock");
     let held = lock_within(&path, Duration::from_secs(20)).unwrap();
     let short = Duration::from_millis(50);
-    let result = apply_within(&machine.roots, &|| machine.load(), None, &[], &Stage::ALL, short);
+    let result = apply_within(
+        &machine.roots,
+        &|| machine.load(),
+        None,
+        &[],
+        &Stage::ALL,
+        short,
+        &mut |_| {},
+    );
     assert!(matches!(result, Err(ApplyError::Lock(_))), "{result:?}");
     drop(held);
     let long = Duration::from_secs(20);
-    apply_within(&machine.roots, &|| machine.load(), None, &[], &Stage::ALL, long).unwrap();
+    apply_within(
+        &machine.roots,
+        &|| machine.load(),
+        None,
+        &[],
+        &Stage::ALL,
+        long,
+        &mut |_| {},
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_stage_waits_for_less_than_half_of_what_its_unit_may_take() {
+    let limit = |unit: &str| {
+        let line = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("TimeoutStartSec="));
+        let text = line.unwrap().replace("min", "m");
+        text.parse::<Span>().unwrap().0
+    };
+    for (stage, unit) in [
+        (
+            Stage::Provision,
+            include_str!("../../../packaging/systemd/virtfleet-provision.service"),
+        ),
+        (
+            Stage::Dns,
+            include_str!("../../../packaging/systemd/virtfleet-dns.service"),
+        ),
+        (
+            Stage::Reconcile,
+            include_str!("../../../packaging/systemd/virtfleet-reconcile.service"),
+        ),
+    ] {
+        assert!(patience(&[stage]) < limit(unit) / 2, "{stage:?}");
+    }
+}
+
+#[test]
+fn a_stage_that_gives_up_leaves_word() {
+    let machine = Machine::new();
+    if !is_root() {
+        return;
+    }
+    fs::create_dir_all(machine.roots.root(ASK_DIRECTORY)).unwrap();
+    let held = lock_within(&machine.roots.root(LOCK_FILE), Duration::from_secs(20)).unwrap();
+    let wish = machine.roots.root(ASK_DIRECTORY).join("agent");
+    let give_up = |stages: &[Stage]| {
+        let none = Some(Duration::ZERO);
+        let services = Systemd::running("");
+        let result = apply(
+            &machine.roots,
+            &|| machine.load(),
+            &services,
+            &[],
+            stages,
+            none,
+            &mut |_| {},
+        );
+        assert!(matches!(result, Err(ApplyError::Lock(_))), "{result:?}");
+    };
+    // A person sees it, and types it again.
+    give_up(&Stage::ALL);
+    assert!(!wish.exists());
+    give_up(&[Stage::Reconcile]);
+    assert!(wish.exists());
+    drop(held);
 }
 
 #[test]
@@ -277,6 +354,8 @@ fn the_services_of_this_machine_are_not_touched_for_another_root_filesystem() {
         &systemd,
         STEPS,
         &[Stage::Reconcile],
+        None,
+        &mut |_| {},
     );
     if !is_root() {
         assert!(matches!(result, Err(ApplyError::NotRoot)));

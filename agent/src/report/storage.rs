@@ -1,7 +1,10 @@
 //! `storage`: the declared disks and how they stand, from `/run/virtfleet/state/disks.json`, one item a disk; and the findings of it.
 
 use serde_json::{Value, json};
-use virtfleet_agent_core::disks::state::{DiskState, DisksState, Standing};
+use virtfleet_agent_core::disks::{
+    health::Health,
+    state::{DiskState, DisksState, Standing},
+};
 use virtfleet_wire::{
     finding::Finding,
     report::{Clock, Section, SectionStatus},
@@ -107,9 +110,18 @@ fn item(disk: &DiskState) -> Value {
         "uuid": disk.uuid,
         "mountPoint": disk.mount_point,
         "required": disk.required,
+        "health": disk.health.as_ref().map(health),
         "refusals": refusals,
         "notes": disk.notes,
         "error": disk.error,
         "audit": audit,
     })
+}
+
+/// Without its points, of which the seconds until it is full are made.
+fn health(health: &Health) -> Value {
+    let mut item = json!(health.look);
+    item["spaceFullInSeconds"] = json!(health.space_full_in_s);
+    item["inodesFullInSeconds"] = json!(health.inodes_full_in_s);
+    item
 }

@@ -34,10 +34,36 @@ impl Code {
             Self::Config => 78,
         }
     }
+
+    /// The code with this number; a failure when there is none.
+    pub fn of(number: u8) -> Self {
+        let codes = [
+            Self::Ok,
+            Self::Changes,
+            Self::Refused,
+            Self::NotFound,
+            Self::Config,
+        ];
+        let code = codes.into_iter().find(|code| code.number() == number);
+        code.unwrap_or(Self::Failure)
+    }
 }
 
 impl Termination for Code {
     fn report(self) -> ExitCode {
         ExitCode::from(self.number())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_comes_back_as_its_code() {
+        for number in [0, 1, 2, 3, 4, 78] {
+            assert_eq!(Code::of(number).number(), number);
+        }
+        assert_eq!(Code::of(101), Code::Failure);
     }
 }

@@ -110,7 +110,7 @@ fn three(test: &str, suite: Suite, reboot: bool) {
         machine.plug_disk(&Disk::blank("alone", 100 * GIB).serial("alone"))?;
         let alone = machine.run(
             "disk=$(readlink -e /dev/disk/by-id/virtio-alone); from=$(date +%s%N)
-                 mke2fs -q -t ext4 $disk; mkfs.xfs -q -f $disk; mkfs.btrfs -q -f $disk; to=$(date +%s%N)
+                 mke2fs -q -t ext4 $disk; mkfs.xfs -q -f $disk; mkfs.btrfs -q -f $disk >/dev/null; to=$(date +%s%N)
                  echo $(((to - from) / 1000000))",
         )?;
         machine.unplug_disk("alone")?;
@@ -243,7 +243,8 @@ fn tier4_a_required_disk_that_is_missing_holds_kubelet_back_until_it_comes() {
             machine.run_until("test -e /run/saw-kubelet", "what a service has seen")?;
             let saw = machine.run("cat /run/saw-kubelet")?;
             ensure!(saw.contains("/var/lib/kubelet ext4"), "kubelet saw {saw}");
-            ensure!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
+            // Because it was told, and not at the next quarter of an hour.
+            ensure!(begun.elapsed() < Duration::from_mins(5), "{:?}", begun.elapsed());
             kit::settled(&machine)
         },
     );

@@ -7,7 +7,6 @@ use serde_json::Value;
 use virtfleet_tests::{
     guest::{Guest, Output, Scene, Start, Vm},
     real::{self, AGENT},
-    wait::eventually,
 };
 
 /// For what the agent does to disks, under emulation on a busy machine.
@@ -177,10 +176,9 @@ pub(crate) fn not_mounted(machine: &Guest, path: &str) -> Result<()> {
 
 /// Waits until `path` is a mount point, without asking anybody for it.
 pub(crate) fn until_mounted(machine: &Guest, path: &str) -> Result<()> {
-    eventually(PATIENCE, &format!("{path} to be mounted"), || {
-        mounted(machine, path).map(drop)
-    })
-    .map_err(|error| {
+    let shows = format!("grep -q ' {path} ' /proc/self/mounts");
+    let waited = machine.run_until_within(&shows, &format!("{path} mounted"), PATIENCE / 4);
+    waited.map_err(|error| {
         let said = machine.sh("journalctl --no-pager -n 60 -u 'virtfleet*'");
         error.context(said.map_or_else(|error| error.to_string(), |output| output.stdout))
     })

@@ -29,7 +29,7 @@ use virtfleet_agent::{
     provision::disks::{Engine, Machine, approve},
 };
 use virtfleet_tests::{
-    disks::{Order, Outcome},
+    disks::{Order, Outcome, StagedSystemd},
     process::{Launch, Process},
 };
 
@@ -190,7 +190,7 @@ fn pass() -> Result<()> {
     let roots = Roots::default();
     let machine = Machine {
         vm_uuid: order.vm.clone(),
-        systemd: false,
+        systemd: order.systemd,
         ..Machine::of(&roots)
     };
     let killer = Killer {
@@ -200,7 +200,11 @@ fn pass() -> Result<()> {
         points: RefCell::new(Vec::new()),
     };
     let engine = Engine {
-        commands: &SystemCommands,
+        commands: if order.systemd {
+            &StagedSystemd
+        } else {
+            &SystemCommands
+        },
         kinds: Kinds::WithLoop,
         witness: &killer,
         ..machine.engine(&roots, None)

@@ -8,6 +8,8 @@
 
 mod loops;
 mod stage;
+mod systemd;
 
 pub use loops::LoopDisk;
 pub use stage::{Order, Outcome, Stage, grows, needs};
+pub use systemd::StagedSystemd;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use virtfleet_wire::settings::DiskSettings;
 
-use super::LoopDisk;
+use super::{LoopDisk, systemd};
 use crate::{
     bins,
     process::{Launch, Process},
@@ -66,6 +66,8 @@ pub struct Order {
     pub disks: Vec<DiskSettings>,
     /// The VM's UUID.
     pub vm: String,
+    /// Whether something stands for systemd ([`super::StagedSystemd`]); else there is none.
+    pub systemd: bool,
     /// Only the plan.
     pub plan: bool,
     /// A person's approval: name and evidence.
@@ -128,6 +130,21 @@ impl Outcome {
         } else {
             of_plan
         }
+    }
+}
+
+impl Outcome {
+    /// Why a disk stands as it does: its error.
+    pub fn error(&self, name: &str) -> String {
+        let disks = self.state["disks"].as_array().into_iter().flatten();
+        let mut errors = disks
+            .filter(|disk| disk["name"] == name)
+            .map(|disk| &disk["error"]);
+        errors
+            .next()
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
     }
 }
 
@@ -299,6 +316,14 @@ impl Stage {
         })?;
         ensure!(outcome.code == 0, "{script}: {}", outcome.text);
         Ok(outcome.text)
+    }
+
+    /// What systemd was asked since this was last called, a line each.
+    pub fn asked(&self) -> Vec<String> {
+        let file = self.root().join(systemd::ASKED.trim_start_matches('/'));
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        drop(fs::remove_file(file));
+        text.lines().map(str::to_owned).collect()
     }
 
     /// Lines of the audit record about a disk, as `moment step`.

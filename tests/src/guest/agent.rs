@@ -124,7 +124,7 @@ impl Agent {
             anyhow::ensure!(Instant::now() < deadline, "it still runs");
             // Nothing tells that it has ended, and each look costs the guest time.
             std::thread::park_timeout(pause);
-            pause = (pause * 3 / 2).min(Duration::from_millis(250));
+            pause = (pause * 3 / 2).min(Duration::from_millis(500));
         }
     }
 }

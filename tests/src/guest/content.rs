@@ -29,6 +29,14 @@ pub(super) fn blank(path: &Path, bytes: u64) -> Result<()> {
         .with_context(|| format!("{bytes} bytes of {}", path.display()))
 }
 
+/// Where a disk's content lies: in `own`, unless others have it, too.
+pub(super) fn file<'a>(content: &'a Content, own: &'a Path) -> &'a Path {
+    match content {
+        Content::Shared(image) => image,
+        _ => own,
+    }
+}
+
 /// What a disk holds, in a raw file.
 pub(super) fn disk(content: &Content, path: &Path) -> Result<()> {
     match content {
@@ -39,6 +47,10 @@ pub(super) fn disk(content: &Content, path: &Path) -> Result<()> {
             .args([image, path])
             .text(DEADLINE)
             .map(drop),
+        Content::Shared(image) => {
+            ensure!(image.is_file(), "{} is no file", image.display());
+            Ok(())
+        }
         Content::DownwardMetrics(xml) => {
             blank(path, metrics::DISK_SIZE)?;
             let mut file = File::options()

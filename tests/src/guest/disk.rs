@@ -25,6 +25,8 @@ pub enum Content {
     },
     /// What a raw image holds; the file itself is not written to.
     Raw(PathBuf),
+    /// A raw image itself, which other guests may have attached at the same time (KubeVirt's `shareable: true`).
+    Shared(PathBuf),
     /// KubeVirt's downward metrics as a vhostmd disk of 256 KiB: this XML behind a header.
     DownwardMetrics(String),
 }
@@ -79,6 +81,10 @@ impl Disk {
     /// A copy of a raw image.
     pub fn raw(name: impl Into<String>, image: impl AsRef<Path>) -> Self {
         Self::new(name, Content::Raw(image.as_ref().to_owned()))
+    }
+    /// A raw image that several guests may have attached at once, without the host's page cache (`shareable: true`).
+    pub fn shared(name: impl Into<String>, image: impl AsRef<Path>) -> Self {
+        Self::new(name, Content::Shared(image.as_ref().to_owned()))
     }
     /// The disk that KubeVirt makes for `disk: {}` of a `downwardMetrics` volume.
     pub fn downward_metrics(xml: impl Into<String>) -> Self {

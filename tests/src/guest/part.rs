@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     accel::Accel,
-    disk::{Bus, Disk, Known},
+    disk::{Bus, Content, Disk, Known},
     vm::{Network, Nic, Vm},
 };
 
@@ -59,13 +59,17 @@ pub(super) fn spare(port: u32) -> String {
 /// A disk whose content lies in `file` (raw).
 pub(super) fn disk(vm: &Vm, disk: &Disk, file: &Path, port: u32) -> Part {
     let (id, node) = (disk_id(&disk.name), node_id(&disk.name));
+    let shared = matches!(disk.content, Content::Shared(_));
     let nodes = vec![
         json!({"driver": "file", "node-name": format!("{node}-file"), "filename": file, "read-only": disk.read_only,
-               "cache": {"direct": false, "no-flush": true}, "discard": "unmap"}),
+               "cache": {"direct": shared, "no-flush": !shared}, "discard": "unmap"}),
         json!({"driver": "raw", "node-name": node, "file": format!("{node}-file"), "read-only": disk.read_only,
                "discard": "unmap"}),
     ];
     let mut device = json!({"id": id, "drive": node});
+    if shared {
+        device["share-rw"] = json!(true);
+    }
     match disk.bus {
         Bus::Virtio => {
             device["driver"] = json!("virtio-blk-pci");

@@ -42,7 +42,7 @@ impl Guest {
         } else {
             0
         };
-        let part = part::disk(self.vm(), disk, &file, spare);
+        let part = part::disk(self.vm(), disk, content::file(&disk.content, &file), spare);
         self.plug_disk_part(&part)?;
         self.run("udevadm settle").map(drop)
     }
@@ -120,7 +120,9 @@ impl Guest {
             qmp.call("netdev_del", json!({"id": network["id"]}))?;
         }
         for node in &part.nodes {
-            if let Some(file) = node["filename"].as_str().map(Path::new) {
+            let file = node["filename"].as_str().map(Path::new);
+            // What others have, too, is not ours to remove.
+            if let Some(file) = file.filter(|file| file.starts_with(self.folder())) {
                 std::fs::remove_file(file).with_context(|| format!("remove {}", file.display()))?;
             }
         }
@@ -224,12 +226,17 @@ impl Guest {
         self.state().qmp()?.call("balloon", arguments).map(drop)
     }
 
-    /// Waits in the guest until `test`, a command, succeeds.
+    /// Waits in the guest until `test`, a command, succeeds; for a minute of the guest's own.
     pub fn run_until(&self, test: &str, what: &str) -> Result<()> {
-        let tries = SEEN.as_secs() * 20;
+        self.run_until_within(test, what, SEEN)
+    }
+
+    /// The same for longer. The guest looks: each look from outside costs one that is emulated more than what is waited for.
+    pub fn run_until_within(&self, test: &str, what: &str, patience: Duration) -> Result<()> {
+        let tries = patience.as_secs() * 5;
         let script =
-            format!("n=0; until {test}; do n=$((n + 1)); [ $n -lt {tries} ] || exit 1; sleep 0.05; done");
-        self.run_within(&script, SEEN * 4)
+            format!("n=0; until {test}; do n=$((n + 1)); [ $n -lt {tries} ] || exit 1; sleep 0.2; done");
+        self.run_within(&script, patience * 4)
             .map(drop)
             .with_context(|| format!("the guest does not see {what}"))
     }

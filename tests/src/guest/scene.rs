@@ -235,7 +235,7 @@ impl Scene {
         for disk in &vm.disks {
             let file = places.file(&format!("{}.img", disk.name));
             content::disk(&disk.content, &file).with_context(|| format!("disk {}", disk.name))?;
-            parts.push(part::disk(vm, disk, &file, port));
+            parts.push(part::disk(vm, disk, content::file(&disk.content, &file), port));
             port += u32::from(disk.bus == Bus::Virtio);
         }
         ensure!(

@@ -186,10 +186,10 @@ impl<'a> One<'a> {
                 "match.size",
                 format!("{text:?} is no size such as 100Gi, 100G or a number of bytes"),
             );
-        } else if self.disk.grow {
+        } else if self.disk.grow && identity && matching.order.is_none() {
             self.refuse(
                 "match.size",
-                "a disk that has grown has another size and would not be found again; leave out size, or grow",
+                "with serial, volume or path a disk that has grown would not fit any more; leave out size, or grow",
             );
         }
         bytes

@@ -71,6 +71,19 @@ pub enum Use {
     Partition(String),
 }
 
+/// The UUID of what is on a disk, as it is known before anybody looks at the disk itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "known", content = "uuid")]
+pub enum Carried {
+    /// Nobody has said yet.
+    #[default]
+    Unknown,
+    /// Nothing that has one.
+    Nothing,
+    /// This one, of a filesystem, a swap area or a LUKS header.
+    Uuid(String),
+}
+
 /// A whole disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -93,6 +106,9 @@ pub struct Device {
     pub carries_system: bool,
     /// What uses it now.
     pub uses: Vec<Use>,
+    /// Which UUID is on it. By this a disk that is asked for by size and order is found again wherever it is.
+    #[serde(default)]
+    pub carried: Carried,
 }
 
 impl Device {

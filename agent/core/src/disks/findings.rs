@@ -3,6 +3,7 @@
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{
+    keys,
     plan::{DiskPlan, Plan, Refusal, RefusalKind, Step},
     seen::Seen,
     units::disk_of,
@@ -31,6 +32,7 @@ pub fn findings(wanted: &[Wanted], plan: &Plan, seen: &Seen) -> Vec<Finding> {
         all.extend(disk.notes.iter().map(|note| noted(disk, note)));
         all.extend(declared.and_then(|declared| read_only(declared, disk, seen)));
         all.extend(declared.and_then(tpm));
+        all.extend(declared.and_then(|declared| recovery_key(declared, disk, seen)));
     }
     all.extend(left_behind(plan, seen));
     all
@@ -108,10 +110,19 @@ fn noted(disk: &DiskPlan, note: &str) -> Finding {
 fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding> {
     let path = declared.mount_point.as_deref()?;
     let mount = seen.mounts.iter().rfind(|mount| mount.mount_point == path)?;
-    let is = |options: &[String]| options.iter().any(|option| option == "ro");
-    (disk.device.is_some() && is(&mount.options) && !is(&declared.options)).then(|| {
-        let message =
-            format!("{path} is mounted read-only, which was not asked for: its filesystem has met an error");
+    // ext4 shows the latter two since Linux 6.14: it does not write any more, or nothing at all works.
+    let words = ["ro", "emergency_ro", "shutdown"];
+    let found = words
+        .into_iter()
+        .find(|word| mount.options.iter().any(|option| option == word))?;
+    let asked = declared.options.iter().any(|option| option == "ro") && found == "ro";
+    (disk.device.is_some() && !asked).then(|| {
+        let is = if found == "shutdown" {
+            "shut down"
+        } else {
+            "read-only"
+        };
+        let message = format!("{path} is {is}, which was not asked for: its filesystem has met an error");
         about(
             "disk-read-only",
             Severity::Critical,
@@ -120,6 +131,7 @@ fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding>
             message,
         )
         .with("mountPoint", path)
+        .with("option", found)
         .remedy("look at the kernel's messages (`dmesg`), check the filesystem unmounted, and reboot")
     })
 }
@@ -132,6 +144,15 @@ fn tpm(declared: &Wanted) -> Option<Finding> {
         about("disk-tpm-volatile", Severity::Info, &declared.name, "TpmMayBeVolatile", message)
             .remedy("set spec.template.spec.domain.devices.tpm.persistent: true, and keep the recovery key")
     })
+}
+
+/// With the recovery key beside it the TPM protects nothing. It must be there until the container is made and enrolled, and is open.
+fn recovery_key(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding> {
+    let encryption = declared.encryption.as_ref()?;
+    let path = encryption.recovery.as_ref()?;
+    let open = seen.mappings.contains_key(&keys::mapping(&declared.name));
+    let here = encryption.key == KeySource::Tpm2 && !seen.bad_keys.contains_key(path);
+    (here && open && disk.steps.is_empty()).then(|| keys::recovery_here(&declared.name, path))
 }
 
 /// Whether it is the unit itself and no drop-in.

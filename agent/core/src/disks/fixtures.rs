@@ -3,7 +3,7 @@
 use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
 
 use super::{
-    device::{Bus, DevNumber, Device, DeviceId},
+    device::{Bus, Carried, DevNumber, Device, DeviceId},
     journal::{Entry, Evidence, FORMAT, Journal, Progress},
     probe::{Blankness, Content, Doubt, Probe},
     seen::{MountPoint, Seen},
@@ -95,6 +95,7 @@ pub(super) fn device(n: u8, serial: Option<&str>) -> Device {
         read_only: false,
         carries_system: false,
         uses: Vec::new(),
+        carried: Carried::Nothing,
     }
 }
 

@@ -1,9 +1,11 @@
 //! Which disk is meant.
 //!
 //! Identity (serial, volume, path) is decided first, over all disks. What any identity fits is out of reach for those that are
-//! asked for by size and order. No disk is ever given to two names.
+//! asked for by size and order ([`position`]). No disk is ever given to two names.
 
 #![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
+
+mod position;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,42 +24,50 @@ pub struct Selection {
     pub found: Result<(Key, usize), Refusal>,
 }
 
-/// One selection for each declared disk, in their order.
-pub fn select(wanted: &[Wanted], devices: &[Device]) -> Vec<Selection> {
-    let by_identity: Vec<Vec<usize>> = wanted
-        .iter()
-        .map(|disk| {
-            if disk.is_positional() {
-                return Vec::new();
-            }
-            let fitting = devices
-                .iter()
-                .enumerate()
-                .filter(|(_, device)| fits(disk, device));
-            fitting.map(|(index, _)| index).collect()
-        })
-        .collect();
-    let named: BTreeSet<usize> = by_identity.iter().flatten().copied().collect();
-    let mut found: Vec<Result<usize, Refusal>> = wanted
+/// One selection for each declared disk, in their order. `vm_uuid` is that of [`super::Seen`], from which the UUIDs are made that we give.
+pub fn select(wanted: &[Wanted], devices: &[Device], vm_uuid: &str) -> Vec<Selection> {
+    let by_identity = by_identity(wanted, devices);
+    let positions = position::Positions::new(wanted, devices, vm_uuid, by_identity.iter().flatten().copied());
+    let mut found: Vec<Result<(Key, usize), Refusal>> = wanted
         .iter()
         .zip(&by_identity)
         .map(|(disk, candidates)| {
-            let index = if disk.is_positional() {
-                by_position(disk, devices, &named)?
+            let (key, index) = if disk.is_positional() {
+                positions.find(disk)?
             } else {
-                only(disk, devices, candidates)?
+                let index = only(disk, devices, candidates)?;
+                (key(disk, &devices[index]), index)
             };
-            ineligible(&devices[index]).map_or(Ok(index), |why| Err(not_eligible(&devices[index], why)))
+            let device = &devices[index];
+            ineligible(device).map_or(Ok((key, index)), |why| Err(not_eligible(device, why)))
         })
         .collect();
     refuse_double_claims(wanted, devices, &mut found);
-    wanted
-        .iter()
+    let names = wanted.iter().map(|disk| disk.name.clone());
+    names
         .zip(found)
-        .map(|(disk, found)| Selection {
-            name: disk.name.clone(),
-            found: found.map(|index| (key(disk, &devices[index]), index)),
-        })
+        .map(|(name, found)| Selection { name, found })
+        .collect()
+}
+
+/// Which devices each disk's identity fits; none for disks that have none.
+fn by_identity(wanted: &[Wanted], devices: &[Device]) -> Vec<Vec<usize>> {
+    let fitting = |disk: &Wanted| {
+        let devices = devices.iter().enumerate();
+        let fitting = devices.filter(|(_, device)| !disk.is_positional() && fits(disk, device));
+        fitting.map(|(index, _)| index).collect()
+    };
+    wanted.iter().map(fitting).collect()
+}
+
+/// The devices of which it matters which UUID they carry: those that any disk could be that is asked for by size and order.
+pub fn by_position(wanted: &[Wanted], devices: &[Device]) -> BTreeSet<usize> {
+    if !wanted.iter().any(Wanted::is_positional) {
+        return BTreeSet::new();
+    }
+    let named: BTreeSet<usize> = by_identity(wanted, devices).into_iter().flatten().collect();
+    (0..devices.len())
+        .filter(|index| !named.contains(index) && ineligible(&devices[*index]).is_none())
         .collect()
 }
 
@@ -84,6 +94,10 @@ pub fn seen_serial(serial: &str, bus: Bus) -> &[u8] {
 }
 
 fn fits(disk: &Wanted, device: &Device) -> bool {
+    fits_but_for_size(disk, device) && disk.size.is_none_or(|size| device.id.size == size)
+}
+
+fn fits_but_for_size(disk: &Wanted, device: &Device) -> bool {
     let serial = disk.serial.as_deref().is_none_or(|wanted| {
         let has = device.id.serial.as_deref().unwrap_or_default();
         !has.is_empty() && has.as_bytes() == seen_serial(wanted, device.bus)
@@ -97,7 +111,6 @@ fn fits(disk: &Wanted, device: &Device) -> bool {
             .path
             .as_deref()
             .is_none_or(|pattern| path_of(pattern, device).is_some())
-        && disk.size.is_none_or(|size| device.id.size == size)
 }
 
 fn path_of<'a>(pattern: &str, device: &'a Device) -> Option<&'a String> {
@@ -123,14 +136,8 @@ fn glob(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
+/// By what identity it was found.
 fn key(disk: &Wanted, device: &Device) -> Key {
-    let position = Key::Position {
-        size: device.id.size,
-        order: disk.order.unwrap_or(1),
-    };
-    if disk.is_positional() {
-        return position;
-    }
     let serial = || {
         disk.serial
             .as_ref()
@@ -139,7 +146,8 @@ fn key(disk: &Wanted, device: &Device) -> Key {
     };
     let volume = || disk.volume.as_ref().and(device.volume.clone()).map(Key::Volume);
     let path = || path_of(disk.path.as_deref()?, device).cloned().map(Key::Path);
-    serial().or_else(volume).or_else(path).unwrap_or(position)
+    let found = serial().or_else(volume).or_else(path);
+    found.unwrap_or_else(|| position::key(disk, device))
 }
 
 fn only(disk: &Wanted, devices: &[Device], candidates: &[usize]) -> Result<usize, Refusal> {
@@ -150,44 +158,18 @@ fn only(disk: &Wanted, devices: &[Device], candidates: &[usize]) -> Result<usize
     }
 }
 
-fn by_position(disk: &Wanted, devices: &[Device], named: &BTreeSet<usize>) -> Result<usize, Refusal> {
-    let mut pool: Vec<usize> = (0..devices.len())
-        .filter(|index| !named.contains(index) && ineligible(&devices[*index]).is_none())
-        .filter(|index| fits(disk, &devices[*index]))
-        .collect();
-    pool.sort_by_cached_key(|index| bus_order(&devices[*index].syspath));
-    let Some(order) = disk.order else {
-        return only(disk, devices, &pool);
-    };
-    let place = usize::try_from(order).unwrap_or(usize::MAX).checked_sub(1);
-    let index = place.and_then(|place| pool.get(place)).copied();
-    index.ok_or_else(|| missing(disk, devices))
-}
-
-/// Sorts as the buses count: SCSI addresses (`2:0:0:10`) by number, PCI addresses by their fixed width.
-fn bus_order(syspath: &str) -> Vec<(Vec<u64>, String)> {
-    let part = |part: &str| {
-        let numbers: Option<Vec<u64>> = part.split(':').map(|number| number.parse().ok()).collect();
-        match numbers {
-            Some(numbers) if numbers.len() == 4 => (numbers, String::new()),
-            _ => (Vec::new(), part.to_owned()),
-        }
-    };
-    syspath.split('/').map(part).collect()
-}
-
-fn refuse_double_claims(wanted: &[Wanted], devices: &[Device], found: &mut [Result<usize, Refusal>]) {
+fn refuse_double_claims(wanted: &[Wanted], devices: &[Device], found: &mut [Result<(Key, usize), Refusal>]) {
     let mut claims: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     for (disk, found) in wanted.iter().zip(found.iter()) {
-        if let Ok(index) = found {
+        if let Ok((_, index)) = found {
             claims.entry(*index).or_default().push(&disk.name);
         }
     }
     for found in found {
-        let Ok(index) = *found else { continue };
-        let names = &claims[&index];
+        let Ok((_, index)) = found else { continue };
+        let names = &claims[index];
         if names.len() > 1 {
-            let device = &devices[index];
+            let device = &devices[*index];
             *found = Err(Refusal::new(
                 RefusalKind::ClaimedTwice,
                 Some(&device.id),

@@ -16,7 +16,9 @@ pub mod device;
 pub mod findings;
 #[cfg(test)]
 mod fixtures;
+pub mod health;
 pub mod journal;
+pub mod keys;
 pub mod matching;
 pub mod mkfs;
 pub mod plan;
@@ -31,7 +33,7 @@ pub mod units;
 pub mod uuids;
 pub mod wanted;
 
-pub use device::{Bus, DevNumber, Device, DeviceId, Use};
+pub use device::{Bus, Carried, DevNumber, Device, DeviceId, Use};
 pub use plan::{DiskPlan, FormatIntent, Plan, Refusal, RefusalKind, Step};
 pub use probe::{Blankness, Content, Doubt, Probe, Region};
 pub use seen::Seen;

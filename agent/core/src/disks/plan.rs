@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::{planning::plan, refusal::evidence_hash};
+pub use super::{
+    planning::{gate, plan, required},
+    refusal::evidence_hash,
+};
 
 use super::{
     device::DeviceId,
@@ -124,6 +127,24 @@ pub enum Step {
         /// `discard`, `pri=10`.
         options: Vec<String>,
     },
+    /// Write into the journal that a disk is in use that is in its place already, and that we have not put there.
+    Remember {
+        /// What is in place.
+        place: Place,
+        /// The filesystem's UUID.
+        uuid: String,
+        /// Its kind.
+        filesystem: String,
+    },
+    /// Change mount options of a mounted filesystem, as far as that is done while it is in use.
+    Remount {
+        /// What is mounted.
+        place: Place,
+        /// Where it is mounted.
+        mount_point: String,
+        /// The flags that it has afterwards, and what changes of its own options.
+        options: Vec<String>,
+    },
     /// Grow the LUKS mapping to its disk.
     GrowMapping {
         /// The name in `/dev/mapper`.
@@ -168,6 +189,8 @@ impl Step {
             Self::MakeMountPoint { .. } => "make-mount-point",
             Self::Mount { .. } => "mount",
             Self::SwapOn { .. } => "swap-on",
+            Self::Remember { .. } => "remember",
+            Self::Remount { .. } => "remount",
             Self::GrowMapping { .. } => "grow-mapping",
             Self::Grow { .. } => "grow",
             Self::Own { .. } => "own",

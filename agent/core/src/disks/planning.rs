@@ -5,11 +5,13 @@
 mod case;
 mod content;
 mod files;
+mod foreign;
 mod luks;
+mod options;
 mod placing;
 mod tend;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     journal::{FORMAT, Journal},
@@ -32,19 +34,23 @@ pub fn plan(wanted: &[Wanted], problems: &[WantedProblem], seen: &Seen, journal:
     };
     let mut disks: Vec<DiskPlan> = wanted
         .iter()
-        .zip(select(wanted, &seen.devices))
+        .zip(select(wanted, &seen.devices, &seen.vm_uuid))
         .map(|(disk, selection)| run.disk(disk, selection))
         .collect();
     disks.extend(refused_settings(problems));
-    let required = wanted.iter().any(|disk| disk.required) || problems.iter().any(|problem| problem.required);
     Plan {
         disks,
         common: if seen.systemd {
-            gate(required, seen)
+            gate(required(wanted, problems), &seen.files, &seen.agent)
         } else {
             Vec::new()
         },
     }
+}
+
+/// Whether containerd and kubelet wait for any of the declared disks: one is required, or its settings say so and are wrong.
+pub fn required(wanted: &[Wanted], problems: &[WantedProblem]) -> bool {
+    wanted.iter().any(|disk| disk.required) || problems.iter().any(|problem| problem.required)
 }
 
 /// What the planning of one disk leaves for the next.
@@ -172,18 +178,20 @@ fn refused_settings(problems: &[WantedProblem]) -> Vec<DiskPlan> {
     plans
 }
 
-/// The files of the gate, written when a disk is required and removed when none is. A file that is not ours is left alone.
-fn gate(required: bool, seen: &Seen) -> Vec<Step> {
+/// The files of the gate, written when a disk is required and removed when none is. A file that is not ours is left alone. It needs neither devices nor journal:
+/// `files` are those of [`Seen::files`], `agent` is [`Seen::agent`].
+pub fn gate(required: bool, files: &BTreeMap<String, String>, agent: &str) -> Vec<Step> {
     if required {
-        let wrong = |(path, text): &(String, String)| match seen.files.get(path) {
+        let wrong = |(path, text): &(String, String)| match files.get(path) {
             Some(there) => there != text && is_gates(there),
             None => true,
         };
-        let files = gate_files(&seen.agent).into_iter().filter(wrong);
-        return files.map(|(path, text)| Step::WriteFile { path, text }).collect();
+        let missing = gate_files(agent).into_iter().filter(wrong);
+        return missing
+            .map(|(path, text)| Step::WriteFile { path, text })
+            .collect();
     }
-    let ours = seen
-        .files
+    let ours = files
         .iter()
         .filter(|(_, text)| is_gates(text) && disk_of(text).is_none());
     ours.map(|(path, _)| Step::RemoveFile { path: path.clone() })

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::finding::Finding;
 
-use super::{journal::AuditRecord, plan::Refusal};
+use super::{health::Health, journal::AuditRecord, plan::Refusal};
 
 /// The format of the file.
 pub const FORMAT: u32 = 1;
@@ -48,7 +48,7 @@ impl Standing {
 }
 
 /// One declared disk.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiskState {
     /// Its name in the settings.
@@ -75,6 +75,8 @@ pub struct DiskState {
     pub required: bool,
     /// Whether unused blocks are to be given back.
     pub discard: bool,
+    /// Whether its container was opened with the recovery key, because its own key does not open it.
+    pub opened_by_recovery: bool,
     /// Why nothing, or not all, is done.
     pub refusals: Vec<Refusal>,
     /// What a person should know.
@@ -83,12 +85,14 @@ pub struct DiskState {
     pub error: Option<String>,
     /// What this pass did, a word a step.
     pub done: Vec<String>,
+    /// How it is doing, when it is in its place.
+    pub health: Option<Health>,
     /// The last lines of the audit record that are about it, oldest first.
     pub audit: Vec<AuditRecord>,
 }
 
 /// All declared disks.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisksState {
     /// [`FORMAT`].

@@ -1,5 +1,6 @@
 //! The text of every file that is written for a disk below `/etc`: mount and swap units, drop-ins, the gate, lines of fstab.
 
+use std::collections::BTreeMap;
 // Writing to a string cannot fail, so its results are of no use.
 use std::fmt::Write as _;
 
@@ -27,6 +28,11 @@ pub const GATED: [&str; 4] = [
 ];
 /// Where filesystems are listed for a guest without systemd.
 pub const FSTAB: &str = "/etc/fstab";
+/// How long a unit's start waits for a disk, which is there early in a boot or not at all.
+const DEVICE: &str = "30s";
+/// How long the start of a unit that somebody else asks for waits for a container: longer than the start of `virtfleet-provision.service`, which opens it, may
+/// take.
+const OPENED: &str = "6min";
 const FSTAB_MARK: &str = "# virtfleet disk ";
 
 /// What a disk is mounted from and how.
@@ -65,20 +71,26 @@ impl Placing<'_> {
             Some(path) => self.mount(path),
             None => self.swap(),
         };
-        vec![
+        let limit = if self.mapping.is_some() { OPENED } else { DEVICE };
+        let mut files = vec![
             (
                 format!(
                     "{DIRECTORY}/{}.device.d/50-virtfleet.conf",
                     escape_path(&self.what())
                 ),
-                drop_in(name, "JobRunningTimeoutSec=30s"),
+                drop_in(name, &format!("JobRunningTimeoutSec={limit}")),
             ),
             (format!("{DIRECTORY}/{unit}"), text),
-            (
+        ];
+        // A container is there only once the agent has opened it, and then the agent starts its unit: a boot that asked for it before would wait for the
+        // device, on a slow machine in vain, and fail the unit while the agent starts it.
+        if self.mapping.is_none() {
+            files.push((
                 wants_path(name),
                 drop_in(name, &format!("Wants={}", specifiers(&unit))),
-            ),
-        ]
+            ));
+        }
+        files
     }
 
     fn head(&self) -> String {
@@ -233,6 +245,28 @@ pub fn places_of(text: &str) -> Vec<&str> {
     of_unit
         .filter(|_| disk_of(text).is_some())
         .chain(of_fstab)
+        .collect()
+}
+
+/// The mount options that the unit of a disk has, or its line of fstab without those that we add.
+pub fn options_of(files: &BTreeMap<String, String>, name: &str) -> Vec<String> {
+    let unit = files.values().filter(|text| disk_of(text) == Some(name));
+    let of_unit = unit
+        .flat_map(|text| text.lines())
+        .find_map(|line| line.strip_prefix("Options="))
+        .map(|options| options.replace("%%", "%"));
+    let of_fstab = || {
+        let mut lines = files.get(FSTAB)?.lines();
+        lines.find(|line| line.strip_prefix(FSTAB_MARK) == Some(name))?;
+        let options = lines.next()?.split_ascii_whitespace().nth(3)?;
+        Some(options.to_owned())
+    };
+    let options = of_unit.or_else(of_fstab).unwrap_or_default();
+    let ours = |option: &&str| option.is_empty() || *option == "nofail" || option.starts_with("x-systemd.");
+    options
+        .split(',')
+        .filter(|option| !ours(option))
+        .map(str::to_owned)
         .collect()
 }
 

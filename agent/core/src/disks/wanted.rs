@@ -17,6 +17,8 @@ pub enum Key {
     Volume(String),
     /// A name in `/dev/disk/by-path`.
     Path(String),
+    /// The UUID that we gave it: a disk that is asked for by size and order, and has moved or grown since.
+    Uuid(String),
     /// Size in bytes and place among the equal ones, from 1.
     Position {
         /// Bytes.
@@ -32,6 +34,7 @@ impl fmt::Display for Key {
             Self::Serial(serial) => write!(f, "serial {serial}"),
             Self::Volume(volume) => write!(f, "volume {volume}"),
             Self::Path(path) => write!(f, "path {path}"),
+            Self::Uuid(uuid) => write!(f, "UUID {uuid}, which we gave it"),
             Self::Position { size, order } => write!(f, "disk {order} of {size} bytes"),
         }
     }

@@ -99,6 +99,7 @@ impl Disks<'_> {
             read_only: number(&at("ro")) != Some(0),
             carries_system: false,
             uses: Vec::new(),
+            carried: names::carried(&udev),
         })
     }
 }

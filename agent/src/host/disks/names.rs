@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use virtfleet_agent_core::{disks::DevNumber, procfs::udev};
+use virtfleet_agent_core::{
+    disks::{Carried, DevNumber},
+    procfs::udev,
+};
 
 use super::facts::{block, line};
 use crate::host::{Roots, list, read_bounded, read_text};
@@ -16,6 +19,16 @@ const CAP: usize = 64 << 10;
 pub(super) fn udev_data(roots: &Roots, number: DevNumber) -> String {
     let path = roots.udev_data.join(format!("b{number}"));
     read_text(&path, CAP).unwrap_or_default()
+}
+
+/// Which UUID udev has found on a device; unknown until udev is done with it.
+pub(super) fn carried(udev_data: &str) -> Carried {
+    // `I:` is when udev was done with it first.
+    if !udev_data.lines().any(|line| line.starts_with("I:")) {
+        return Carried::Unknown;
+    }
+    let uuid = udev::properties(udev_data).find(|(key, uuid)| *key == "ID_FS_UUID" && !uuid.is_empty());
+    uuid.map_or(Carried::Nothing, |(_, uuid)| Carried::Uuid(uuid.to_owned()))
 }
 
 /// The serial: as sysfs has it (virtio, NVMe), as VPD page 0x80 has it (SCSI), or as udev found it out.

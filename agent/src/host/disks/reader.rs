@@ -27,6 +27,9 @@ const ALIGNMENT: usize = 4096;
 /// How much is read at once.
 pub(super) const CHUNK: usize = 1 << 20;
 
+/// How long the last close of a device may take.
+const CLOSE: Duration = Duration::from_secs(5);
+
 /// How long a look may take, blkid's own deadline (a minute) aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -57,6 +60,38 @@ pub(super) struct Held {
     pub(super) lock: File,
     /// Carries the kernel's exclusive claim; none when the device is known to be in use.
     pub(super) exclusive: Option<File>,
+    /// Behind those, so that it is closed last.
+    _last: Last,
+}
+
+/// The lock's file once more. The last close of a device waits in the kernel for every read that is under way, others' too, so it is left
+/// to a thread, and waited for no longer than a healthy disk takes.
+#[derive(Debug)]
+pub(super) struct Last(Option<File>);
+
+impl Last {
+    fn of(lock: &File) -> io::Result<Self> {
+        Ok(Self(Some(lock.try_clone()?)))
+    }
+}
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let file = self.0.take();
+        let (say, closed) = sync_channel(1);
+        let close = move || {
+            drop(file);
+            say.send(()).ok();
+        };
+        // Without a thread it is closed here.
+        if thread::Builder::new()
+            .name("disk-close".to_owned())
+            .spawn(close)
+            .is_ok()
+        {
+            closed.recv_timeout(CLOSE).ok();
+        }
+    }
 }
 
 /// What is in what was read.
@@ -237,8 +272,13 @@ fn open(order: &Order, say: &SyncSender<Message>) -> Result<Held, Failure> {
     } else {
         None
     };
+    let last = Last::of(&lock).map_err(|error| failed("open", error))?;
     tell(say, Message::Opened)?;
-    Ok(Held { lock, exclusive })
+    Ok(Held {
+        lock,
+        exclusive,
+        _last: last,
+    })
 }
 
 /// Room for a chunk, at an address that direct reads take.

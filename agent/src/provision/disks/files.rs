@@ -2,12 +2,15 @@
 
 use virtfleet_agent_core::disks::{Plan, Step, units};
 
-use super::session::{Effect, Session, StepError};
-use crate::host::{read_text, remove_durably, write_atomic};
+use super::{
+    session::{Effect, Session, StepError},
+    unread,
+};
+use crate::host::{Roots, read_text, remove_durably, write_atomic};
 
 const CAP: usize = 1 << 20;
 
-/// The steps that belong to no disk. Whether the gate's unit was written, of which systemd has not known.
+/// The steps that belong to no disk: the gate's files. Whether its unit was written, of which systemd has not known.
 pub(super) fn common(session: &mut Session<'_>, plan: &Plan) -> bool {
     let mut gate_written = false;
     for step in &plan.common {
@@ -30,24 +33,12 @@ pub(super) fn common(session: &mut Session<'_>, plan: &Plan) -> bool {
     gate_written
 }
 
-pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result<Effect, StepError> {
-    if path == units::FSTAB && session.fstab_stale {
-        tracing::info!(
-            "{path} is written by the next pass: the planned text has the line of a disk that failed"
-        );
-        return Ok(Effect::Unchanged);
-    }
-    let file = session.engine.roots.root(path);
+/// Writes a file whose path is ours to choose, unless somebody else's is there.
+pub(super) fn put(roots: &Roots, path: &str, text: &str) -> Result<Effect, StepError> {
+    let file = roots.root(path);
     match read_text(&file, CAP) {
         Ok(before) if before == text => return Ok(Effect::Unchanged),
-        Ok(before) if path == units::FSTAB => {
-            // Everything but our own lines must have stayed as the plan saw it.
-            let seen = session.observed.seen.files.get(path);
-            if seen.is_some_and(|seen| *seen != before) {
-                return still_ours(session, path, &before, text);
-            }
-        }
-        Ok(before) if !ours(&before) => return Err(foreign(path)),
+        Ok(before) if path != units::FSTAB && !ours(&before) => return Err(foreign(path)),
         Err(error) if file.symlink_metadata().is_ok() => {
             return Err(StepError::new(format!(
                 "{path}: {error}; it is not ours, and stays"
@@ -55,9 +46,31 @@ pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result
         }
         Ok(_) | Err(_) => {}
     }
+    if path != units::FSTAB {
+        unread::note(roots)?;
+    }
     write_atomic(&file, text.as_bytes(), 0o644, None)?;
-    session.unread = true;
     Ok(Effect::Changed)
+}
+
+pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result<Effect, StepError> {
+    if path == units::FSTAB && session.fstab_stale {
+        tracing::info!(
+            "{path} is written by the next pass: the planned text has the line of a disk that failed"
+        );
+        return Ok(Effect::Unchanged);
+    }
+    if path == units::FSTAB
+        && let Ok(before) = read_text(&session.engine.roots.root(path), CAP)
+        && before != text
+        // Everything but our own lines must have stayed as the plan saw it.
+        && session.observed.seen.files.get(path).is_some_and(|seen| *seen != before)
+    {
+        return still_ours(session, path, &before, text);
+    }
+    let effect = put(session.engine.roots, path, text)?;
+    session.unread |= effect == Effect::Changed;
+    Ok(effect)
 }
 
 /// fstab was changed since the plan: by our own step for another disk, after which the line is added to what is there now.
@@ -96,6 +109,7 @@ pub(super) fn remove(session: &mut Session<'_>, path: &str) -> Result<Effect, St
             )));
         }
     }
+    unread::note(session.engine.roots)?;
     remove_durably(&file)?;
     session.unread = true;
     Ok(Effect::Changed)

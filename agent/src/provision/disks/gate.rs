@@ -1,17 +1,21 @@
 //! The gate before containers and kubelet: it is passed when every required disk is in place.
 
 use virtfleet_agent_core::disks::{
+    Step, plan,
     state::{DisksState, Standing},
     units,
 };
 use virtfleet_wire::settings::{DiskFilesystem, DiskSettings};
 
 use super::{
+    files,
     pass::Engine,
-    session::{active, queue},
+    session::{Effect, StepError, active, queue},
     state::{DISKS_FILE, read_disks},
 };
-use crate::host::{MountsError, Roots, Tool, disk_mounts, disk_unit_file_there, read_text};
+use crate::host::{
+    MountsError, Roots, Tool, disk_files, disk_mounts, disk_unit_file_there, own_program, read_text,
+};
 
 /// Why the gate is not passed.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +56,13 @@ pub fn check(
         return Ok(0);
     }
     let mounts = disk_mounts(roots)?;
-    let state = read_disks(roots, boot_id).map_err(|error| format!("{DISKS_FILE}: {error}"));
+    let state = read_disks(roots, boot_id).map_err(|error| {
+        if error.is_absent() {
+            "no pass has looked at it in this boot (sudo virtfleet-agent apply disks)".to_owned()
+        } else {
+            format!("{DISKS_FILE}: {error}")
+        }
+    });
     let absent: Vec<String> = required
         .iter()
         .filter_map(|disk| {
@@ -83,6 +93,37 @@ pub fn check(
     } else {
         Err(CheckError::Absent(absent))
     }
+}
+
+/// What came of writing the gate's files before anything is known of devices.
+#[derive(Debug, Default)]
+pub(super) struct Stood {
+    /// Something was written that systemd has not read.
+    pub(super) written: bool,
+    /// What was not, and why.
+    pub(super) failures: Vec<String>,
+}
+
+/// Writes the gate's files by the settings alone when a disk is required: whatever fails or hangs later, containerd and kubelet do not start on the root disk.
+/// They are removed by a plan only, which has seen everything.
+pub(super) fn stand(engine: &Engine<'_>, declared: &[DiskSettings]) -> Stood {
+    let mut stood = Stood::default();
+    let (wanted, problems) = engine.checked(declared);
+    if !engine.systemd || !plan::required(&wanted, &problems) {
+        return stood;
+    }
+    for step in plan::gate(true, &disk_files(engine.roots, true), &own_program()) {
+        let Step::WriteFile { path, text } = &step else {
+            continue;
+        };
+        engine.witness.at(&format!("- before {}", step.word()));
+        match files::put(engine.roots, path, text) {
+            Ok(effect) => stood.written |= effect == Effect::Changed,
+            Err(StepError(reason)) => stood.failures.push(format!("{}: {reason}", step.word())),
+        }
+        engine.witness.at(&format!("- after {}", step.word()));
+    }
+    stood
 }
 
 /// Asks systemd for the gate. At boot, and by the pass that has written it, it is asked for in any case, so that it holds back what is queued already; later

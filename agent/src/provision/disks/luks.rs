@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use virtfleet_agent_core::disks::{
     Content, DeviceId, FormatIntent, Probe, Step,
     journal::Progress,
+    keys::{PCRS, Shut},
     plan::Place,
     uuids,
     wanted::{Encryption, KeySource},
@@ -12,13 +13,11 @@ use virtfleet_agent_core::disks::{
 
 use super::{
     format,
-    observe::made_with,
+    looks::made_with,
     session::{Effect, Session, StepError},
+    unlock::{Unlocked, Way, unlock},
 };
 use crate::host::disks::tools::{enroll, luks};
-
-/// What the TPM binds the key to: the state of secure boot, which updates of kernel and firmware leave as it is.
-const PCRS: &str = "7";
 
 /// See [`made_with`].
 fn key_file(session: &Session<'_>, encryption: &Encryption) -> Result<PathBuf, StepError> {
@@ -102,7 +101,13 @@ fn second_key(
 }
 
 /// Finishes what [`encrypt`] has begun when it was cut short after the header was written: with the key that the header was made with.
-fn finish(session: &mut Session<'_>, name: &str, luks_uuid: &str, node: &Path) -> Result<(), StepError> {
+fn finish(
+    session: &mut Session<'_>,
+    name: &str,
+    device: &DeviceId,
+    luks_uuid: &str,
+    node: &Path,
+) -> Result<(), StepError> {
     let begun = session.entry(name).is_some_and(|entry| {
         entry.progress == Progress::Intended && entry.luks_uuid.as_deref() == Some(luks_uuid)
     });
@@ -115,9 +120,19 @@ fn finish(session: &mut Session<'_>, name: &str, luks_uuid: &str, node: &Path) -
         .ok_or_else(|| StepError::new("it is not declared as encrypted any more"))?;
     let key = key_file(session, &encryption)?;
     if !luks::fits(session.engine.commands, &key, node)? {
-        return Err(StepError::new(
-            "the key does not open the header that was begun; put the one in its place with which it was made",
-        ));
+        let refusal = Shut {
+            name,
+            device,
+            luks_uuid,
+            encryption: &encryption,
+        }
+        .refusal(
+            "the header was begun by us, with a key that is not the one in its place now",
+            false,
+        );
+        let message = refusal.message.clone();
+        session.shut.insert(name.to_owned(), refusal);
+        return Err(StepError::new(message));
     }
     second_key(session, &encryption, &key, node)?;
     session.at(name, "enrolled");
@@ -158,19 +173,32 @@ pub(super) fn open(
             "its header has the UUID {found} and not {luks_uuid}"
         )));
     }
-    finish(session, name, luks_uuid, &node)?;
-    let by_file = |path: &str| luks::open(engine.commands, &engine.roots.root(path), &node, mapping);
-    match &encryption.key {
-        KeySource::File(path) => by_file(path)?,
-        KeySource::Tpm2 => match luks::open_by_token(engine.commands, &node, mapping) {
-            Ok(done) => done,
-            // The TPM has lost it (a vTPM that is not persistent); the recovery key is there for that, when it is still on the disk.
-            Err(error) => match &encryption.recovery {
-                Some(path) if engine.roots.root(path).exists() => by_file(path)?,
-                _ => return Err(error.into()),
-            },
-        },
+    finish(session, name, device, luks_uuid, &node)?;
+    let shut = Shut {
+        name,
+        device,
+        luks_uuid,
+        encryption,
     };
+    match unlock(engine, &session.observed.seen, encryption, &mut |way| match way {
+        Way::File(path) => luks::open(engine.commands, path, &node, mapping),
+        Way::Token => luks::open_by_token(engine.commands, &node, mapping),
+    })? {
+        Unlocked::ByKey => {}
+        Unlocked::ByRecovery => {
+            tracing::warn!(
+                disk = name,
+                "opened with the recovery key: its own key does not open it"
+            );
+            session.recovered.insert(name.to_owned());
+        }
+        Unlocked::No { said, recovery } => {
+            let refusal = shut.refusal(&said, recovery);
+            let message = refusal.message.clone();
+            session.shut.insert(name.to_owned(), refusal);
+            return Err(StepError::new(message));
+        }
+    }
     Ok(Effect::Changed)
 }
 
@@ -191,7 +219,7 @@ pub(super) fn format(
     {
         session.same(&intent.device)?;
         let node = engine.roots.root(format!("/dev/{}", intent.device.name));
-        finish(session, &intent.name, &header, &node)?;
+        finish(session, &intent.name, &intent.device, &header, &node)?;
     }
     let entry = session.entry(&intent.name).cloned();
     let Some((entry, luks_uuid)) = entry
@@ -225,8 +253,16 @@ pub(super) fn grow(
     mapping: &str,
     encryption: &Encryption,
 ) -> Result<Effect, StepError> {
+    let commands = session.engine.commands;
     let key = key_file(session, encryption)?;
-    luks::resize(session.engine.commands, &key, mapping)?;
+    let resized = match &encryption.key {
+        // The recovery key need not be on the guest.
+        KeySource::Tpm2 => {
+            luks::resize_by_token(commands, mapping).or_else(|_| luks::resize(commands, &key, mapping))
+        }
+        KeySource::File(_) => luks::resize(commands, &key, mapping),
+    };
+    resized?;
     Ok(Effect::Changed)
 }
 

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! settings ─ check ─▶ Wanted ─┐
-//! host ─ observe ─▶ Seen ─────┼─ plan (agent/core) ─▶ Plan ─ apply ─▶ what was done ─ observe again ─▶ disks.json
-//! journal (root disk) ────────┘                         │ each step: journal, audit, witness, host
+//! host ─ observe ─▶ Seen ─────┼─ plan (agent/core) ─▶ Plan ─ act ─▶ what was done ─ observe again ─▶ disks.json
+//! journal (root disk) ────────┘   │                     │ each step: journal, audit, witness, host
+//!        looks, several at a time ┘                     └ again (rounds) when a disk has answered late
 //! ```
 //!
 //! The plan decides and this only does. Every destructive step claims its device anew, and is in the journal and the audit record before
@@ -11,25 +12,33 @@
 
 mod act;
 mod approve;
+mod around;
+mod carriers;
 mod files;
 mod format;
 mod gate;
 mod grow;
+mod health;
+mod looks;
 mod luks;
 mod observe;
 mod pass;
 mod place;
 mod record;
+mod rounds;
 mod seed;
 mod session;
 mod state;
 mod step;
+mod unlock;
+mod unread;
 
 pub use approve::{ApproveError, approve};
 pub use gate::{CheckError, check};
 pub use pass::{Engine, EngineError, Observed, Passed};
 pub use state::{DISKS_FILE, ReadDisksError, read_disks};
 
+pub(crate) use health::asked;
 pub(crate) use state::parse_disks;
 pub(super) use step::run;
 pub use step::{Machine, unusable};

@@ -5,36 +5,30 @@ use std::{
     path::Path,
 };
 
-use virtfleet_agent_core::{
-    disks::{
-        Content, Device, DeviceId, Key, Probe, Seen, Use, Wanted,
-        device::DevNumber,
-        journal::{Entry, Journal, Progress},
-        matching, mkfs,
-        seen::{Mapping, Mounted},
-        state::DisksState,
-        units,
-        wanted::{Encryption, KeySource, Owner},
-    },
-    procfs::udev::properties,
+use virtfleet_agent_core::disks::{
+    Content, Device, DeviceId, Key, Plan, Probe, Seen, Use, Wanted,
+    device::DevNumber,
+    journal::{Entry, Journal, Progress},
+    matching,
+    seen::{Mapping, Mounted},
+    state::DisksState,
 };
 use virtfleet_wire::settings::DiskFilesystem;
 
 use super::{
-    pass::{Engine, EngineError, chain},
+    around, carriers,
+    looks::{Looks, Wait},
+    pass::{Engine, EngineError},
     seed::SEED_DIRECTORY,
 };
 use crate::host::{
-    bad_key, disk_files, disk_mounts,
-    disks::tools::{blkid, btrfs, check, ext4, luks, xfs},
-    find_program, mount_point, own_program, owner_number, owner_of, read_text, swapped,
+    disk_files, disk_mounts,
+    disks::tools::{blkid, btrfs, check, ext4, xfs},
+    mount_point, own_program, owner_of, swapped,
 };
 
 /// What our containers are called in `/dev/mapper`.
 const MAPPINGS: &str = "virtfleet-";
-
-/// A container, as blkid names it.
-const LUKS: &str = "crypto_LUKS";
 
 /// Where the data of a LUKS2 container begin: cryptsetup's default.
 const HEADER: u64 = 16 << 20;
@@ -42,8 +36,8 @@ const HEADER: u64 = 16 << 20;
 /// What need not be found out anew.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// What is on disks that were looked at a moment ago.
-    pub(super) probes: BTreeMap<String, Probe>,
+    /// What is on disks that were looked at a moment ago, and which device that was.
+    probes: BTreeMap<String, (DeviceId, Probe)>,
     /// By UUID: sizes of a device and of the filesystem that filled it, as an earlier pass of this boot saw them. A mounted filesystem does not shrink.
     sizes: BTreeMap<String, (u64, u64)>,
 }
@@ -60,22 +54,53 @@ impl Known {
         }
     }
 
-    /// Forgets the sizes: something has grown.
-    pub(super) fn regrow<'n>(&mut self, touched: impl Iterator<Item = &'n str>) {
-        if touched.count() > 0 {
-            self.sizes.clear();
+    /// The same with what was seen by now; what was made since counts for more.
+    #[must_use]
+    pub(super) fn with(&self, plan: &Plan, seen: &Seen, made: &[(String, Probe)]) -> Self {
+        let mut known = self.clone();
+        for disk in &plan.disks {
+            let made = made
+                .iter()
+                .rfind(|(name, _)| *name == disk.name)
+                .map(|(_, probe)| probe);
+            if let (Some(device), Some(probe)) = (&disk.device, made.or_else(|| seen.probes.get(&disk.name)))
+            {
+                known
+                    .probes
+                    .insert(disk.name.clone(), (device.clone(), probe.clone()));
+            }
         }
+        known
+    }
+
+    /// Forgets what was seen on these disks.
+    pub(super) fn forget(&mut self, names: &BTreeSet<String>) {
+        self.probes.retain(|name, _| !names.contains(name));
+    }
+
+    /// Forgets the sizes: something has grown.
+    pub(super) fn regrow(&mut self) {
+        self.sizes.clear();
+    }
+
+    fn probe(&self, name: &str, device: &Device) -> Option<&Probe> {
+        let (id, probe) = self.probes.get(name)?;
+        (*id == device.id).then_some(probe)
     }
 }
 
+/// Looks at everything. Disks that are not in their place are looked at together; `wait` says whether those are waited for that take long.
 pub(super) fn observe(
     engine: &Engine<'_>,
     wanted: &[Wanted],
     journal: &Journal,
     known: &Known,
+    looks: &mut Looks<'_, '_>,
+    wait: Wait,
 ) -> Result<Seen, EngineError> {
     let disks = engine.disks();
     let mut devices = disks.devices()?;
+    carriers::ask(engine, wanted, &mut devices);
     for device in &mut devices {
         // A copy that was interrupted is ours; an apply unmounts it first.
         device
@@ -90,25 +115,24 @@ pub(super) fn observe(
         boot_id: engine.boot_id.to_owned(),
         files: disk_files(engine.roots, engine.systemd),
         systemd: engine.systemd,
-        missing_tools: missing_tools(engine, wanted),
-        bad_keys: bad_keys(engine, wanted),
+        missing_tools: around::missing_tools(engine, wanted),
+        bad_keys: around::bad_keys(engine, wanted),
         agent: if engine.systemd {
             own_program()
         } else {
             String::new()
         },
-        gate_off: gate_off(engine),
-        users: numbers(engine, "/etc/passwd", wanted, |owner| owner.user.as_ref()),
-        groups: numbers(engine, "/etc/group", wanted, |owner| owner.group.as_ref()),
+        gate_off: around::gate_off(engine),
+        users: around::numbers(engine, "/etc/passwd", wanted, |owner| owner.user.as_ref()),
+        groups: around::numbers(engine, "/etc/group", wanted, |owner| owner.group.as_ref()),
         ..Seen::default()
     };
-    let udev = udev_uuids(engine, &devices);
+    let udev = carriers::of_udev(&devices);
+    let selections = matching::select(wanted, &devices, engine.vm_uuid);
     let mut settled = true;
-    for selection in matching::select(wanted, &devices) {
-        let (Some(wanted), Ok((_, index))) = (
-            wanted.iter().find(|wanted| wanted.name == selection.name),
-            &selection.found,
-        ) else {
+    let mut looked_at = Vec::new();
+    for (wanted, selection) in wanted.iter().zip(&selections) {
+        let Ok((_, index)) = &selection.found else {
             settled = false;
             continue;
         };
@@ -117,13 +141,19 @@ pub(super) fn observe(
         let uuid = udev.get(&device.id.number);
         let probe = in_place(engine, wanted, device, entry, &mounts, &swaps, uuid);
         settled &= probe.is_some();
-        let probe = probe
-            .or_else(|| known.probes.get(&wanted.name).cloned())
-            .unwrap_or_else(|| look(engine, wanted, device, entry));
-        seen.probes.insert(wanted.name.clone(), probe);
+        if let Some(probe) = probe.or_else(|| known.probe(&wanted.name, device).cloned()) {
+            seen.probes.insert(wanted.name.clone(), probe);
+        } else {
+            looks.want(wanted, device, entry);
+            looked_at.push((&wanted.name, &device.id));
+        }
+    }
+    looks.wait(wait);
+    for (name, id) in looked_at {
+        seen.probes.insert(name.clone(), looks.probe(name, id));
     }
     seen.mappings = mappings(engine, wanted, &devices, journal);
-    seen.uuids = uuids(engine, &devices, &seen.probes, wanted, &udev, settled);
+    seen.uuids = carriers::all(engine, &devices, &seen.probes, &selections, settled);
     sizes_and_owners(engine, wanted, &devices, &seen, &mut mounts, known);
     let points: Vec<&str> = mounts.iter().map(|mount| mount.mount_point.as_str()).collect();
     for path in wanted.iter().filter_map(|wanted| wanted.mount_point.as_ref()) {
@@ -181,68 +211,6 @@ fn in_place(
     }))
 }
 
-/// A look at the device itself; and for what our own mkfs had begun, at whether it is whole.
-fn look(engine: &Engine<'_>, wanted: &Wanted, device: &Device, entry: Option<&Entry>) -> Probe {
-    let mut percent = 0;
-    let mut progress = |done: u64, all: u64| {
-        let now = done.saturating_mul(100) / all.max(1);
-        if now >= percent + 10 {
-            percent = now;
-            tracing::info!(
-                disk = wanted.name,
-                percent,
-                "reading it to prove that it is blank"
-            );
-        }
-    };
-    let mut probe = engine.disks().look(device, wanted.proof, &mut progress);
-    if let (Probe::HasData(content), Some(entry)) = (&mut probe, entry)
-        && entry.progress == Progress::Intended
-        && device.uses.is_empty()
-    {
-        content.complete = complete(engine, wanted, &engine.roots.root(device.node()), entry, content);
-    }
-    probe
-}
-
-/// Whether what our own tool has begun on the disk itself is whole; none when that is not what is there, and when nobody can say.
-fn complete(
-    engine: &Engine<'_>,
-    wanted: &Wanted,
-    node: &Path,
-    entry: &Entry,
-    content: &Content,
-) -> Option<bool> {
-    let (kind, planned) = match &entry.luks_uuid {
-        Some(luks) => (LUKS, luks),
-        None => (entry.filesystem.as_str(), &entry.uuid),
-    };
-    let uuid = content.uuid.as_ref()?;
-    if content.kind != kind || !uuid.eq_ignore_ascii_case(planned) {
-        return None;
-    }
-    let judged = match (&entry.luks_uuid, &wanted.encryption) {
-        (None, _) => check::is_content(engine.commands, &entry.filesystem, node).map_err(chain),
-        // A header is written in one go: when the key opens it with which it was made, it is whole.
-        (Some(_), Some(encryption)) => {
-            let key = engine.roots.root(made_with(encryption)?);
-            luks::fits(engine.commands, &key, node).map_err(chain)
-        }
-        (Some(_), None) => return None,
-    };
-    judged
-        .map_err(|reason| tracing::warn!(disk = wanted.name, reason, "what was begun on it is not judged"))
-        .ok()
-}
-
-/// The file of the key that a header is made with: the one that is asked for, or with a TPM the recovery key.
-pub(super) fn made_with(encryption: &Encryption) -> Option<&str> {
-    match &encryption.key {
-        KeySource::File(path) => Some(path),
-        KeySource::Tpm2 => encryption.recovery.as_deref(),
-    }
-}
-
 fn mappings(
     engine: &Engine<'_>,
     wanted: &[Wanted],
@@ -293,64 +261,6 @@ fn mappings(
         );
     }
     mappings
-}
-
-/// What udev knows of each device.
-fn udev_uuids(engine: &Engine<'_>, devices: &[Device]) -> BTreeMap<DevNumber, String> {
-    let uuid = |device: &Device| {
-        let path = engine.roots.udev_data.join(format!("b{}", device.id.number));
-        let text = read_text(&path, 64 << 10).ok()?;
-        let found = properties(&text).find(|(key, _)| *key == "ID_FS_UUID");
-        found.map(|(_, uuid)| uuid.to_owned())
-    };
-    devices
-        .iter()
-        .filter_map(|device| Some((device.id.number, uuid(device)?)))
-        .collect()
-}
-
-/// Who carries which UUID. Without udev each device that is not declared is asked, unless everything is in place already.
-fn uuids(
-    engine: &Engine<'_>,
-    devices: &[Device],
-    probes: &BTreeMap<String, Probe>,
-    wanted: &[Wanted],
-    udev: &BTreeMap<DevNumber, String>,
-    settled: bool,
-) -> BTreeMap<String, Vec<DeviceId>> {
-    let mut uuids: BTreeMap<String, Vec<DeviceId>> = BTreeMap::new();
-    let mut add = |uuid: &str, id: &DeviceId| {
-        let carriers = uuids.entry(uuid.to_owned()).or_default();
-        if !carriers.contains(id) {
-            carriers.push(id.clone());
-        }
-    };
-    let mut asked = BTreeSet::new();
-    for selection in matching::select(wanted, devices) {
-        if let (Ok((_, index)), Some(Probe::HasData(content))) =
-            (&selection.found, probes.get(&selection.name))
-        {
-            asked.insert(devices[*index].id.number);
-            if let Some(uuid) = &content.uuid {
-                add(uuid, &devices[*index].id);
-            }
-        }
-    }
-    for device in devices.iter().filter(|device| !asked.contains(&device.id.number)) {
-        match udev.get(&device.id.number) {
-            Some(uuid) => add(uuid, &device.id),
-            None if settled || device.carries_system || !udev.is_empty() => {}
-            None => {
-                let node = engine.roots.root(device.node());
-                if let Ok(Some(known)) = blkid::probe(engine.commands, &node)
-                    && let Some(uuid) = known.uuid
-                {
-                    add(&uuid, &device.id);
-                }
-            }
-        }
-    }
-    uuids
 }
 
 /// What the plan compares with the device and with the declared owner.
@@ -408,80 +318,6 @@ fn size(
     asked
         .map_err(|error| tracing::warn!(%error, "the size of a filesystem is not known"))
         .ok()
-}
-
-fn missing_tools(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeSet<String> {
-    let mut tools: BTreeSet<&str> = BTreeSet::new();
-    for wanted in wanted {
-        tools.extend([mkfs::program(wanted.filesystem), "blkid"]);
-        if wanted.encryption.is_some() {
-            tools.insert("cryptsetup");
-        }
-        if wanted
-            .encryption
-            .as_ref()
-            .is_some_and(|encryption| encryption.key == KeySource::Tpm2)
-        {
-            tools.insert("systemd-cryptenroll");
-        }
-        if wanted.grow {
-            tools.extend(match wanted.filesystem {
-                DiskFilesystem::Ext4 => Some("resize2fs"),
-                DiskFilesystem::Xfs => Some("xfs_growfs"),
-                DiskFilesystem::Btrfs => Some("btrfs"),
-                DiskFilesystem::Swap => None,
-            });
-        }
-    }
-    tools
-        .into_iter()
-        .filter(|tool| find_program(engine.roots, tool).is_none())
-        .map(str::to_owned)
-        .collect()
-}
-
-fn bad_keys(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeMap<String, String> {
-    let (mut paths, mut tpm) = (BTreeSet::new(), false);
-    for encryption in wanted.iter().filter_map(|wanted| wanted.encryption.as_ref()) {
-        match &encryption.key {
-            KeySource::File(path) => drop(paths.insert(path)),
-            KeySource::Tpm2 => tpm = true,
-        }
-        paths.extend(&encryption.recovery);
-    }
-    let mut bad: BTreeMap<String, String> = paths
-        .into_iter()
-        .filter_map(|path| Some((path.clone(), bad_key(engine.roots, path)?)))
-        .collect();
-    // The resource manager, which systemd-cryptenroll uses.
-    if tpm && !engine.roots.root("/dev/tpmrm0").exists() {
-        bad.insert(
-            "tpm2".to_owned(),
-            "the guest has no TPM 2.0 (/dev/tpmrm0)".to_owned(),
-        );
-    }
-    bad
-}
-
-fn gate_off(engine: &Engine<'_>) -> bool {
-    let text = read_text(&engine.roots.proc("cmdline"), 64 << 10).unwrap_or_default();
-    text.split_ascii_whitespace().any(|word| word == units::GATE_OFF)
-}
-
-/// The numbers of the names that the settings give.
-fn numbers(
-    engine: &Engine<'_>,
-    file: &'static str,
-    wanted: &[Wanted],
-    name: impl Fn(&Owner) -> Option<&String>,
-) -> BTreeMap<String, u32> {
-    let names = wanted.iter().filter_map(|wanted| name(wanted.owner.as_ref()?));
-    names
-        .filter_map(|name| {
-            let number = owner_number(engine.roots, file, Some(name)).ok()??;
-            Some((name.clone(), number))
-        })
-        .collect()
 }
 
 /// By what a disk was found, in words.

@@ -1,6 +1,6 @@
-//! One pass over the declared disks.
+//! What works on the declared disks of a machine, and the plan that it makes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 
 use virtfleet_agent_core::disks::{
     Plan, Seen, Wanted,
@@ -13,11 +13,10 @@ use virtfleet_agent_core::disks::{
 use virtfleet_wire::settings::DiskSettings;
 
 use super::{
-    act, files, gate,
+    looks::{Looks, Wait},
     observe::{self, Known},
-    record, seed,
-    session::Session,
-    state::{WriteDisksError, read_disks, write_disks},
+    state::WriteDisksError,
+    unlock,
 };
 use crate::host::{
     Commands, JournalStore, MountsError, Roots, Witness,
@@ -93,10 +92,15 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Looks at everything and makes the plan. Nothing is written.
+    /// Looks at everything, however long that takes, and makes the plan. Nothing is written.
     pub fn plan(&self, declared: &[DiskSettings]) -> Result<Observed, EngineError> {
         let store = JournalStore::existing(self.roots).map_err(chain);
-        self.plan_with(declared, store, &Known::default())
+        let mut observed = thread::scope(|scope| {
+            let looks = &mut Looks::new(scope, self.disks());
+            self.plan_with(declared, store, &Known::default(), looks, Wait::Full)
+        })?;
+        unlock::refuse_shut(self, &mut observed);
+        Ok(observed)
     }
 
     pub(super) fn plan_with(
@@ -104,15 +108,10 @@ impl<'a> Engine<'a> {
         declared: &[DiskSettings],
         store: Result<Option<JournalStore>, String>,
         known: &Known,
+        looks: &mut Looks<'_, '_>,
+        wait: Wait,
     ) -> Result<Observed, EngineError> {
-        let (wanted, mut problems) = wanted::check(declared);
-        // Nobody knows whether one of them is required, so that is what is held.
-        problems.extend(self.unusable.map(|reason| WantedProblem {
-            disk: String::new(),
-            required: true,
-            path: "disks".to_owned(),
-            message: reason.to_owned(),
-        }));
+        let (wanted, problems) = self.checked(declared);
         let store = store.and_then(|store| self.off_disks(store, declared));
         let mut journal = Journal::default();
         let loaded = store
@@ -124,7 +123,7 @@ impl<'a> Engine<'a> {
             // No name: it is about all of them.
             Err(reason) => journal.broken.push((String::new(), reason)),
         }
-        let seen = observe::observe(self, &wanted, &journal, known)?;
+        let seen = observe::observe(self, &wanted, &journal, known, looks, wait)?;
         let plan = plan::plan(&wanted, &problems, &seen, &journal);
         Ok(Observed {
             wanted,
@@ -134,6 +133,19 @@ impl<'a> Engine<'a> {
             plan,
             store,
         })
+    }
+
+    /// The declared disks whose settings make sense, and what is wrong with the others.
+    pub(super) fn checked(&self, declared: &[DiskSettings]) -> (Vec<Wanted>, Vec<WantedProblem>) {
+        let (wanted, mut problems) = wanted::check(declared);
+        // Nobody knows whether one of them is required, so that is what is held.
+        problems.extend(self.unusable.map(|reason| WantedProblem {
+            disk: String::new(),
+            required: true,
+            path: "disks".to_owned(),
+            message: reason.to_owned(),
+        }));
+        (wanted, problems)
     }
 
     /// The journal, when it does not lie on a disk that it is about: declared now, or before.
@@ -160,108 +172,6 @@ impl<'a> Engine<'a> {
                         && !units::is_gates(text)
                         && !text.contains("# virtfleet disk ")
                 })
-    }
-
-    /// Observes, plans and does what the plan says; records how the disks stand then.
-    ///
-    /// `expected` is a plan that a person has read: when the one that follows now is another, nothing is done and `None` comes back.
-    pub fn apply(
-        &self,
-        declared: &[DiskSettings],
-        reconcile: bool,
-        expected: Option<&Plan>,
-    ) -> Result<Option<Passed>, EngineError> {
-        // Before anything is mounted by us, so that no mount of ours lies above it.
-        let store = JournalStore::open(self.roots).map(Some).map_err(chain);
-        seed::clean(self);
-        let previous = read_disks(self.roots, self.boot_id).unwrap_or_default();
-        let known = Known::of(&previous);
-        let observed = match self.plan_with(declared, store, &known) {
-            Ok(observed) => observed,
-            Err(error) => {
-                let state = record::failed(self, &previous, &chain(&error));
-                write_disks(self.roots, &state)?;
-                return Err(error);
-            }
-        };
-        if expected.is_some_and(|expected| *expected != observed.plan) {
-            return Ok(None);
-        }
-        let mut session = Session::new(self, observed);
-        let mut outcomes = BTreeMap::new();
-        let plan = session.observed.plan.clone();
-        let gate_written = files::common(&mut session, &plan);
-        for disk in &plan.disks {
-            let outcome = act::disk(&mut session, disk);
-            outcomes.insert(disk.name.clone(), outcome);
-        }
-        session.reload();
-        let changed = session.changed;
-        let state = self.record(declared, session, outcomes, &known)?;
-        gate::open(self, &state, reconcile && !gate_written, reconcile);
-        Ok(Some(Passed { state, changed }))
-    }
-
-    /// Looks again, lightly: what was looked at and not touched is not looked at again.
-    fn record(
-        &self,
-        declared: &[DiskSettings],
-        session: Session<'_>,
-        outcomes: BTreeMap<String, act::Outcome>,
-        known: &Known,
-    ) -> Result<DisksState, EngineError> {
-        let touched: BTreeSet<&String> = outcomes
-            .iter()
-            .filter(|(_, outcome)| !outcome.done.is_empty() || outcome.error.is_some())
-            .map(|(name, _)| name)
-            .collect();
-        let failures = session.failures.clone();
-        let first = session.observed;
-        let after = if touched.is_empty() && !session.changed {
-            None
-        } else {
-            let mut known = known.clone();
-            known.probes.clone_from(&first.seen.probes);
-            for (name, probe) in &session.made {
-                known.probes.insert(name.clone(), probe.clone());
-            }
-            known.regrow(touched.iter().map(|name| name.as_str()));
-            Some(self.plan_with(declared, first.store, &known)?)
-        };
-        let (problems, seen, plan, journal, wanted, store) = match after {
-            Some(after) => (
-                after.problems,
-                after.seen,
-                after.plan,
-                after.journal,
-                after.wanted,
-                after.store,
-            ),
-            None => (
-                first.problems,
-                first.seen,
-                first.plan,
-                first.journal,
-                first.wanted,
-                Ok(None),
-            ),
-        };
-        drop(store);
-        let state = record::state(
-            self,
-            &record::After {
-                declared,
-                wanted: &wanted,
-                problems: &problems,
-                seen: &seen,
-                plan: &plan,
-                journal: &journal,
-                outcomes: &outcomes,
-                failures: &failures,
-            },
-        );
-        write_disks(self.roots, &state)?;
-        Ok(state)
     }
 }
 

@@ -71,13 +71,16 @@ pub(super) fn mount(
     }
 }
 
-/// When a disk above was mounted by this pass, the directory is another one than the plan has seen: looks at it as the plan did.
+/// Time has passed since the plan was made, in which other disks were formatted and filled, and one above may have been mounted: what would be hidden now and
+/// was not there then refuses the mount.
 fn still_empty(session: &Session<'_>, name: &str, mount_point: &str) -> Result<(), StepError> {
     let above = |at: &String| {
         let rest = mount_point.strip_prefix(at.as_str());
         rest.is_some_and(|rest| rest.starts_with('/'))
     };
-    if !session.mounted.iter().any(above) {
+    let seen = session.observed.seen.mount_points.get(mount_point);
+    // The plan has decided on what it saw: it is copied, or may be hidden.
+    if !session.mounted.iter().any(above) && seen.is_some_and(|seen| seen.entries > 0) {
         return Ok(());
     }
     let mounts = disk_mounts(session.engine.roots)?;
@@ -100,7 +103,7 @@ fn still_empty(session: &Session<'_>, name: &str, mount_point: &str) -> Result<(
         format!(" (in use by {})", under.busy.join(", "))
     };
     Err(StepError::new(format!(
-        "{} entries lie in {mount_point}{busy} now that the disk above is mounted, and would be hidden; look at the plan again \
+        "{} entries lie in {mount_point}{busy} that the plan has not seen, and would be hidden; look at the plan again \
          (virtfleet-agent plan disks)",
         under.entries
     )))
@@ -134,6 +137,28 @@ pub(super) fn swap_on(
             node.display()
         )))
     }
+}
+
+/// A disk that somebody else has put in its place is in use from now on.
+pub(super) fn remember(session: &mut Session<'_>, what: What<'_>) -> Result<Effect, StepError> {
+    ready(session, what)?;
+    Ok(Effect::Changed)
+}
+
+/// Changes options of what is mounted. Both device and place are given, so that nothing is added from fstab.
+pub(super) fn remount(
+    session: &mut Session<'_>,
+    place: &Place,
+    mount_point: &str,
+    options: &[String],
+) -> Result<Effect, StepError> {
+    let engine = session.engine;
+    if let Place::Disk(id) = place {
+        session.same(id)?;
+    }
+    let node = node(session, place);
+    mount_tool::remount(engine.commands, options, &node, &engine.roots.root(mount_point))?;
+    Ok(Effect::Changed)
 }
 
 pub(super) fn own(session: &mut Session<'_>, mount_point: &str, owner: &Owner) -> Result<Effect, StepError> {
@@ -187,7 +212,7 @@ fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
                 boot_id: boot_id.to_owned(),
                 filesystem: what.filesystem.to_owned(),
                 uuid: what.uuid.to_owned(),
-                luks_uuid: None,
+                luks_uuid: header(session, what.place),
                 evidence: Evidence::Found,
                 at_ns: clock().realtime_ns,
             }
@@ -207,6 +232,15 @@ fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
     }
     session.at(what.name, "used");
     Ok(())
+}
+
+/// The UUID of the container that a filesystem is in.
+fn header(session: &Session<'_>, place: &Place) -> Option<String> {
+    let Place::Mapping { mapping } = place else {
+        return None;
+    };
+    let mapping = session.observed.seen.mappings.get(mapping);
+    mapping.map(|mapping| mapping.luks_uuid.clone())
 }
 
 /// Has udev make the link by which the unit finds a new filesystem. What fails here is told by the unit's own timeout.

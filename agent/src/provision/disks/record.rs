@@ -1,10 +1,11 @@
 //! From the plan that is left and from what was done to how each disk stands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use virtfleet_agent_core::disks::{
-    DiskPlan, Plan, Probe, RefusalKind, Seen, Wanted, findings,
+    DiskPlan, Plan, Probe, Refusal, RefusalKind, Seen, Wanted, findings,
     journal::{AuditRecord, Journal},
+    keys,
     state::{DiskState, DisksState, FORMAT, Standing},
     wanted::WantedProblem,
 };
@@ -13,7 +14,7 @@ use virtfleet_wire::{
     settings::DiskSettings,
 };
 
-use super::{act::Outcome, observe::key_words, pass::Engine};
+use super::{act::Outcome, health, observe::key_words, pass::Engine};
 use crate::host::{JournalStore, clock};
 
 /// Lines of the audit record that are kept in the state for each disk.
@@ -31,6 +32,27 @@ pub(super) struct After<'a> {
     pub(super) journal: &'a Journal,
     pub(super) outcomes: &'a BTreeMap<String, Outcome>,
     pub(super) failures: &'a [String],
+    /// Disks whose container this pass has opened with the recovery key.
+    pub(super) recovered: &'a BTreeSet<String>,
+    /// The state that the pass before left, in this boot.
+    pub(super) previous: &'a DisksState,
+}
+
+/// A container that no key opens is refused, and is no step that failed.
+pub(super) fn shut(
+    plan: &mut Plan,
+    outcomes: &mut BTreeMap<String, Outcome>,
+    refusals: BTreeMap<String, Refusal>,
+) {
+    for (name, refusal) in refusals {
+        if let Some(plan) = plan.disks.iter_mut().find(|plan| plan.name == name) {
+            plan.steps.clear();
+            plan.refusals.push(refusal);
+            if let Some(outcome) = outcomes.get_mut(&name) {
+                outcome.error = None;
+            }
+        }
+    }
 }
 
 pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
@@ -39,7 +61,7 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
         .flatten()
         .map(|store| store.last_audit(LOOKED))
         .unwrap_or_default();
-    let disks: Vec<DiskState> = after
+    let mut disks: Vec<DiskState> = after
         .plan
         .disks
         .iter()
@@ -47,6 +69,8 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
         .collect();
     let mut found = findings::findings(after.wanted, after.plan, after.seen);
     found.extend(disks.iter().filter_map(failure));
+    found.extend(health::add(engine, &mut disks, after.previous));
+    found.extend(disks.iter().filter_map(|disk| by_recovery(after, disk)));
     DisksState {
         v: FORMAT,
         boot_id: engine.boot_id.to_owned(),
@@ -116,9 +140,11 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
                 .problems
                 .iter()
                 .any(|problem| problem.required && problem.plan() == plan.name),
+        opened_by_recovery: recovered(after, plan, &outcome),
         discard: wanted.is_some_and(|wanted| wanted.discard),
         refusals: plan.refusals.clone(),
         notes: plan.notes.clone(),
+        health: None,
         error: outcome.error,
         done: outcome.done,
         audit: lines.split_off(lines.len().saturating_sub(LINES)),
@@ -140,6 +166,31 @@ fn standing(plan: &DiskPlan, outcome: &Outcome) -> Standing {
     } else {
         Standing::Pending
     }
+}
+
+/// Whether the container that is open was opened with the recovery key: by this pass, or by one before.
+fn recovered(after: &After<'_>, plan: &DiskPlan, outcome: &Outcome) -> bool {
+    let before = || {
+        let before = after.previous.disks.iter().find(|disk| disk.name == plan.name);
+        before.is_some_and(|disk| disk.opened_by_recovery)
+            && after.seen.mappings.contains_key(&keys::mapping(&plan.name))
+            && !outcome.done.iter().any(|word| word == "open")
+    };
+    after.recovered.contains(&plan.name) || before()
+}
+
+fn by_recovery(after: &After<'_>, disk: &DiskState) -> Option<Finding> {
+    let wanted = after.wanted.iter().find(|wanted| wanted.name == disk.name)?;
+    let encryption = wanted.encryption.as_ref().filter(|_| disk.opened_by_recovery)?;
+    let mapping = after.seen.mappings.get(&keys::mapping(&disk.name))?;
+    let plan = after.plan.disks.iter().find(|plan| plan.name == disk.name)?;
+    let shut = keys::Shut {
+        name: &disk.name,
+        device: plan.device.as_ref()?,
+        luks_uuid: &mapping.luks_uuid,
+        encryption,
+    };
+    Some(keys::opened_by_recovery(&disk.name, encryption, shut.remedy()))
 }
 
 fn failure(disk: &DiskState) -> Option<Finding> {

@@ -44,12 +44,23 @@ pub(super) fn seed(
             "the journal does not have its filesystem as new; what is on it may be somebody's",
         ));
     }
-    session.progress(name, Progress::Seeding)?;
-    session.at(name, "seeding");
+    if matches!(progress, Some(Progress::Intended | Progress::Encrypted)) {
+        // It was found to be whole. Once it is mounted, no checker says so of what a power cut leaves.
+        session.progress(name, Progress::Formatted)?;
+    }
     let private = private(engine, name);
     host::make_private_folder(&private)?;
     mount::mount(engine.commands, filesystem, &[], &node(session, place), &private)?;
     session.at(name, "seed-mounted");
+    // What is on it now is a copy that was cut short, or nothing: else somebody was there.
+    if progress != Some(Progress::Seeding) && host::entries_in(&private, 1)? > 0 {
+        mount::umount(engine.commands, &private)?;
+        return Err(StepError::new(
+            "files lie on it that nobody has copied there; look at them (`mount` it elsewhere), and set seedFrom: none to use it as it is",
+        ));
+    }
+    session.progress(name, Progress::Seeding)?;
+    session.at(name, "seeding");
     let copied = copy(session, name, &from, &private);
     let unmounted = mount::umount(engine.commands, &private);
     copied?;

@@ -1,13 +1,20 @@
 //! What an apply carries from step to step: the journal, what is known by now, and whether units must be read again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use virtfleet_agent_core::disks::{
-    Blankness, Content, DeviceId, FormatIntent, Probe,
+    Blankness, Content, DeviceId, FormatIntent, Probe, Refusal,
     journal::{AuditRecord, Entry, Evidence, FORMAT, Progress},
 };
 
-use super::pass::{Engine, Observed, chain};
+use super::{
+    gate::Stood,
+    pass::{Engine, Observed, chain},
+    unread,
+};
 use crate::host::{Change, CommandError, JournalStore, Services as _, Systemctl, Tool, clock};
 
 /// Why a step failed, in one line.
@@ -44,8 +51,14 @@ pub(super) struct Session<'e> {
     pub(super) fstab_stale: bool,
     /// Where disks were mounted by this pass: what was seen below before is hidden.
     pub(super) mounted: Vec<String>,
+    /// Where disks were to be mounted by this pass that have failed, with their names.
+    pub(super) failed: Vec<(String, String)>,
     /// Disks on which the zeros were put back in this pass, and the proof that they are blank since.
     pub(super) cleared: BTreeMap<String, Blankness>,
+    /// Disks whose container no key opens.
+    pub(super) shut: BTreeMap<String, Refusal>,
+    /// Disks whose container this pass has opened with the recovery key.
+    pub(super) recovered: BTreeSet<String>,
     /// What must be on disks now that steps have been done.
     pub(super) made: Vec<(String, Probe)>,
     /// Steps that belong to no disk and failed.
@@ -58,10 +71,13 @@ impl<'e> Session<'e> {
             engine,
             observed,
             changed: false,
-            unread: false,
+            unread: engine.systemd && unread::is_noted(engine.roots),
             fstab_stale: false,
             mounted: Vec::new(),
+            failed: Vec::new(),
             cleared: BTreeMap::new(),
+            shut: BTreeMap::new(),
+            recovered: BTreeSet::new(),
             made: Vec::new(),
             failures: Vec::new(),
         }
@@ -208,12 +224,7 @@ impl<'e> Session<'e> {
     /// Lets systemd read units that were written.
     pub(super) fn reload(&mut self) {
         if self.unread && self.engine.systemd {
-            let tool = Tool::new("systemctl")
-                .arg("daemon-reload")
-                .deadline(Duration::from_mins(2));
-            if let Err(error) = self.engine.commands.check(&tool) {
-                self.failures.push(chain(error));
-            }
+            self.failures.extend(unread::reload(self.engine).err().map(chain));
         }
         self.unread = false;
     }
@@ -229,21 +240,30 @@ impl<'e> Session<'e> {
     }
 }
 
+impl Session<'_> {
+    /// Takes over what was written before there was a plan.
+    pub(super) fn take(&mut self, stood: Stood) {
+        self.unread |= stood.written;
+        self.changed |= stood.written;
+        self.failures.extend(stood.failures);
+    }
+}
+
 /// Starts a unit and does not wait.
 pub(super) fn queue(engine: &Engine<'_>, unit: &str) -> Result<(), CommandError> {
-    Systemctl(By(engine)).change(unit, Change::Start)
+    Systemctl(By(engine.commands)).change(unit, Change::Start)
 }
 
 /// What a unit is doing.
 pub(super) fn active(engine: &Engine<'_>, unit: &str) -> Result<crate::host::Service, CommandError> {
-    Systemctl(By(engine)).show(unit)
+    Systemctl(By(engine.commands)).show(unit)
 }
 
 /// The engine's runner of commands.
-struct By<'e>(&'e Engine<'e>);
+struct By<'e>(&'e dyn crate::host::Commands);
 
 impl crate::host::Commands for By<'_> {
     fn run(&self, tool: &Tool) -> Result<crate::host::Done, CommandError> {
-        self.0.commands.run(tool)
+        self.0.run(tool)
     }
 }

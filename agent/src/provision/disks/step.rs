@@ -80,7 +80,10 @@ pub fn unusable(roots: &Roots, settings: &LoadedSettings) -> Option<String> {
 pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     let machine = Machine::of(guest.roots);
     let unusable = unusable(guest.roots, guest.settings);
-    let engine = machine.engine(guest.roots, unusable.as_deref());
+    let engine = Engine {
+        witness: guest.lock,
+        ..machine.engine(guest.roots, unusable.as_deref())
+    };
     let declared = &guest.settings.config.disks;
     if engine.is_idle(declared) {
         return Report::new(Outcome::Skipped, "no disk is declared");

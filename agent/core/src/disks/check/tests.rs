@@ -121,6 +121,9 @@ fn a_disk_is_named_by_what_it_is_or_by_consent_by_where() {
     }
     let sized = r#"{"match": {"serial": "a", "size": "100Gi"}, "grow": GROW}"#;
     assert_eq!(bad(with(&sized.replace("GROW", "true"))), ["match.size"]);
+    // Where it is found again by its UUID, it may grow.
+    let positional = r#"{"match": {"size": "1Gi", "order": 1, "allowPositional": true}, "grow": true}"#;
+    assert_eq!(bad(with(positional)), [""; 0]);
     assert_eq!(
         check(&[with(&sized.replace("GROW", "false"))]).0[0].size,
         Some(100 << 30)

@@ -3,11 +3,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::disks::{
     device::{Bus, Device, DeviceId},
-    fixtures::{GIB, device, positional, wanted},
+    fixtures::{GIB, VM, device, positional, wanted},
 };
 
 fn found(wanted: &[Wanted], devices: &[Device]) -> Vec<Result<usize, RefusalKind>> {
-    let selections = select(wanted, devices);
+    let selections = select(wanted, devices, VM);
     assert_eq!(selections.len(), wanted.len());
     let kind = |selection: Selection| match selection.found {
         Ok((_, index)) => Ok(index),
@@ -235,7 +235,7 @@ fn the_key_is_what_the_guest_sees() {
         volume: Some("vol".into()),
         ..device(1, Some("0123456789abcdefghij"))
     }];
-    let key = |wanted: Wanted| select(&[wanted], &devices).remove(0).found.unwrap().0;
+    let key = |wanted: Wanted| select(&[wanted], &devices, VM).remove(0).found.unwrap().0;
     let by_volume = Wanted {
         serial: None,
         volume: Some("vol".into()),
@@ -313,7 +313,7 @@ proptest! {
         wanted in prop::collection::vec(any_wanted(), 0..6),
         devices in prop::collection::vec(any_device(), 0..8),
     ) {
-        let selections = select(&wanted, &devices);
+        let selections = select(&wanted, &devices, VM);
         let mut taken = BTreeSet::new();
         for (wanted, selection) in wanted.iter().zip(&selections) {
             prop_assert_eq!(&wanted.name, &selection.name);
@@ -326,7 +326,7 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(select(&wanted, &devices), selections);
+        prop_assert_eq!(select(&wanted, &devices, VM), selections);
     }
 
     /// In whatever order the kernel names the disks, each name gets the same one.
@@ -342,7 +342,7 @@ proptest! {
         let mut turned = devices.clone();
         turned.reverse();
         let last = devices.len().wrapping_sub(1);
-        for (a, b) in select(&wanted, &devices).iter().zip(select(&wanted, &turned)) {
+        for (a, b) in select(&wanted, &devices, VM).iter().zip(select(&wanted, &turned, VM)) {
             match (&a.found, b.found) {
                 (Ok((key, index)), Ok((other, turned))) => prop_assert!(*key == other && *index == last - turned),
                 (a, b) => prop_assert_eq!(a.as_ref().err().map(|r| r.kind), b.err().map(|r| r.kind)),

@@ -7,6 +7,7 @@ use virtfleet_wire::settings::DiskFilesystem;
 use super::super::{
     device::{DevNumber, Device, DeviceId, Use},
     journal::{Entry, Evidence, Journal, Progress},
+    keys,
     plan::{FormatIntent, Place, Refusal, RefusalKind},
     probe::{Doubt, Probe},
     seen::{Mapping, Mounted, Seen},
@@ -41,7 +42,9 @@ impl<'a> Case<'a> {
     ) -> Self {
         let entry = journal.entries.iter().find(|entry| entry.name == disk.name);
         let same = entry.is_some_and(|entry| {
-            entry.key == key && entry.device.serial == device.id.serial && entry.device.size <= device.id.size
+            (entry.key == key || given(&key, entry))
+                && entry.device.serial == device.id.serial
+                && entry.device.size <= device.id.size
         });
         Self {
             disk,
@@ -73,7 +76,7 @@ impl<'a> Case<'a> {
 
     /// The name of its LUKS container.
     pub(super) fn mapping_name(&self) -> String {
-        format!("virtfleet-{}", self.disk.name)
+        keys::mapping(&self.disk.name)
     }
 
     /// The opened container, when it is to be in one.
@@ -126,6 +129,11 @@ impl<'a> Case<'a> {
             .is_some_and(|mount| mount.number == number && (mount.root == "/" || mount.filesystem == "btrfs"))
     }
 
+    /// Whether it was found by size and order, or by a UUID that a look has to find, too: then nothing but our own data is ever mounted.
+    pub(super) fn by_position(&self) -> bool {
+        matches!(self.key, Key::Position { .. } | Key::Uuid(_))
+    }
+
     pub(super) fn refuse(
         &self,
         kind: RefusalKind,
@@ -161,17 +169,8 @@ impl<'a> Case<'a> {
             Use::Mounted(at) => format!("it is mounted at {at}"),
             Use::Swap => "it is swapped to".to_owned(),
             Use::Holder(device) => format!("{device} stands on it"),
-            Use::Partition(name) => format!("it has partitions: {name}"),
+            Use::Partition(_) => return Err(super::foreign::partitioned(self)),
         };
-        if matches!(first, Use::Partition(_)) {
-            let facts = vec![("use", text.clone())];
-            return Err(self.refuse(
-                RefusalKind::ForeignData,
-                format!("{}: {text}", self.device.node()),
-                "look at what is on it (`lsblk`, `blkid`); a disk that is to be used here has no partitions",
-                facts,
-            ));
-        }
         Err(self.in_use(text))
     }
 
@@ -272,4 +271,9 @@ impl<'a> Case<'a> {
             arguments,
         }
     }
+}
+
+/// Whether the disk was found by the UUID that the entry has.
+fn given(key: &Key, entry: &Entry) -> bool {
+    matches!(key, Key::Uuid(uuid) if entry.uuid == *uuid || entry.luks_uuid.as_ref() == Some(uuid))
 }

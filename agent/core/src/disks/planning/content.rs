@@ -12,6 +12,7 @@ use super::{
     },
     Run,
     case::Case,
+    foreign::foreign,
     placing::History,
 };
 
@@ -110,39 +111,6 @@ pub(super) fn unreadable(case: &Case<'_>, reason: &str, passing: bool) -> Refusa
     )
 }
 
-pub(super) fn foreign(case: &Case<'_>, content: &Content, kind: &str, more: &str) -> Refusal {
-    let mut found = if content.is_known() {
-        content.kind.clone()
-    } else {
-        "data".to_owned()
-    };
-    for also in &content.also {
-        found.push_str(" and ");
-        found.push_str(also);
-    }
-    let mut facts = vec![("kind", content.kind.clone())];
-    for (name, value) in [
-        (
-            "also",
-            (!content.also.is_empty()).then(|| content.also.join(", ")),
-        ),
-        ("uuid", content.uuid.clone()),
-        ("label", content.label.clone()),
-    ] {
-        facts.extend(value.map(|value| (name, value)));
-    }
-    case.refuse(
-        RefusalKind::ForeignData,
-        format!("{} holds {found}, and {kind} is asked for{more}", case.device.node()),
-        format!(
-            "look at it; if it is needed, change the settings. If not, back it up and remove it by hand (`wipefs --all {}`), look at the plan \
-             again, and approve what remains",
-            case.device.node()
-        ),
-        facts,
-    )
-}
-
 /// Never: it may be in use elsewhere at this moment.
 fn shared(case: &Case<'_>) -> Refusal {
     case.refuse(
@@ -160,6 +128,10 @@ fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
             "it was read in part, and `proof: full` is asked for",
             true,
         ));
+    }
+    if let Key::Uuid(uuid) = &case.key {
+        let reason = format!("udev has the UUID {uuid} on it, and nothing is found there now");
+        return Err(unreadable(case, &reason, true));
     }
     if blankness.bytes == 0 {
         return Err(unreadable(case, "nothing of it was read", true));
@@ -336,7 +308,7 @@ fn declared(
             vec![("filesystemBytes", bytes.to_string())],
         ));
     }
-    if !ours && matches!(case.key, Key::Position { .. }) {
+    if !ours && case.by_position() {
         return Err(foreign(
             case,
             content,
@@ -366,7 +338,7 @@ fn begun(case: &Case<'_>, layer: Layer<'_>, content: &Content, uuid: String) -> 
             fresh: case.same,
         }),
         (None, _) => Err(unjudged(case, &node, uuid)),
-        (Some(false), _) if layer.kind == LUKS => Err(shut(case, uuid)),
+        (Some(false), _) if layer.kind == LUKS => Err(shut(case, &uuid)),
         (Some(false), Some(_)) if case.disk.shared => Err(shared(case)),
         (Some(false), Some(entry)) if case.same => Ok(clear(entry)),
         (Some(false), _) => {
@@ -397,14 +369,10 @@ pub(super) fn unjudged(case: &Case<'_>, place: &str, uuid: String) -> Refusal {
 }
 
 /// Our own header, and the key that it was made with is not the one that is there now.
-fn shut(case: &Case<'_>, uuid: String) -> Refusal {
-    case.refuse(
-        RefusalKind::NoKey,
-        format!(
-            "{} has a LUKS header that we have made, and the key does not open it",
-            case.device.node()
-        ),
-        "put the key in its place with which it was made. A header that a key does not open is never cleared",
-        vec![("luksUuid", uuid)],
-    )
+fn shut(case: &Case<'_>, uuid: &str) -> Refusal {
+    let said = "the header was begun by us, with a key that is not the one in its place now";
+    let Some(encryption) = &case.disk.encryption else {
+        return unjudged(case, &case.device.node(), uuid.to_owned());
+    };
+    super::luks::shut(case, encryption, uuid).refusal(said, false)
 }

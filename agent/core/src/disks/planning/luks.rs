@@ -6,15 +6,17 @@
 use super::{
     super::{
         journal::{Entry, Evidence, Progress},
+        keys::{self, Shut},
         mkfs,
         plan::{FormatIntent, Refusal, RefusalKind, Step},
         probe::{Content, Probe},
         seen::Mapping,
-        wanted::{Encryption, Key, KeySource},
+        wanted::{Encryption, KeySource},
     },
     Run,
     case::Case,
-    content::{LUKS, Layer, Verdict, foreign, judge, unjudged, unreadable},
+    content::{LUKS, Layer, Verdict, judge, unjudged, unreadable},
+    foreign::foreign,
     placing::History,
 };
 
@@ -71,7 +73,7 @@ impl<'a> Run<'a> {
         let enroll = (encryption.key == KeySource::Tpm2).then_some("systemd-cryptenroll");
         let tools: Vec<&str> = [Some("cryptsetup"), enroll].into_iter().flatten().collect();
         case.tools(&tools)?;
-        keys(case, encryption, true)?;
+        key_files(case, encryption, header, true)?;
         let (_, arguments) = mkfs::luks_arguments(header);
         let intent = case.intent(evidence.clone(), "luks2", header, arguments);
         let mut steps = Vec::new();
@@ -97,7 +99,7 @@ impl<'a> Run<'a> {
         notes: &mut Vec<String>,
     ) -> Result<Vec<Step>, Refusal> {
         case.tools(&["cryptsetup"])?;
-        keys(case, encryption, false)?;
+        key_files(case, encryption, header, false)?;
         let mut steps = vec![open_step(case, encryption, header)];
         let entry = case
             .entry
@@ -138,7 +140,7 @@ impl<'a> Run<'a> {
             .any(|uuid| uuid == header);
         match case.probe() {
             Probe::HasData(content) if content.kind == LUKS && content.uuid.as_deref() == Some(header) => {
-                if !known && matches!(case.key, Key::Position { .. }) {
+                if !known && case.by_position() {
                     return Err(foreign(
                         case,
                         content,
@@ -208,25 +210,42 @@ fn open_step(case: &Case<'_>, encryption: &Encryption, header: &str) -> Step {
     }
 }
 
-/// Whether the keys can be had: that of the boot, and for a new container the recovery key too.
-fn keys(case: &Case<'_>, encryption: &Encryption, new: bool) -> Result<(), Refusal> {
-    let boot = match &encryption.key {
-        KeySource::File(path) => path.as_str(),
-        KeySource::Tpm2 => "tpm2",
-    };
-    let recovery = encryption.recovery.as_deref().filter(|_| new);
-    let bad = [Some(boot), recovery]
+/// Whether the keys can be had: for a new container that of the boot and the recovery key, to open one of them.
+fn key_files(case: &Case<'_>, encryption: &Encryption, header: &str, new: bool) -> Result<(), Refusal> {
+    let boot = keys::key_word(encryption);
+    let recovery = encryption.recovery.as_deref();
+    let bad = |key: &str| case.seen.bad_keys.get(key);
+    if !new && recovery.is_some_and(|recovery| bad(recovery).is_none()) {
+        return Ok(());
+    }
+    let found = [Some(boot), recovery.filter(|_| new)]
         .into_iter()
         .flatten()
-        .find_map(|key| Some((key, case.seen.bad_keys.get(key)?)));
-    let Some((key, why)) = bad else { return Ok(()) };
+        .find_map(|key| Some((key, bad(key)?)));
+    let Some((key, why)) = found else { return Ok(()) };
+    let remedy = if new {
+        "put the key in its place, readable for root alone".to_owned()
+    } else {
+        shut(case, encryption, header).remedy()
+    };
     Err(case.refuse(
         RefusalKind::NoKey,
-        format!("the key {key} cannot be used: {why}"),
-        "put the key in its place, readable for root alone; with the recovery key `cryptsetup open` gives a person the data. A lost key \
-         never leads to a format",
+        format!(
+            "the key {key} cannot be used: {why}; nothing was changed, and a lost key never leads to a format"
+        ),
+        remedy,
         vec![("key", key.to_owned()), ("reason", why.clone())],
     ))
+}
+
+/// The container as the messages about its key have it.
+pub(super) fn shut<'a>(case: &'a Case<'_>, encryption: &'a Encryption, luks_uuid: &'a str) -> Shut<'a> {
+    Shut {
+        name: &case.disk.name,
+        device: case.id(),
+        luks_uuid,
+        encryption,
+    }
 }
 
 /// The entry of a container of ours in which nothing was ever mounted.

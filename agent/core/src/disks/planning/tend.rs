@@ -4,6 +4,7 @@ use virtfleet_wire::settings::DiskFilesystem;
 
 use super::{
     super::{
+        journal::{Entry, Progress},
         plan::{Refusal, RefusalKind, Step},
         probe::Probe,
         seen::{Mounted, Seen},
@@ -39,6 +40,7 @@ impl<'a> Run<'a> {
         match uuid(case) {
             Some(uuid) => {
                 case.alone(&uuid)?;
+                steps.extend(unknown(case, &uuid));
                 self.files(case, &uuid, &mut steps)?;
             }
             None => notes.push(
@@ -46,6 +48,7 @@ impl<'a> Run<'a> {
             ),
         }
         let Some(mount) = mounted else { return Ok(steps) };
+        let remount = Self::options(case, mount, notes);
         let asked = |word: &str| disk.options.iter().any(|option| option == word);
         if asked("ro") {
             return Ok(steps);
@@ -57,6 +60,7 @@ impl<'a> Run<'a> {
             ));
             return Ok(steps);
         }
+        steps.extend(remount);
         steps.extend(ownership(case, mount, notes));
         steps.extend(Self::growth(case, mount.filesystem_bytes, notes));
         Ok(steps)
@@ -116,6 +120,16 @@ impl<'a> Run<'a> {
         });
         steps
     }
+}
+
+/// What is in use is in the journal, whoever has mounted it: when it is blank one day, somebody's data are lost.
+fn unknown(case: &Case<'_>, uuid: &str) -> Option<Step> {
+    let known = |entry: &Entry| entry.progress == Progress::Used && entry.uuid == uuid;
+    (!case.entry.is_some_and(known)).then(|| Step::Remember {
+        place: case.place(),
+        uuid: uuid.to_owned(),
+        filesystem: case.disk.filesystem.word().to_owned(),
+    })
 }
 
 /// The UUID of the filesystem in place: as the probe says, else as udev does, else as the journal does.

@@ -194,3 +194,35 @@ fn places_are_told_from_our_own_files_alone() {
     let fstab = "UUID=1 / ext4 defaults 0 1\n# virtfleet disk data\nUUID=2 /srv ext4 nofail 0 2\nUUID=3 /var ext4 defaults 0 2\n";
     assert_eq!(places_of(fstab), ["/srv"]);
 }
+
+#[test]
+fn a_container_is_started_by_whoever_opens_it_and_others_wait_as_long_as_that_may_take() {
+    let disk = encrypted("data");
+    let files = placing(&disk, Some("virtfleet-data")).files();
+    assert_eq!(
+        files.len(),
+        2,
+        "no boot asks for it before it is opened: {files:?}"
+    );
+    assert!(files.iter().all(|(path, _)| !path.contains("multi-user.target")));
+    let limit = text(&files, "dev-mapper-virtfleet\\x2ddata.device.d/50-virtfleet.conf");
+    assert!(limit.ends_with("JobRunningTimeoutSec=6min\n"), "{limit}");
+    let unit = include_str!("../../../../../packaging/systemd/virtfleet-provision.service");
+    assert!(
+        unit.contains("TimeoutStartSec=5min"),
+        "it is to be longer than this"
+    );
+}
+
+#[test]
+fn options_are_found_where_they_were_written() {
+    let mut disk = wanted("data");
+    disk.options = vec!["noatime".into(), "x=50%".into()];
+    let placed = placing(&disk, None);
+    let files = placed.files().into_iter().collect();
+    assert_eq!(options_of(&files, "data"), ["noatime", "x=50%"]);
+    assert!(options_of(&files, "other").is_empty());
+    let fstab = [(FSTAB.to_owned(), placed.fstab("UUID=1 / ext4 ro 0 1\n"))].into();
+    assert_eq!(options_of(&fstab, "data"), ["noatime", "x=50%"]);
+    assert!(options_of(&fstab, "other").is_empty());
+}

@@ -40,16 +40,52 @@ pub fn add_key(
     commands.check(&tool)
 }
 
-/// Opens it under a name of `/dev/mapper`.
-pub fn open(commands: &dyn Commands, key: &Path, device: &Path, mapping: &str) -> Result<Done, CommandError> {
-    let tool = tool("open").args(["--type", "luks2", "--key-file"]).arg(key);
-    commands.check(&tool.arg("--").arg(device).arg(mapping))
+/// What came of trying to open it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Opened {
+    /// It is open.
+    Yes,
+    /// The key is not one of the header's; what cryptsetup said.
+    KeyDoesNotFit(String),
 }
 
-/// Opens it by the token that systemd-cryptenroll(1) has left, e.g. of the TPM.
-pub fn open_by_token(commands: &dyn Commands, device: &Path, mapping: &str) -> Result<Done, CommandError> {
+/// cryptsetup(8), RETURN CODES: 2 no permission (bad passphrase).
+const BAD_PASSPHRASE: i32 = 2;
+
+/// Exit code 1 is a token that cannot be used, and much else: so the key is tried by itself, which opens nothing.
+fn opened(
+    tool: Tool,
+    done: Done,
+    fits: impl FnOnce() -> Result<bool, CommandError>,
+) -> Result<Opened, CommandError> {
+    if done.success() {
+        return Ok(Opened::Yes);
+    }
+    if done.code == BAD_PASSPHRASE || !fits()? {
+        return Ok(Opened::KeyDoesNotFit(done.stderr.trim().to_owned()));
+    }
+    Err(CommandError::Failed { tool, done })
+}
+
+/// Opens it under a name of `/dev/mapper`. Errors: what has nothing to do with the key.
+pub fn open(
+    commands: &dyn Commands,
+    key: &Path,
+    device: &Path,
+    mapping: &str,
+) -> Result<Opened, CommandError> {
+    let tool = tool("open").args(["--type", "luks2", "--key-file"]).arg(key);
+    let tool = tool.arg("--").arg(device).arg(mapping);
+    let done = commands.run(&tool)?;
+    opened(tool, done, || fits(commands, key, device))
+}
+
+/// Opens it by the token that systemd-cryptenroll(1) has left, e.g. of the TPM. Errors: what has nothing to do with the token.
+pub fn open_by_token(commands: &dyn Commands, device: &Path, mapping: &str) -> Result<Opened, CommandError> {
     let tool = tool("open").args(["--type", "luks2", "--token-only", "--"]);
-    commands.check(&tool.arg(device).arg(mapping))
+    let tool = tool.arg(device).arg(mapping);
+    let done = commands.run(&tool)?;
+    opened(tool, done, || token_fits(commands, device))
 }
 
 /// Whether a key opens it; nothing is opened.
@@ -57,11 +93,10 @@ pub fn fits(commands: &dyn Commands, key: &Path, device: &Path) -> Result<bool, 
     let tool = tool("open")
         .args(["--type", "luks2", "--test-passphrase", "--key-file"])
         .arg(key);
-    // cryptsetup(8), RETURN CODES: 2 no permission (bad passphrase).
     let done = commands.run(&tool.clone().arg("--").arg(device))?;
     match done.code {
         0 => Ok(true),
-        2 => Ok(false),
+        BAD_PASSPHRASE => Ok(false),
         _ => Err(CommandError::Failed { tool, done }),
     }
 }
@@ -70,6 +105,11 @@ pub fn fits(commands: &dyn Commands, key: &Path, device: &Path) -> Result<bool, 
 pub fn token_fits(commands: &dyn Commands, device: &Path) -> Result<bool, CommandError> {
     let tool = tool("open").args(["--type", "luks2", "--test-passphrase", "--token-only", "--"]);
     Ok(commands.run(&tool.arg(device))?.success())
+}
+
+/// Grows the mapping to its device, by the token.
+pub fn resize_by_token(commands: &dyn Commands, mapping: &str) -> Result<Done, CommandError> {
+    commands.check(&tool("resize").args(["--token-only", "--", mapping]))
 }
 
 /// Grows the mapping to its device.

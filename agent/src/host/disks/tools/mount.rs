@@ -22,6 +22,19 @@ pub fn mount(
     commands.check(&tool.arg("--").arg(device).arg(place))
 }
 
+/// Changes options of what is mounted there. Flags of the mount alone are changed without touching the filesystem.
+pub fn remount(
+    commands: &dyn Commands,
+    options: &[String],
+    device: &Path,
+    place: &Path,
+) -> Result<Done, CommandError> {
+    let own = options.iter().any(|option| option.ends_with("discard"));
+    let what = if own { "remount" } else { "remount,bind" };
+    let tool = Tool::new("mount").args(["-o".to_owned(), format!("{what},{}", options.join(","))]);
+    commands.check(&tool.arg("--").arg(device).arg(place).deadline(DEADLINE))
+}
+
 /// Unmounts what is mounted there. Never lazily: what is busy stays.
 pub fn umount(commands: &dyn Commands, place: &Path) -> Result<Done, CommandError> {
     commands.check(&Tool::new("umount").arg("--").arg(place).deadline(DEADLINE))

@@ -5,7 +5,7 @@ use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
 
 use super::{world::World, *};
 use crate::disks::{
-    device::{DevNumber, Device, DeviceId, Use},
+    device::{Carried, DevNumber, Device, DeviceId, Use},
     journal::{Approval, Entry, Progress},
     matching::select,
     probe::{Content, Probe},
@@ -153,8 +153,9 @@ fn one_device(n: u8) -> BoxedStrategy<Device> {
         option::weighted(0.15, used),
         any::<bool>(),
         0_u8..12,
+        option::weighted(0.9, uuid()),
     )
-        .prop_map(move |(serial, used, large, rare)| {
+        .prop_map(move |(serial, used, large, rare, carried)| {
             let serial = serial.map(|name| format!("s-{name}"));
             let device = device(n, serial.as_deref());
             let size = if large { 2 * GIB } else { GIB };
@@ -167,6 +168,12 @@ fn one_device(n: u8) -> BoxedStrategy<Device> {
                 uses: used.into_iter().collect(),
                 read_only: rare == 2,
                 carries_system: rare == 3,
+                // Not always what is on it.
+                carried: match carried {
+                    Some(Some(uuid)) => Carried::Uuid(uuid),
+                    Some(None) => Carried::Nothing,
+                    None => Carried::Unknown,
+                },
                 ..device
             }
         })
@@ -298,7 +305,7 @@ fn world(wanted: Vec<Wanted>) -> BoxedStrategy<(Vec<Wanted>, World)> {
                     seen.mount_points
                         .extend(disk.mount_point.clone().map(|path| (path, point)));
                 }
-                let selections = select(&wanted, &seen.devices);
+                let selections = select(&wanted, &seen.devices, VM);
                 for ((disk, selection), placed) in wanted.iter().zip(selections).zip(placed) {
                     let Ok((_, index)) = selection.found else { continue };
                     if !placed || rare < 5 {

@@ -7,7 +7,7 @@ use super::{
     *,
 };
 use crate::disks::{
-    device::Device,
+    device::{Device, Use},
     journal::{Approval, Entry, Evidence, Progress},
     probe::{Content, Probe},
     wanted::Key,
@@ -301,4 +301,53 @@ fn what_is_cleared_is_made_again_by_blankness_and_never_by_what_was_judged() {
             intent.evidence
         );
     }
+}
+
+#[test]
+fn a_disk_that_is_handed_to_the_guest_is_never_to_be_wiped() {
+    let disk = wanted("data");
+    for (kind, label, said, wiped) in [
+        ("iso9660", "cidata", "NoCloud", false),
+        ("mvbd", "", "downwardMetrics", false),
+        ("ext3", "data", "holds ext3", true),
+        ("gpt", "", "holds gpt", true),
+    ] {
+        let probe = Probe::HasData(Content {
+            label: Some(label.to_owned()),
+            ..content(kind, None)
+        });
+        let device = device(1, Some("s-data"));
+        let seen = seen(std::slice::from_ref(&disk), vec![device], vec![("data", probe)]);
+        let plan = one(&disk, &seen, &journal(vec![]));
+        let refusal = &plan.refusals[0];
+        assert_eq!(refusal.kind, RefusalKind::ForeignData);
+        assert!(refusal.message.contains(said), "{refusal:?}");
+        assert_eq!(refusal.remedy.contains("wipefs"), wiped, "{refusal:?}");
+        assert_eq!(
+            refusal.remedy.contains("serial s-data"),
+            kind != "ext3",
+            "{refusal:?}"
+        );
+    }
+}
+
+#[test]
+fn a_disk_with_partitions_may_be_another_systems() {
+    let disk = wanted("data");
+    let device = Device {
+        uses: ["vdb1", "vdb2"].map(|name| Use::Partition(name.into())).into(),
+        ..device(1, Some("s-data"))
+    };
+    let seen = seen(
+        std::slice::from_ref(&disk),
+        vec![device],
+        vec![("data", data("gpt", None))],
+    );
+    let plan = one(&disk, &seen, &journal(vec![]));
+    let said = &plan.refusals[0];
+    assert_eq!(said.kind, RefusalKind::ForeignData);
+    assert!(
+        said.message.contains("vdb1, vdb2") && said.message.contains("root disk"),
+        "{said:?}"
+    );
 }

@@ -256,9 +256,10 @@ fn a_key_that_cannot_be_had_is_never_a_format() {
     let file = || KeySource::File("/etc/keys/k".into());
     let ours = header(&luks_uuid("data"), None);
     for (key, bad, to_make, to_open) in [
-        (file(), "/etc/keys/k", true, true),
+        // The recovery key opens it, as it is there.
+        (file(), "/etc/keys/k", true, false),
         (file(), "/etc/keys/r", true, false),
-        (KeySource::Tpm2, "tpm2", true, true),
+        (KeySource::Tpm2, "tpm2", true, false),
         (KeySource::Tpm2, "/etc/keys/r", true, false),
         (file(), "/etc/keys/other", false, false),
     ] {
@@ -273,6 +274,35 @@ fn a_key_that_cannot_be_had_is_never_a_format() {
             to_open,
             "{key:?} {bad}"
         );
+    }
+}
+
+#[test]
+fn without_a_key_that_can_be_had_nothing_is_opened_and_the_way_back_is_said() {
+    for (key, bad) in [
+        (KeySource::File("/etc/keys/k".into()), "/etc/keys/k"),
+        (KeySource::Tpm2, "tpm2"),
+    ] {
+        let disk = Wanted {
+            encryption: Some(Encryption {
+                key,
+                recovery: Some("/etc/keys/r".into()),
+            }),
+            ..disk()
+        };
+        let probe = header(&luks_uuid("data"), None);
+        let mut seen = seen(std::slice::from_ref(&disk), vec![vdb()], vec![("data", probe)]);
+        for path in [bad, "/etc/keys/r"] {
+            seen.bad_keys.insert(path.to_owned(), "no such file".into());
+        }
+        let plan = one(&disk, &seen, &journal(vec![at(Progress::Used)]));
+        assert_eq!((refusal(&plan), plan.steps.len()), (Some(RefusalKind::NoKey), 0));
+        let said = &plan.refusals[0];
+        assert!(
+            said.message.contains(bad) && said.message.contains("never leads to a format"),
+            "{said:?}"
+        );
+        assert!(said.remedy.contains("cryptsetup open"), "{said:?}");
     }
 }
 

@@ -5,7 +5,7 @@ use virtfleet_wire::settings::SeedFrom;
 use super::*;
 use crate::disks::{
     device::{Device, Use},
-    journal::Progress,
+    journal::{Entry, Progress},
     seen::{MountPoint, Mounted},
     wanted::Owner,
 };
@@ -48,6 +48,14 @@ fn in_place(disk: &Wanted, device: Device) -> Seen {
     seen
 }
 
+/// The journal has it as in use.
+fn used() -> Journal {
+    journal(vec![Entry {
+        uuid: FOREIGN.into(),
+        ..entry("data", &vdb(), Progress::Used)
+    }])
+}
+
 /// The files of the plan are there.
 fn written(disk: &Wanted, seen: &mut Seen) {
     for step in one(disk, seen, &journal(vec![])).steps {
@@ -60,12 +68,64 @@ fn written(disk: &Wanted, seen: &mut Seen) {
 #[test]
 fn in_place_nothing_is_left_to_do() {
     let disk = wanted("data");
-    let plan = one(&disk, &in_place(&disk, vdb()), &journal(vec![]));
+    let plan = one(&disk, &in_place(&disk, vdb()), &used());
     assert_eq!((plan.steps, plan.refusals, plan.notes), (vec![], vec![], vec![]));
-    // Not even a look at the disk is needed, nor a journal that can be read.
+    // Not even a look at the disk is needed.
     let mut unseen = in_place(&disk, vdb());
     unseen.probes.clear();
-    assert!(one(&disk, &unseen, &journal(vec![])).steps.is_empty());
+    assert!(one(&disk, &unseen, &used()).steps.is_empty());
+}
+
+#[test]
+fn what_somebody_else_has_put_in_its_place_is_remembered_and_never_made_anew() {
+    let disk = wanted("data");
+    let there = in_place(&disk, vdb());
+    let formatted = entry("data", &vdb(), Progress::Formatted);
+    let other = entry("data", &vdb(), Progress::Used);
+    for entries in [vec![], vec![formatted], vec![other]] {
+        let plan = one(&disk, &there, &journal(entries.clone()));
+        let [Step::Remember { uuid, filesystem, .. }] = &plan.steps[..] else {
+            panic!("{entries:?}: {:?}", plan.steps)
+        };
+        assert_eq!((uuid.as_str(), filesystem.as_str()), (FOREIGN, "ext4"));
+    }
+    let blank = seen(std::slice::from_ref(&disk), vec![vdb()], vec![("data", blank())]);
+    assert_eq!(
+        refusal(&one(&disk, &blank, &used())),
+        Some(RefusalKind::BlankAgain)
+    );
+}
+
+#[test]
+fn changed_options_are_a_remount_or_a_note() {
+    let asked = |options: &[&str]| Wanted {
+        options: options.iter().map(|option| (*option).to_owned()).collect(),
+        ..wanted("data")
+    };
+    let before = asked(&["noatime", "prjquota"]);
+    let mut there = in_place(&before, vdb());
+    there.mounts[0].options = ["rw", "noatime", "rw", "prjquota"].map(str::to_owned).to_vec();
+    assert!(one(&before, &there, &used()).steps.is_empty());
+    let plan = one(&asked(&["nodev", "discard", "commit=30"]), &there, &used());
+    assert_eq!(words(&plan), ["remount"]);
+    let writes = plan
+        .steps
+        .iter()
+        .filter(|step| matches!(step, Step::WriteFile { .. }));
+    assert_eq!(writes.count(), 1, "the unit has the new ones for the next boot");
+    let Some(Step::Remount { options, .. }) = plan.steps.last() else {
+        panic!("{:?}", plan.steps)
+    };
+    assert_eq!(options, &["nodev", "relatime", "discard"]);
+    assert!(
+        plan.notes.iter().any(|note| note.contains("without prjquota")),
+        "{:?}",
+        plan.notes
+    );
+    // What nobody asked for is left alone.
+    there.files.clear();
+    let plan = one(&wanted("data"), &there, &used());
+    assert!(words(&plan).is_empty() && plan.notes.is_empty(), "{plan:?}");
 }
 
 #[test]
@@ -280,16 +340,16 @@ fn growth_is_planned_when_asked_for_and_noted_when_not() {
         device.id.size = device_bytes;
         let mut seen = in_place(&disk, device);
         seen.mounts[0].filesystem_bytes = Some(filesystem);
-        let plan = one(&disk, &seen, &journal(vec![]));
+        let plan = one(&disk, &seen, &used());
         assert_eq!(
             (&words(&plan)[..], plan.notes.len()),
             (steps, notes),
             "{filesystem} {device_bytes} {grow}"
         );
         seen.missing_tools.insert("resize2fs".into());
-        assert!(words(&one(&disk, &seen, &journal(vec![]))).is_empty());
+        assert!(words(&one(&disk, &seen, &used())).is_empty());
         seen.mounts[0].filesystem_bytes = None;
-        assert!(words(&one(&disk, &seen, &journal(vec![]))).is_empty());
+        assert!(words(&one(&disk, &seen, &used())).is_empty());
     }
 }
 
@@ -314,7 +374,7 @@ fn an_owner_is_compared_in_numbers() {
         };
         let mut seen = in_place(&disk, vdb());
         seen.users.insert("app".into(), 1001);
-        let plan = one(&disk, &seen, &journal(vec![]));
+        let plan = one(&disk, &seen, &used());
         assert_eq!((&words(&plan)[..], plan.notes.len()), (steps, notes), "{owner:?}");
     }
 }
@@ -334,7 +394,7 @@ fn a_read_only_mount_is_noted_and_left_alone() {
     let mut seen = in_place(&disk, device);
     seen.mounts[0].options = vec!["ro".into()];
     seen.mounts[0].filesystem_bytes = Some(GIB);
-    let plan = one(&disk, &seen, &journal(vec![]));
+    let plan = one(&disk, &seen, &used());
     assert_eq!((words(&plan).len(), plan.notes.len()), (0, 1));
 }
 
@@ -363,5 +423,7 @@ fn swap_is_made_and_switched_on_once() {
     seen.swaps.insert(vdb().id.number);
     seen.devices[0].uses.push(Use::Swap);
     written(&disk, &mut seen);
-    assert!(one(&disk, &seen, &journal(vec![])).steps.is_empty());
+    assert_eq!(words(&one(&disk, &seen, &journal(vec![]))), ["remember"]);
+    let used = journal(vec![entry("data", &vdb(), Progress::Used)]);
+    assert!(one(&disk, &seen, &used).steps.is_empty());
 }

@@ -10,6 +10,7 @@ use crate::disks::{
     matching::ineligible,
     plan::FormatIntent,
     probe::Probe,
+    wanted::Key,
 };
 
 /// The rule of who may be formatted, in other words than the planner's.
@@ -30,7 +31,8 @@ fn right_to_format(
             .any(|approval| approval.name == disk.name && approval.hash == *hash && hash.len() == 64)
     };
     let intended = entry.filter(|entry| {
-        entry.progress == Progress::Intended && entry.key == intent.key && entry.device.size <= device.id.size
+        let given = matches!(&intent.key, Key::Uuid(uuid) if entry.uuid == *uuid || entry.luks_uuid.as_ref() == Some(uuid));
+        entry.progress == Progress::Intended && (entry.key == intent.key || given) && entry.device.size <= device.id.size
     });
     match (probe, &intent.evidence) {
         _ if disk.shared => false,
@@ -159,6 +161,25 @@ proptest! {
     #[test]
     fn nothing_is_formatted_but_what_is_blank_or_ours_or_approved((wanted, world) in worlds()) {
         check_destruction(&wanted, &world)?;
+    }
+
+    /// What else is on a disk that is found by size and order, or by a UUID that udev has told, is a stranger's.
+    #[test]
+    fn a_position_mounts_nothing_but_our_own((wanted, world) in worlds()) {
+        let plan = world.plan(&wanted);
+        for (disk, declared) in plan.disks.iter().zip(&wanted).filter(|(_, declared)| declared.is_positional()) {
+            let entry = world.journal.entries.iter().find(|entry| entry.name == disk.name);
+            for step in &disk.steps {
+                let (Step::Mount { uuid, .. } | Step::SwapOn { uuid, .. } | Step::Open { luks_uuid: uuid, .. }) = step else {
+                    continue;
+                };
+                let inside = declared.encryption.is_some() && !matches!(step, Step::Open { .. });
+                let journaled = entry.filter(|entry| entry.uuid == *uuid || entry.luks_uuid.as_ref() == Some(uuid));
+                let ours = [fs_uuid(&disk.name), luks_uuid(&disk.name)].contains(uuid) || journaled.is_some();
+                // In a container of ours is what it holds.
+                prop_assert!(ours || inside, "{:?}", disk);
+            }
+        }
     }
 
     #[test]

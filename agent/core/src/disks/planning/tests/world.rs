@@ -15,7 +15,7 @@ pub(super) struct World {
     pub(super) seen: Seen,
     pub(super) journal: Journal,
     /// What is in containers that are closed, by name.
-    pub(super) inner: std::collections::BTreeMap<String, Probe>,
+    pub(super) inner: BTreeMap<String, Probe>,
 }
 
 impl World {
@@ -132,6 +132,18 @@ impl World {
                 assert!(self.seen.swaps.insert(number));
                 self.used(&device.name, Use::Swap);
             }
+            Step::Remember { uuid, .. } => self.remember(plan, uuid),
+            Step::Remount {
+                mount_point, options, ..
+            } => {
+                let mount = self
+                    .seen
+                    .mounts
+                    .iter_mut()
+                    .rfind(|mount| mount.mount_point == *mount_point)
+                    .unwrap();
+                mount.options.clone_from(options);
+            }
             Step::GrowMapping { mapping, .. } => {
                 let mapped = self.seen.mappings.get_mut(mapping).unwrap();
                 mapped.size = mapped.could_be;
@@ -245,6 +257,20 @@ impl World {
             luks_uuid,
             evidence: intent.evidence.clone(),
             ..entry(&intent.name, &device(0, None), progress)
+        });
+    }
+
+    /// The journal when somebody else has put a disk in its place.
+    fn remember(&mut self, plan: &DiskPlan, uuid: &str) {
+        let entries = &mut self.journal.entries;
+        let before = entries.iter().position(|entry| entry.name == plan.name);
+        let before = before.map(|at| entries.remove(at));
+        let device = plan.device.clone().unwrap();
+        entries.push(Entry {
+            uuid: uuid.to_owned(),
+            progress: Progress::Used,
+            device,
+            ..before.unwrap_or_else(|| entry(&plan.name, &super::device(0, None), Progress::Used))
         });
     }
 

@@ -1,5 +1,7 @@
 //! What the delivery and the agent cost a guest, each with and without in the same run: `make bench-guest`.
 
+mod disks;
+
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
@@ -30,6 +32,9 @@ struct Arguments {
     /// Scrapes of a guest's agent.
     #[arg(long, default_value_t = 200)]
     scrapes: u32,
+    /// Only the figures of secondary disks.
+    #[arg(long)]
+    disks: bool,
     /// Also make an image from nothing, without its cache: needs Debian's archive and some minutes.
     #[arg(long)]
     image: bool,
@@ -171,6 +176,11 @@ fn cached_image() -> Result<Duration> {
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let mut table = Table::new(&["figure (Debian 13)", "median"]);
+    if arguments.disks {
+        disks::measure(&mut table)?;
+        print!("{}", table.render());
+        return Ok(ExitCode::SUCCESS);
+    }
     if arguments.image {
         table.row(&["image, from nothing", &seconds(image()?)]);
     }
@@ -223,6 +233,7 @@ fn main() -> Result<ExitCode> {
     table.row(&["  the same, all delivered before", &of(|(_, with)| with.second)]);
     table.row(&["  ratio of a pair", &ratio(|boots| boots.second)]);
     cost(&mut table, arguments.scrapes)?;
+    disks::measure(&mut table)?;
     print!("{}", table.render());
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,166 @@
+use super::*;
+use crate::disks::health::Look;
+
+fn disk(look: Look, space_full_in_s: Option<f64>, inodes_full_in_s: Option<f64>) -> DiskState {
+    DiskState {
+        name: "data".into(),
+        device: "vdb".into(),
+        filesystem: "ext4".into(),
+        mount_point: "/srv/data".into(),
+        health: Some(Health {
+            look,
+            points: Vec::new(),
+            space_full_in_s,
+            inodes_full_in_s,
+        }),
+        ..DiskState::default()
+    }
+}
+
+fn used(percent: u64) -> Usage {
+    Usage {
+        used: percent * 10,
+        available: (100 - percent) * 10,
+    }
+}
+
+/// Id and severity of each.
+fn found(disk: &DiskState) -> Vec<(String, Severity)> {
+    let found = findings(disk);
+    assert!(found.iter().all(|finding| !finding.remedy.is_empty()));
+    found
+        .into_iter()
+        .map(|finding| (finding.id, finding.severity))
+        .collect()
+}
+
+#[test]
+fn a_disk_that_is_well_says_nothing() {
+    assert_eq!(findings(&DiskState::default()), []);
+    let look = Look {
+        answer: Answer::Yes,
+        space: Some(used(95)),
+        inodes: Some(used(10)),
+        errors: [("error".to_owned(), 0), ("warning".to_owned(), 7)].into(),
+        io_errors: Some(9),
+        ..Look::default()
+    };
+    assert_eq!(found(&disk(look, None, None)), []);
+}
+
+#[test]
+fn filling_up_has_its_hours_and_its_percent() {
+    use Severity::{Critical, Warning};
+    for (percent, hours, severity) in [
+        (60, Some(30.0), None),
+        (60, Some(24.0), Some(Warning)),
+        (60, Some(4.1), Some(Warning)),
+        (60, Some(4.0), Some(Critical)),
+        (96, None, Some(Critical)),
+        (96, Some(23.0), Some(Critical)),
+        (100, Some(0.0), Some(Critical)),
+        // A node that pulls its images.
+        (30, Some(2.0), None),
+    ] {
+        let seconds = hours.map(|hours| hours * 3600.0);
+        let of = |id: &str| severity.map(|severity| (id.to_owned(), severity));
+        let look = Look {
+            space: Some(used(percent)),
+            ..Look::default()
+        };
+        let space = found(&disk(look, seconds, None));
+        assert_eq!(space, Vec::from_iter(of("disk-space")), "{percent} {hours:?}");
+        let look = Look {
+            inodes: Some(used(percent)),
+            ..Look::default()
+        };
+        let inodes = found(&disk(look, None, seconds));
+        assert_eq!(inodes, Vec::from_iter(of("disk-inodes")), "{percent} {hours:?}");
+    }
+    let look = Look {
+        space: Some(used(60)),
+        ..Look::default()
+    };
+    let said = findings(&disk(look, Some(7200.0), None)).remove(0);
+    assert_eq!(
+        said.message,
+        "/srv/data is 60.0 % full: 600 of 1000 bytes are used, and full in 2.0 hours at the pace of the last hours"
+    );
+    assert_eq!(
+        (said.reason.as_str(), said.evidence["fullInHours"].as_str()),
+        ("SpaceFillsUp", "2.0")
+    );
+}
+
+#[test]
+fn a_swap_area_that_is_used_up_is_a_warning_and_has_no_trend() {
+    let swap = |percent, seconds| {
+        let look = Look {
+            space: Some(used(percent)),
+            ..Look::default()
+        };
+        let mut disk = disk(look, seconds, None);
+        disk.mount_point.clear();
+        found(&disk)
+    };
+    assert_eq!(swap(80, Some(60.0)), []);
+    assert_eq!(
+        swap(99, Some(60.0)),
+        [("disk-space".to_owned(), Severity::Warning)]
+    );
+}
+
+#[test]
+fn errors_and_silence() {
+    for (answer, expected) in [
+        (Answer::Silent, Some("Hangs")),
+        (Answer::Error("Input/output error".into()), Some("Fails")),
+        (Answer::Unknown, None),
+    ] {
+        let look = Look {
+            answer,
+            ..Look::default()
+        };
+        let said = findings(&disk(look, None, None));
+        assert_eq!(said.first().map(|finding| finding.reason.as_str()), expected);
+    }
+    let look = Look {
+        errors: [("error".to_owned(), 3), ("warning".to_owned(), 1)].into(),
+        last_error_s: Some(1_700_000_000),
+        last_error_in: Some("ext4_lookup".into()),
+        block: "dm-0".into(),
+        ..Look::default()
+    };
+    let said = findings(&disk(look, None, None)).remove(0);
+    assert_eq!(
+        (said.id.as_str(), said.severity),
+        ("disk-filesystem-errors", Severity::Warning)
+    );
+    assert!(
+        said.message.contains("3 errors") && said.remedy.contains("e2fsck -f /dev/dm-0"),
+        "{said:?}"
+    );
+    assert_eq!(said.evidence["lastErrorIn"], "ext4_lookup");
+}
+
+#[test]
+fn errors_of_the_device_count_from_the_first_look_of_the_window() {
+    let with = |from: (u64, u64), to: (u64, u64)| {
+        let point = |(errors, timeouts): (u64, u64)| Point {
+            io_errors: Some(errors),
+            io_timeouts: Some(timeouts),
+            ..Point::default()
+        };
+        let mut disk = disk(Look::default(), None, None);
+        if let Some(health) = &mut disk.health {
+            health.points = vec![Point::default(), point(from), point(to), Point::default()];
+        }
+        found(&disk)
+    };
+    let id = || "disk-io-errors".to_owned();
+    assert_eq!(with((9, 0), (9, 0)), []);
+    assert_eq!(with((9, 0), (11, 0)), [(id(), Severity::Info)]);
+    assert_eq!(with((9, 1), (9, 2)), [(id(), Severity::Warning)]);
+    // Attached anew.
+    assert_eq!(with((9, 1), (1, 0)), []);
+}

@@ -1,0 +1,205 @@
+use std::{
+    os::unix::fs::symlink,
+    sync::Mutex,
+    sync::mpsc::{Receiver, channel},
+};
+
+use super::*;
+
+/// 1,000 bytes of which 600 are used, or a filesystem that hangs until the other end is dropped.
+struct Fake(Mutex<Option<Receiver<()>>>);
+
+impl Statfs for Fake {
+    fn statfs(&self, path: &Path) -> Result<FsSpace, Errno> {
+        if path.ends_with("hung") {
+            let gate = self.0.lock().unwrap().take();
+            gate.map(|gate| gate.recv());
+        }
+        if path.ends_with("closed") {
+            return Err(Errno::EACCES);
+        }
+        if path.ends_with("shut") {
+            return Err(Errno::EIO);
+        }
+        Ok(FsSpace {
+            size: 1000,
+            free: 400,
+            available: 350,
+            files: 10,
+            files_free: 4,
+        })
+    }
+}
+
+struct Guest {
+    folder: tempfile::TempDir,
+    roots: Roots,
+}
+
+impl Guest {
+    /// Disks with a mount each: `(device, block, number, place, kind, options of the superblock)`.
+    fn new(mounts: &[(&str, &str, &str, &str, &str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        let roots = Roots {
+            rootfs: at("root"),
+            procfs: at("proc"),
+            sysfs: at("sys"),
+            ..Roots::default()
+        };
+        let guest = Self { folder, roots };
+        let mut text = String::new();
+        for (id, (device, block, number, place, kind, options)) in mounts.iter().enumerate() {
+            fs::create_dir_all(guest.at("root").join(place)).unwrap();
+            guest.write(&format!("sys/block/{device}/holders/{block}"), "");
+            fs::create_dir_all(guest.at("sys/dev/block")).unwrap();
+            symlink(
+                format!("../../block/{block}"),
+                guest.at(&format!("sys/dev/block/{number}")),
+            )
+            .unwrap();
+            let root = guest.at("root");
+            let place = root.join(place);
+            let line = format!(
+                "{id} 1 {number} / {} rw - {kind} /dev/{block} {options}\n",
+                place.display()
+            );
+            text.push_str(&line);
+        }
+        guest.write("proc/1/mountinfo", &text);
+        guest
+    }
+
+    fn at(&self, path: &str) -> std::path::PathBuf {
+        self.folder.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn look(&self, asked: &[(&str, &str)], gate: Option<Receiver<()>>) -> Vec<Option<Look>> {
+        let asked: Vec<Asked<'_>> = asked
+            .iter()
+            .map(|(device, place)| Asked {
+                device,
+                mount_point: Some(place),
+            })
+            .collect();
+        let statfs = Arc::new(Fake(Mutex::new(gate)));
+        let mut health = DiskHealth::new(statfs, Duration::from_millis(300));
+        health.look(&self.roots, &asked).unwrap()
+    }
+}
+
+#[test]
+fn an_ext4_in_a_container_has_its_superblocks_errors_and_its_disks() {
+    let guest = Guest::new(&[("sda", "dm-0", "254:0", "data", "ext4", "ro")]);
+    for (file, text) in [
+        ("fs/ext4/dm-0/errors_count", "3\n"),
+        ("fs/ext4/dm-0/warning_count", "1\n"),
+        ("fs/ext4/dm-0/last_error_time", "1700000000\n"),
+        ("fs/ext4/dm-0/last_error_func", "ext4_lookup\n"),
+        ("fs/ext4/dm-0/lifetime_write_kbytes", "2\n"),
+        ("block/sda/device/ioerr_cnt", "0x1f\n"),
+        ("block/sda/device/iotmo_cnt", "0x0\n"),
+    ] {
+        guest.write(&format!("sys/{file}"), text);
+    }
+    let look = guest.look(&[("sda", "/data")], None).remove(0).unwrap();
+    let expected = Look {
+        block: "dm-0".into(),
+        answer: Answer::Yes,
+        read_only: Some(true),
+        space: Some(Usage {
+            used: 600,
+            available: 350,
+        }),
+        inodes: Some(Usage {
+            used: 6,
+            available: 4,
+        }),
+        errors: [("error".to_owned(), 3), ("warning".to_owned(), 1)].into(),
+        last_error_s: Some(1_700_000_000),
+        last_error_in: Some("ext4_lookup".into()),
+        written_bytes: Some(2048),
+        io_errors: Some(31),
+        io_timeouts: Some(0),
+    };
+    assert_eq!(look, expected);
+}
+
+#[test]
+fn btrfs_counts_for_each_device() {
+    let guest = Guest::new(&[("vdb", "vdb", "253:16", "data", "btrfs", "rw")]);
+    guest.write("sys/fs/btrfs/features/none", "");
+    guest.write("sys/fs/btrfs/other/devices/vdc", "");
+    guest.write("sys/fs/btrfs/uuid/devices/vdb", "");
+    let stats = "write_errs 1\nread_errs 2\nflush_errs 0\ncorruption_errs 0\ngeneration_errs 0\n";
+    guest.write("sys/fs/btrfs/uuid/devinfo/1/error_stats", stats);
+    guest.write("sys/fs/btrfs/uuid/devinfo/2/error_stats", stats);
+    let look = guest.look(&[("vdb", "/data")], None).remove(0).unwrap();
+    assert_eq!(look.error_count(), 6);
+    assert_eq!(
+        (look.errors["write"], look.errors["read"], look.errors.len()),
+        (2, 4, 5)
+    );
+}
+
+#[test]
+fn what_hangs_or_fails_costs_only_its_own_answer() {
+    let guest = Guest::new(&[
+        ("vdb", "vdb", "253:16", "hung", "xfs", "rw"),
+        ("vdc", "vdc", "253:32", "shut", "xfs", "rw"),
+        ("vdd", "vdd", "253:48", "closed", "xfs", "rw"),
+        ("vde", "vde", "253:64", "well", "xfs", "rw"),
+        ("vdf", "vdf", "253:80", "others", "xfs", "rw"),
+    ]);
+    let (open, gate) = channel();
+    let asked = [
+        ("vdb", "/hung"),
+        ("vdc", "/shut"),
+        ("vdd", "/closed"),
+        ("vde", "/well"),
+        ("vdg", "/others"),
+        ("vdh", "/nowhere"),
+    ];
+    let answers: Vec<Option<Answer>> = guest
+        .look(&asked, Some(gate))
+        .into_iter()
+        .map(|look| look.map(|look| look.answer))
+        .collect();
+    assert_eq!(
+        answers,
+        [
+            Some(Answer::Silent),
+            Some(Answer::Error("I/O error".into())),
+            Some(Answer::Unknown),
+            Some(Answer::Yes),
+            // Another disk is mounted there; nothing is.
+            None,
+            None,
+        ]
+    );
+    drop(open);
+}
+
+#[test]
+fn in_a_namespace_of_its_own_only_the_superblock_says_read_only() {
+    let guest = Guest::new(&[("vdb", "vdb", "253:16", "data", "xfs", "rw")]);
+    let text = fs::read_to_string(guest.at("proc/1/mountinfo")).unwrap();
+    let hardened = text.replace(" rw - ", " ro - ");
+    let read_only = || guest.look(&[("vdb", "/data")], None).remove(0).unwrap().read_only;
+    guest.write("proc/1/mountinfo", &hardened);
+    assert_eq!(read_only(), Some(true));
+    fs::remove_file(guest.at("proc/1/mountinfo")).unwrap();
+    guest.write("proc/self/mountinfo", &hardened);
+    assert_eq!(read_only(), Some(false));
+    guest.write(
+        "proc/self/mountinfo",
+        &hardened.replace("/dev/vdb rw", "/dev/vdb rw,emergency_ro"),
+    );
+    assert_eq!(read_only(), Some(true));
+}

@@ -1,0 +1,241 @@
+//! Looks at disks, several at a time, so that one that is slow or does not answer holds up no other.
+//!
+//! ```text
+//! want ─▶ queue ─▶ a thread each, AT_ONCE at a time ─▶ done     (a thread that takes longer than PATIENCE gives its turn to the next, and goes on)
+//! ```
+//!
+//! Each device is read by one thread, however often it is asked for. How long a look may take at all, the host decides.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread::{Builder, Scope},
+    time::{Duration, Instant},
+};
+
+use virtfleet_agent_core::disks::{
+    Content, Device, DeviceId, Doubt, Probe, Wanted,
+    journal::{Entry, Progress},
+    wanted::{Encryption, KeySource},
+};
+
+use super::pass::chain;
+use crate::host::disks::{
+    Disks,
+    tools::{check, luks},
+};
+
+/// How many looks that answer are under way at a time.
+const AT_ONCE: usize = 4;
+/// How long a look takes at the most of a disk that is well: 100 MiB, and the tools.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A container, as blkid names it.
+const LUKS: &str = "crypto_LUKS";
+
+/// How long is waited for those that take longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Until the others are done.
+    Short,
+    /// To their end.
+    Full,
+}
+
+/// A look that is to be taken.
+struct Order {
+    wanted: Wanted,
+    device: Device,
+    entry: Option<Entry>,
+}
+
+/// Looks under way, and what those that have ended have seen.
+pub(super) struct Looks<'s, 'e> {
+    scope: &'s Scope<'s, 'e>,
+    disks: Disks<'e>,
+    queue: VecDeque<Order>,
+    /// By the disk's name: the device, and since when.
+    running: BTreeMap<String, (DeviceId, Instant)>,
+    done: BTreeMap<String, (DeviceId, Probe)>,
+    say: Sender<(String, DeviceId, Probe)>,
+    hear: Receiver<(String, DeviceId, Probe)>,
+}
+
+impl<'s, 'e> Looks<'s, 'e> {
+    pub(super) fn new(scope: &'s Scope<'s, 'e>, disks: Disks<'e>) -> Self {
+        let (say, hear) = channel();
+        Self {
+            scope,
+            disks,
+            queue: VecDeque::new(),
+            running: BTreeMap::new(),
+            done: BTreeMap::new(),
+            say,
+            hear,
+        }
+    }
+
+    /// Has a disk looked at, unless that is under way. What an earlier look has seen is forgotten.
+    pub(super) fn want(&mut self, wanted: &Wanted, device: &Device, entry: Option<&Entry>) {
+        let name = &wanted.name;
+        let seen = self.done.get(name).map(|(id, _)| id);
+        let queued = self.queue.iter().find(|order| order.wanted.name == *name);
+        let running = self.running.get(name).map(|(id, _)| id);
+        let known = [seen, queued.map(|order| &order.device.id), running];
+        if known.into_iter().flatten().any(|id| *id == device.id) {
+            return;
+        }
+        self.done.remove(name);
+        self.queue.retain(|order| order.wanted.name != *name);
+        self.queue.push_back(Order {
+            wanted: wanted.clone(),
+            device: device.clone(),
+            entry: entry.cloned(),
+        });
+    }
+
+    /// Waits for what is under way.
+    pub(super) fn wait(&mut self, wait: Wait) {
+        loop {
+            let left: Vec<Duration> = self
+                .running
+                .values()
+                .map(|(_, since)| PATIENCE.saturating_sub(since.elapsed()))
+                .filter(|left| !left.is_zero())
+                .collect();
+            if left.len() < AT_ONCE
+                && let Some(order) = self.queue.pop_front()
+            {
+                self.start(order);
+                continue;
+            }
+            let over = self.running.is_empty() || wait == Wait::Short && left.is_empty();
+            if over && self.queue.is_empty() {
+                return;
+            }
+            let next = left.into_iter().min().unwrap_or(Duration::from_hours(1));
+            match self.hear.recv_timeout(next) {
+                Ok((name, id, probe)) => {
+                    // Of a device that another has replaced nobody wants to know any more.
+                    if self.running.get(&name).is_some_and(|(running, _)| *running == id) {
+                        self.running.remove(&name);
+                        self.done.insert(name, (id, probe));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+        }
+    }
+
+    /// What was seen on that device; not known while the look is under way.
+    pub(super) fn probe(&self, name: &str, id: &DeviceId) -> Probe {
+        let seen = self.done.get(name).filter(|(seen, _)| seen == id);
+        seen.map_or_else(
+            || unknown("it has not answered yet".to_owned()),
+            |(_, probe)| probe.clone(),
+        )
+    }
+
+    /// The disks whose look is under way.
+    pub(super) fn under_way(&self) -> BTreeSet<String> {
+        let queued = self.queue.iter().map(|order| order.wanted.name.clone());
+        self.running.keys().cloned().chain(queued).collect()
+    }
+
+    fn start(&mut self, order: Order) {
+        let (name, id) = (order.wanted.name.clone(), order.device.id.clone());
+        self.running.insert(name.clone(), (id.clone(), Instant::now()));
+        let (disks, say) = (self.disks, self.say.clone());
+        let (whose, which) = (name.clone(), id.clone());
+        let work = move || {
+            let probe = catch_unwind(AssertUnwindSafe(|| look(disks, &order)));
+            let probe = probe.unwrap_or_else(|_| unknown("the look at it panicked".to_owned()));
+            // When nobody listens any more, nobody needs it.
+            drop(say.send((whose, which, probe)));
+        };
+        if let Err(error) = Builder::new()
+            .name("disk-look".to_owned())
+            .spawn_scoped(self.scope, work)
+        {
+            self.running.remove(&name);
+            let probe = unknown(format!("cannot start a thread to look at it: {error}"));
+            self.done.insert(name, (id, probe));
+        }
+    }
+}
+
+fn unknown(reason: String) -> Probe {
+    Probe::Unknown(Doubt {
+        reason,
+        passing: true,
+    })
+}
+
+/// A look at the device itself; and for what our own mkfs had begun, at whether it is whole.
+fn look(disks: Disks<'_>, order: &Order) -> Probe {
+    let Order {
+        wanted,
+        device,
+        entry,
+    } = order;
+    let mut percent = 0;
+    let mut progress = |done: u64, all: u64| {
+        let now = done.saturating_mul(100) / all.max(1);
+        if now >= percent + 10 {
+            percent = now;
+            tracing::info!(
+                disk = wanted.name,
+                percent,
+                "reading it to prove that it is blank"
+            );
+        }
+    };
+    let mut probe = disks.look(device, wanted.proof, &mut progress);
+    if let (Probe::HasData(content), Some(entry)) = (&mut probe, entry)
+        && entry.progress == Progress::Intended
+        && device.uses.is_empty()
+    {
+        content.complete = complete(disks, wanted, &disks.roots.root(device.node()), entry, content);
+    }
+    probe
+}
+
+/// Whether what our own tool has begun on the disk itself is whole; none when that is not what is there, and when nobody can say.
+fn complete(
+    disks: Disks<'_>,
+    wanted: &Wanted,
+    node: &Path,
+    entry: &Entry,
+    content: &Content,
+) -> Option<bool> {
+    let (kind, planned) = match &entry.luks_uuid {
+        Some(luks) => (LUKS, luks),
+        None => (entry.filesystem.as_str(), &entry.uuid),
+    };
+    let uuid = content.uuid.as_ref()?;
+    if content.kind != kind || !uuid.eq_ignore_ascii_case(planned) {
+        return None;
+    }
+    let judged = match (&entry.luks_uuid, &wanted.encryption) {
+        (None, _) => check::is_content(disks.commands, &entry.filesystem, node).map_err(chain),
+        // A header is written in one go: when the key opens it with which it was made, it is whole.
+        (Some(_), Some(encryption)) => {
+            let key = disks.roots.root(made_with(encryption)?);
+            luks::fits(disks.commands, &key, node).map_err(chain)
+        }
+        (Some(_), None) => return None,
+    };
+    judged
+        .map_err(|reason| tracing::warn!(disk = wanted.name, reason, "what was begun on it is not judged"))
+        .ok()
+}
+
+/// The file of the key that a header is made with: the one that is asked for, or with a TPM the recovery key.
+pub(super) fn made_with(encryption: &Encryption) -> Option<&str> {
+    match &encryption.key {
+        KeySource::File(path) => Some(path),
+        KeySource::Tpm2 => encryption.recovery.as_deref(),
+    }
+}

@@ -1,0 +1,224 @@
+//! A pass in one round or two: what answers soon is put in its place, and what is slow or hangs is waited for after that.
+//!
+//! In the first round a disk that has not answered counts as one that cannot be read, and every rule for that holds: nothing follows from it but that its own
+//! disk is left alone. The second round waits for it, plans anew, and does what is planned for it and for those that are mounted on it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+};
+
+use virtfleet_agent_core::disks::{Plan, state::DisksState};
+use virtfleet_wire::settings::DiskSettings;
+
+use super::{
+    act::{self, Outcome},
+    files, gate,
+    looks::{Looks, Wait},
+    observe::Known,
+    pass::{Engine, EngineError, Observed, Passed, chain},
+    record, seed,
+    session::Session,
+    state::{read_disks, write_disks},
+    unlock, unread,
+};
+use crate::host::JournalStore;
+
+impl Engine<'_> {
+    /// Observes, plans and does what the plan says; records how the disks stand then.
+    ///
+    /// `expected` is a plan that a person has read: when the one that follows now is another, nothing is done and `None` comes back.
+    pub fn apply(
+        &self,
+        declared: &[DiskSettings],
+        reconcile: bool,
+        expected: Option<&Plan>,
+    ) -> Result<Option<Passed>, EngineError> {
+        // Before anything can fail. Not where a person has read the plan, of which it is a part.
+        let stood = match expected {
+            None => gate::stand(self, declared),
+            Some(_) => gate::Stood::default(),
+        };
+        let previous = read_disks(self.roots, self.boot_id).unwrap_or_default();
+        let gate_written = stood.written;
+        let done = thread::scope(|scope| {
+            let pass = Pass {
+                engine: self,
+                declared,
+                previous: &previous,
+                known: Known::of(&previous),
+                looks: Looks::new(scope, self.disks()),
+            };
+            pass.run(expected, stood)
+        });
+        match done {
+            Ok(Some(done)) => {
+                gate::open(
+                    self,
+                    &done.passed.state,
+                    reconcile && !done.gate_written,
+                    reconcile,
+                );
+                Ok(Some(done.passed))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => {
+                self.failed(declared, &previous, &error, gate_written, reconcile)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Nothing is known: the gate stands all the same.
+    fn failed(
+        &self,
+        declared: &[DiskSettings],
+        previous: &DisksState,
+        error: &EngineError,
+        gate_written: bool,
+        reconcile: bool,
+    ) -> Result<(), EngineError> {
+        let written = gate_written | gate::stand(self, declared).written;
+        let mut reason = chain(error);
+        if written && let Err(error) = unread::reload(self) {
+            reason = format!("{reason}; {}", chain(error));
+        }
+        let state = record::failed(self, previous, &reason);
+        write_disks(self.roots, &state)?;
+        gate::open(self, &state, reconcile && !written, reconcile);
+        Ok(())
+    }
+}
+
+/// One pass.
+struct Pass<'p, 's, 'e> {
+    engine: &'p Engine<'e>,
+    declared: &'p [DiskSettings],
+    previous: &'p DisksState,
+    known: Known,
+    looks: Looks<'s, 'e>,
+}
+
+/// What came of it.
+struct Done {
+    passed: Passed,
+    gate_written: bool,
+}
+
+impl Pass<'_, '_, '_> {
+    fn run(mut self, expected: Option<&Plan>, stood: gate::Stood) -> Result<Option<Done>, EngineError> {
+        let engine = self.engine;
+        // Before anything is mounted by us, so that no mount of ours lies above it.
+        let store = JournalStore::open(engine.roots).map(Some).map_err(chain);
+        seed::clean(engine);
+        let wait = if expected.is_some() {
+            Wait::Full
+        } else {
+            Wait::Short
+        };
+        let mut observed = self.plan(store, &self.known.clone(), wait)?;
+        if let Some(expected) = expected {
+            unlock::refuse_shut(engine, &mut observed);
+            if *expected != observed.plan {
+                return Ok(None);
+            }
+        }
+        let mut session = Session::new(engine, observed);
+        let mut gate_written = stood.written;
+        session.take(stood);
+        let plan = session.observed.plan.clone();
+        gate_written |= files::common(&mut session, &plan);
+        let mut outcomes = act::disks(&mut session, &plan);
+        let late = self.looks.under_way();
+        if !late.is_empty() {
+            outcomes.extend(self.again(&mut session, &late)?);
+        }
+        session.reload();
+        let changed = session.changed;
+        let state = self.record(session, outcomes)?;
+        let passed = Passed { state, changed };
+        Ok(Some(Done { passed, gate_written }))
+    }
+
+    fn plan(
+        &mut self,
+        store: Result<Option<JournalStore>, String>,
+        known: &Known,
+        wait: Wait,
+    ) -> Result<Observed, EngineError> {
+        self.engine
+            .plan_with(self.declared, store, known, &mut self.looks, wait)
+    }
+
+    /// The second round: for those that were late, and for what is mounted below these. The others have had their turn.
+    fn again(
+        &mut self,
+        session: &mut Session<'_>,
+        late: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, Outcome>, EngineError> {
+        let names: Vec<&str> = late.iter().map(String::as_str).collect();
+        tracing::info!(disks = names.join(", "), "waited for: not all was read yet");
+        let first = &mut session.observed;
+        let mut known = self.known.with(&first.plan, &first.seen, &session.made);
+        known.forget(late);
+        if session.changed {
+            known.regrow();
+        }
+        let store = std::mem::replace(&mut first.store, Ok(None));
+        session.observed = self.plan(store, &known, Wait::Full)?;
+        let observed = &session.observed;
+        let places: Vec<&str> = observed
+            .wanted
+            .iter()
+            .filter(|wanted| late.contains(&wanted.name))
+            .filter_map(|wanted| wanted.mount_point.as_deref())
+            .collect();
+        let their_turn = |name: &str| {
+            let wanted = observed.wanted.iter().find(|wanted| wanted.name == name);
+            let at = wanted.and_then(|wanted| wanted.mount_point.as_deref());
+            late.contains(name) || at.is_some_and(|at| places.iter().any(|above| act::is_below(at, above)))
+        };
+        let mut plan = observed.plan.clone();
+        plan.disks.retain(|disk| their_turn(&disk.name));
+        Ok(act::disks(session, &plan))
+    }
+
+    /// Looks again, lightly: what was looked at and not touched is not looked at again.
+    fn record(
+        &mut self,
+        session: Session<'_>,
+        mut outcomes: BTreeMap<String, Outcome>,
+    ) -> Result<DisksState, EngineError> {
+        let engine = self.engine;
+        let touched = session.changed
+            || outcomes
+                .values()
+                .any(|outcome| !outcome.done.is_empty() || outcome.error.is_some());
+        let (failures, recovered) = (session.failures, session.recovered);
+        let mut last = session.observed;
+        if touched {
+            let mut known = self.known.with(&last.plan, &last.seen, &session.made);
+            known.regrow();
+            let store = std::mem::replace(&mut last.store, Ok(None));
+            last = self.plan(store, &known, Wait::Full)?;
+        }
+        record::shut(&mut last.plan, &mut outcomes, session.shut);
+        let state = record::state(
+            engine,
+            &record::After {
+                declared: self.declared,
+                wanted: &last.wanted,
+                problems: &last.problems,
+                seen: &last.seen,
+                plan: &last.plan,
+                journal: &last.journal,
+                outcomes: &outcomes,
+                failures: &failures,
+                recovered: &recovered,
+                previous: self.previous,
+            },
+        );
+        write_disks(engine.roots, &state)?;
+        Ok(state)
+    }
+}

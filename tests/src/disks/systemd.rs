@@ -1,0 +1,97 @@
+//! What stands for systemd on the stage: it mounts units as it has last read them, and writes down what it was asked.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use virtfleet_agent::host::{CommandError, Commands, Done, SystemCommands, Tool};
+
+/// Where units are written.
+const UNITS: &str = "/etc/systemd/system";
+/// As they were when they were last read.
+const READ: &str = "/run/read-units";
+/// What was asked, a line each.
+pub(super) const ASKED: &str = "/run/asked";
+
+/// `systemctl` and `udevadm` of a stage; everything else is run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StagedSystemd;
+
+impl Commands for StagedSystemd {
+    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+        let args: Vec<&str> = tool.args.iter().filter_map(|arg| arg.to_str()).collect();
+        match (tool.program.to_str(), args.as_slice()) {
+            (Some("udevadm"), _) => Ok(Done::default()),
+            (Some("systemctl"), ["daemon-reload"]) => {
+                note("daemon-reload");
+                SystemCommands.run(&Tool::new("sh").args([
+                    "-c",
+                    &format!("rm -rf {READ} && mkdir -p {UNITS} && cp -a {UNITS} {READ}"),
+                ]))
+            }
+            (Some("systemctl"), ["start", "--", unit]) => {
+                note(&format!("start {unit}"));
+                start(unit)
+            }
+            (Some("systemctl"), ["show", .., unit]) => {
+                let state = if Path::new(READ).join(unit).exists() {
+                    "loaded"
+                } else {
+                    "not-found"
+                };
+                let stdout = format!("LoadState={state}\nActiveState=inactive\n");
+                Ok(Done {
+                    stdout,
+                    ..Done::default()
+                })
+            }
+            (Some("systemctl"), words) => {
+                note(&words.join(" "));
+                Ok(Done {
+                    code: i32::from(words.first() == Some(&"is-enabled")),
+                    ..Done::default()
+                })
+            }
+            _ => SystemCommands.run(tool),
+        }
+    }
+}
+
+fn note(what: &str) {
+    let file = fs::OpenOptions::new().create(true).append(true).open(ASKED);
+    drop(file.and_then(|mut file| file.write_all(format!("{what}\n").as_bytes())));
+}
+
+/// Starts a unit as systemd has read it.
+fn start(unit: &str) -> Result<Done, CommandError> {
+    let failed = |why: &str| {
+        Ok(Done {
+            code: 5,
+            stderr: format!("Failed to start {unit}: {why}"),
+            ..Done::default()
+        })
+    };
+    let Ok(text) = fs::read_to_string(Path::new(READ).join(unit)) else {
+        return failed("Unit not found.");
+    };
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+    let (Some(what), Some(place)) = (value("What=/dev/disk/by-uuid/"), value("Where=")) else {
+        return failed("it has neither What= nor Where=");
+    };
+    // systemd makes it, too.
+    if let Err(error) = fs::create_dir_all(place) {
+        return failed(&error.to_string());
+    }
+    let found = SystemCommands.run(&Tool::new("findfs").arg(format!("UUID={what}")))?;
+    let device = PathBuf::from(found.stdout.trim());
+    let options = value("Options=").unwrap_or("defaults");
+    let kind = value("Type=").unwrap_or("auto");
+    SystemCommands.run(
+        &Tool::new("mount")
+            .args(["-t", kind, "-o", options, "--"])
+            .arg(device)
+            .arg(place),
+    )
+}
