@@ -6,6 +6,7 @@
 
 use std::{
     env,
+    ffi::OsStr,
     fs::File,
     io::{self, Read as _, Write as _},
     net::Shutdown,
@@ -13,6 +14,7 @@ use std::{
         fd::AsFd as _,
         unix::{net::UnixStream, process::CommandExt as _},
     },
+    panic::{AssertUnwindSafe, catch_unwind},
     process::{Command, Stdio},
 };
 
@@ -21,19 +23,19 @@ use nix::{
         prctl::{set_name, set_pdeathsig},
         signal::Signal,
     },
-    unistd::{dup2_stderr, dup2_stdout},
+    unistd::{dup2_stderr, dup2_stdout, getpid, getppid},
 };
 use virtfleet_runtime::exit::Code;
 
 use super::print;
 
-/// Set for the child, whose standard input is then a socket to this process: these verbs read nothing from there.
+/// Set for the child to its parent's process id. Its standard input is then a socket to this process: these verbs read nothing from there.
 const CHILD: &str = "VIRTFLEET_CHILD";
 
 /// Does `verb` in a child, and there does it.
 pub(super) fn run(verb: impl FnOnce() -> Code) -> Code {
-    if env::var_os(CHILD).is_some() {
-        return as_child(verb);
+    if let Some(parent) = env::var_os(CHILD) {
+        return as_child(&parent, verb);
     }
     match in_child() {
         Ok(code) => code,
@@ -44,11 +46,18 @@ pub(super) fn run(verb: impl FnOnce() -> Code) -> Code {
     }
 }
 
-fn as_child(verb: impl FnOnce() -> Code) -> Code {
+fn as_child(parent: &OsStr, verb: impl FnOnce() -> Code) -> Code {
     // Who ends the parent means this; and it is to be found by its name, not as `exe`.
     set_pdeathsig(Signal::SIGTERM).ok();
     set_name(c"virtfleet-agent").ok();
-    let code = verb();
+    if parent.to_str() != Some(&getppid().to_string()) {
+        print::complain(&format!(
+            "the process that began this has ended, or {CHILD} was set by hand: nothing is done"
+        ));
+        return Code::Failure;
+    }
+    // Whatever happens, the code is told: threads that hang would keep the socket open.
+    let code = catch_unwind(AssertUnwindSafe(verb)).unwrap_or(Code::Failure);
     // A thread that hangs keeps what is open: who reads our output must not wait for it either.
     if let Ok(nowhere) = File::options().read(true).write(true).open("/dev/null") {
         io::stdout().flush().ok();
@@ -75,7 +84,7 @@ fn in_child() -> io::Result<Code> {
     let mut child = Command::new("/proc/self/exe")
         .arg0(name)
         .args(words)
-        .env(CHILD, "1")
+        .env(CHILD, getpid().to_string())
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
         .spawn()?;
     let mut number = [0];

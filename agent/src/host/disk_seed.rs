@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::{OsStr, OsString},
     fs::{self, File, Metadata},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     io::{self, Read as _},
     os::unix::{
         ffi::OsStrExt as _,
@@ -80,6 +81,47 @@ pub fn compare_trees(from: &Path, to: &Path) -> Result<Seeded, SeedError> {
     };
     comparison.folder(from, to, true)?;
     Ok(comparison.seeded)
+}
+
+/// A number that stands for names, kinds, sizes and times of change in a tree, not for what is mounted below it: another one, and something was changed. Only
+/// good within a process.
+pub fn stamp_of(folder: &Path) -> Result<u64, SeedError> {
+    let mut hasher = DefaultHasher::new();
+    stamp(folder, look(folder)?.dev(), &mut hasher)?;
+    Ok(hasher.finish())
+}
+
+fn stamp(folder: &Path, device: u64, hasher: &mut DefaultHasher) -> Result<(), SeedError> {
+    // That somebody has looked into it is no change.
+    let marks = |metadata: &Metadata| {
+        (
+            metadata.ino(),
+            metadata.mode(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        )
+    };
+    marks(&look(folder)?).hash(hasher);
+    for name in names(folder)? {
+        let path = folder.join(&name);
+        let metadata = look(&path)?;
+        name.hash(hasher);
+        if metadata.dev() != device {
+            continue;
+        }
+        if metadata.is_dir() {
+            stamp(&path, device, hasher)?;
+        } else {
+            (
+                marks(&metadata),
+                metadata.len(),
+                metadata.mtime(),
+                metadata.mtime_nsec(),
+            )
+                .hash(hasher);
+        }
+    }
+    Ok(())
 }
 
 fn empty(folder: &Path) -> Result<(), SeedError> {

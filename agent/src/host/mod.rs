@@ -44,7 +44,7 @@ pub use disk_observe::{
     owner_of, swapped,
 };
 pub use disk_owner::{OwnError, make_folder, make_private_folder, own, owner_number};
-pub use disk_seed::{SeedError, Seeded, compare_trees, copy_tree};
+pub use disk_seed::{SeedError, Seeded, compare_trees, copy_tree, stamp_of};
 pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
 pub use lock::{Holder, Lock, LockError, lock_waiting, lock_within};

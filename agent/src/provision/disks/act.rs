@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Reading units takes systemd seconds, so it is asked once for all disks. What is made is made before any unit of the wave is written: a unit in
-//! `/etc` is mounted by the next boot, whatever became of this pass. The first step that fails ends its disk's, and those of the disks that would be mounted
-//! on it.
+//! `/etc` is mounted by the next boot, whatever became of this pass. What only has to be mounted comes first, so that it does not wait while others are made,
+//! and a disk that is filled has a wave of its own, so that little time passes between its copy and its mount. The first step that fails ends its disk's, and
+//! those of the disks that would be mounted on it.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,7 @@ pub(super) fn disks(session: &mut Session<'_>, plan: &Plan) -> BTreeMap<String, 
             if now == Phase::Place {
                 session.reload();
             }
-            for disk in wave {
+            for disk in &wave {
                 let mut outcome = outcomes.remove(&disk.name).unwrap_or_default();
                 steps(session, disk, now, &mut outcome);
                 outcomes.insert(disk.name.clone(), outcome);
@@ -72,26 +73,47 @@ pub(super) fn disks(session: &mut Session<'_>, plan: &Plan) -> BTreeMap<String, 
     outcomes
 }
 
-/// A disk is filled from what lies under its mount point, so the one that will be mounted above must be there first, and begins a wave of its own.
+/// First those with nothing to be made, then the others in their order, the filled ones alone. What would be mounted on another disk never comes before it.
 /// Without systemd there is nothing to read again, and each disk is done with before the next: the planned texts of fstab build on each other.
-fn waves(mut disks: &[DiskPlan], systemd: bool) -> Vec<&[DiskPlan]> {
-    let mut waves = Vec::new();
-    while !disks.is_empty() {
-        let alone = |at: &usize| !systemd || seeds_below(&disks[*at], &disks[..*at]);
-        let end = (1..disks.len()).find(alone).unwrap_or(disks.len());
-        let (wave, rest) = disks.split_at(end);
-        waves.push(wave);
-        disks = rest;
+fn waves(disks: &[DiskPlan], systemd: bool) -> Vec<Vec<&DiskPlan>> {
+    if !systemd {
+        return disks.iter().map(|disk| vec![disk]).collect();
     }
+    let (mut first, mut later): (Vec<&DiskPlan>, Vec<&DiskPlan>) = (Vec::new(), Vec::new());
+    for disk in disks {
+        let waits = |at: &str| {
+            later
+                .iter()
+                .filter_map(|other| mounts_at(other))
+                .any(|above| is_below(at, above))
+        };
+        if makes(disk) || mounts_at(disk).is_some_and(waits) {
+            later.push(disk);
+        } else {
+            first.push(disk);
+        }
+    }
+    let mut waves = vec![first];
+    let mut alone = true;
+    for disk in later {
+        match waves.last_mut() {
+            Some(wave) if !alone && !fills(disk) => wave.push(disk),
+            _ => waves.push(vec![disk]),
+        }
+        alone = fills(disk);
+    }
+    waves.retain(|wave| !wave.is_empty());
     waves
 }
 
-fn seeds_below(disk: &DiskPlan, before: &[DiskPlan]) -> bool {
-    let from = disk.steps.iter().find_map(|step| match step {
-        Step::Seed { mount_point, .. } => Some(mount_point),
-        _ => None,
-    });
-    from.is_some_and(|from| before.iter().filter_map(mounts_at).any(|at| is_below(from, at)))
+/// Whether something is made on it or copied to it: what takes minutes.
+fn makes(disk: &DiskPlan) -> bool {
+    fills(disk) || disk.steps.iter().any(Step::destroys)
+}
+
+/// Whether it is filled from what lies under its mount point, for which the disk that is mounted above must be in its place.
+fn fills(disk: &DiskPlan) -> bool {
+    disk.steps.iter().any(|step| matches!(step, Step::Seed { .. }))
 }
 
 /// Where a disk is mounted by its steps.
@@ -109,6 +131,17 @@ pub(super) fn is_below(path: &str, above: &str) -> bool {
 
 /// The steps that a disk has in this phase.
 fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut Outcome) {
+    // Before its unit is there, which the next boot would heed.
+    if now == Phase::Write
+        && outcome.error.is_none()
+        && let Some(at) = mounts_at(plan)
+        && let Err(StepError(reason)) = place::may_be_mounted_on(session, &plan.name, at)
+    {
+        tracing::error!(disk = plan.name, reason, "not mounted");
+        outcome.error = Some(format!("mount: {reason}"));
+        session.failed.push((at.to_owned(), plan.name.clone()));
+        session.fstab_stale |= plan.steps.iter().any(writes_fstab);
+    }
     for (index, step) in plan.steps.iter().enumerate() {
         if outcome.error.is_some() {
             return;
@@ -134,13 +167,15 @@ fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut O
                 session
                     .failed
                     .extend(mounts_at(plan).map(|at| (at.to_owned(), plan.name.clone())));
-                let unwritten =
-                    |step: &Step| matches!(step, Step::WriteFile { path, .. } if path == units::FSTAB);
-                session.fstab_stale |= plan.steps[index..].iter().any(unwritten);
+                session.fstab_stale |= plan.steps[index..].iter().any(writes_fstab);
             }
         }
         session.at(&plan.name, &format!("after {word}"));
     }
+}
+
+fn writes_fstab(step: &Step) -> bool {
+    matches!(step, Step::WriteFile { path, .. } if path == units::FSTAB)
 }
 
 /// Why a disk is not mounted on another that should have been mounted before and is not: it would lie on the disk below that, and be hidden later.
@@ -228,19 +263,39 @@ fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, Ste
 
 #[cfg(test)]
 mod tests {
-    use virtfleet_agent_core::disks::{DevNumber, DeviceId, plan::Place};
+    use virtfleet_agent_core::disks::{
+        DevNumber, DeviceId, FormatIntent, Key, journal::Evidence, plan::Place,
+    };
 
     use super::*;
 
-    fn disk(name: &str, at: &str, seeded: bool) -> DiskPlan {
-        let place = Place::Disk(DeviceId {
+    fn id() -> DeviceId {
+        DeviceId {
             name: "vdb".into(),
             number: DevNumber { major: 1, minor: 2 },
             diskseq: None,
             size: 1 << 30,
             serial: None,
-        });
+        }
+    }
+
+    fn disk(name: &str, at: &str, made: bool, seeded: bool) -> DiskPlan {
+        let place = Place::Disk(id());
         let mut steps = Vec::new();
+        if made {
+            steps.push(Step::FormatMapped {
+                mapping: String::new(),
+                intent: FormatIntent {
+                    name: name.into(),
+                    key: Key::Serial(name.into()),
+                    device: id(),
+                    evidence: Evidence::Found,
+                    filesystem: "ext4".into(),
+                    uuid: String::new(),
+                    arguments: Vec::new(),
+                },
+            });
+        }
         if seeded {
             steps.push(Step::Seed {
                 place: place.clone(),
@@ -266,14 +321,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wave_ends_where_a_disk_is_filled_from_one_that_it_mounts() {
+    fn what_is_only_mounted_comes_first_and_what_is_filled_alone() {
         let disks = [
-            disk("a", "/srv/a", true),
-            disk("b", "/srv/b", false),
-            disk("below", "/srv/a/below", false),
-            disk("filled", "/srv/a/filled", true),
-            disk("beside", "/srv/ab", true),
-            disk("deeper", "/srv/a/filled/deeper", true),
+            disk("a", "/srv/a", true, true),
+            disk("b", "/srv/b", true, false),
+            disk("c", "/srv/c", true, false),
+            disk("below", "/srv/a/below", false, false),
+            disk("old", "/srv/old", false, false),
+            disk("filled", "/srv/old/filled", true, true),
+            disk("beside", "/srv/ab", true, false),
         ];
         let names = |systemd| -> Vec<Vec<&str>> {
             let waves = waves(&disks, systemd);
@@ -284,7 +340,13 @@ mod tests {
         };
         assert_eq!(
             names(true),
-            [vec!["a", "b", "below"], vec!["filled", "beside"], vec!["deeper"]]
+            [
+                vec!["old"],
+                vec!["a"],
+                vec!["b", "c", "below"],
+                vec!["filled"],
+                vec!["beside"]
+            ]
         );
         assert_eq!(names(false).len(), disks.len());
         assert!(waves(&[], true).is_empty());

@@ -9,9 +9,10 @@ use virtfleet_wire::settings::{DiskFilesystem, DiskSettings};
 
 use super::{
     files,
-    pass::Engine,
+    pass::{Engine, chain},
     session::{Effect, StepError, active, queue},
     state::{DISKS_FILE, read_disks},
+    unread,
 };
 use crate::host::{
     MountsError, Roots, Tool, disk_files, disk_mounts, disk_unit_file_there, own_program, read_text,
@@ -98,8 +99,10 @@ pub fn check(
 /// What came of writing the gate's files before anything is known of devices.
 #[derive(Debug, Default)]
 pub(super) struct Stood {
-    /// Something was written that systemd has not read.
+    /// Something was written.
     pub(super) written: bool,
+    /// systemd has read it.
+    pub(super) read: bool,
     /// What was not, and why.
     pub(super) failures: Vec<String>,
 }
@@ -124,6 +127,19 @@ pub(super) fn stand(engine: &Engine<'_>, declared: &[DiskSettings]) -> Stood {
         engine.witness.at(&format!("- after {}", step.word()));
     }
     stood
+}
+
+/// Has systemd know of the gate that was just written, and queues it. It comes after provisioning, so whatever ends that, a time that is over or a panic, the
+/// gate decides before containerd and kubelet start, which wait for provisioning only.
+pub(super) fn hold(engine: &Engine<'_>, stood: &mut Stood) {
+    if let Err(error) = unread::reload(engine) {
+        stood.failures.push(chain(error));
+        return;
+    }
+    stood.read = true;
+    if let Err(error) = queue(engine, units::GATE) {
+        stood.failures.push(chain(error));
+    }
 }
 
 /// Asks systemd for the gate. At boot, and by the pass that has written it, it is asked for in any case, so that it holds back what is queued already; later

@@ -260,7 +260,12 @@ pub(super) fn grow(
         KeySource::Tpm2 => {
             luks::resize_by_token(commands, mapping).or_else(|_| luks::resize(commands, &key, mapping))
         }
-        KeySource::File(_) => luks::resize(commands, &key, mapping),
+        // A container that the recovery key has opened grows by it, too.
+        KeySource::File(_) => luks::resize(commands, &key, mapping).or_else(|error| {
+            let recovery = encryption.recovery.as_ref();
+            let recovery = recovery.map(|path| session.engine.roots.root(path));
+            recovery.map_or(Err(error), |recovery| luks::resize(commands, &recovery, mapping))
+        }),
     };
     resized?;
     Ok(Effect::Changed)

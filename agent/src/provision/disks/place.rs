@@ -40,7 +40,7 @@ pub(super) fn mount(
     options: &[String],
 ) -> Result<Effect, StepError> {
     let engine = session.engine;
-    still_empty(session, what.name, mount_point)?;
+    may_be_mounted_on(session, what.name, mount_point)?;
     ready(session, what)?;
     let node = node(session, what.place);
     if engine.systemd {
@@ -72,8 +72,29 @@ pub(super) fn mount(
 }
 
 /// Time has passed since the plan was made, in which other disks were formatted and filled, and one above may have been mounted: what would be hidden now and
-/// was not there then refuses the mount.
-fn still_empty(session: &Session<'_>, name: &str, mount_point: &str) -> Result<(), StepError> {
+/// was not there then refuses the mount. So does what was changed after it was copied; the next pass copies it anew.
+pub(super) fn may_be_mounted_on(
+    session: &mut Session<'_>,
+    name: &str,
+    mount_point: &str,
+) -> Result<(), StepError> {
+    if let Some(copied) = session.copied.get(name) {
+        let from = session.engine.roots.root(mount_point);
+        let busy = host::busy_below(session.engine.roots, &from);
+        let same = host::stamp_of(&from)? == *copied;
+        if same && busy.is_empty() {
+            return Ok(());
+        }
+        session.progress(name, Progress::Seeding)?;
+        return Err(StepError::new(if busy.is_empty() {
+            format!("{mount_point} was changed after it was copied; the next pass copies it anew")
+        } else {
+            format!(
+                "{mount_point} is in use by {} since it was copied; stop them, or reboot",
+                busy.join(", ")
+            )
+        }));
+    }
     let above = |at: &String| {
         let rest = mount_point.strip_prefix(at.as_str());
         rest.is_some_and(|rest| rest.starts_with('/'))

@@ -35,10 +35,13 @@ impl Engine<'_> {
         expected: Option<&Plan>,
     ) -> Result<Option<Passed>, EngineError> {
         // Before anything can fail. Not where a person has read the plan, of which it is a part.
-        let stood = match expected {
+        let mut stood = match expected {
             None => gate::stand(self, declared),
             Some(_) => gate::Stood::default(),
         };
+        if stood.written && !reconcile {
+            gate::hold(self, &mut stood);
+        }
         let previous = read_disks(self.roots, self.boot_id).unwrap_or_default();
         let gate_written = stood.written;
         let done = thread::scope(|scope| {
@@ -131,11 +134,17 @@ impl Pass<'_, '_, '_> {
         let mut outcomes = act::disks(&mut session, &plan);
         let late = self.looks.under_way();
         if !late.is_empty() {
-            outcomes.extend(self.again(&mut session, &late)?);
+            // Whatever becomes of the late ones, and of this pass with them: the gate asks how the others stand.
+            self.record(&mut session, &mut outcomes, Wait::Short)?;
+            for (name, again) in self.again(&mut session, &late)? {
+                let outcome = outcomes.entry(name).or_default();
+                outcome.done.extend(again.done);
+                outcome.error = again.error.or(outcome.error.take());
+            }
         }
         session.reload();
         let changed = session.changed;
-        let state = self.record(session, outcomes)?;
+        let state = self.record(&mut session, &mut outcomes, Wait::Full)?;
         let passed = Passed { state, changed };
         Ok(Some(Done { passed, gate_written }))
     }
@@ -186,23 +195,25 @@ impl Pass<'_, '_, '_> {
     /// Looks again, lightly: what was looked at and not touched is not looked at again.
     fn record(
         &mut self,
-        session: Session<'_>,
-        mut outcomes: BTreeMap<String, Outcome>,
+        session: &mut Session<'_>,
+        outcomes: &mut BTreeMap<String, Outcome>,
+        wait: Wait,
     ) -> Result<DisksState, EngineError> {
         let engine = self.engine;
         let touched = session.changed
             || outcomes
                 .values()
                 .any(|outcome| !outcome.done.is_empty() || outcome.error.is_some());
-        let (failures, recovered) = (session.failures, session.recovered);
-        let mut last = session.observed;
         if touched {
+            let last = &mut session.observed;
             let mut known = self.known.with(&last.plan, &last.seen, &session.made);
             known.regrow();
             let store = std::mem::replace(&mut last.store, Ok(None));
-            last = self.plan(store, &known, Wait::Full)?;
+            session.observed = self.plan(store, &known, wait)?;
         }
-        record::shut(&mut last.plan, &mut outcomes, session.shut);
+        let last = &session.observed;
+        let mut plan = last.plan.clone();
+        record::shut(&mut plan, outcomes, session.shut.clone());
         let state = record::state(
             engine,
             &record::After {
@@ -210,11 +221,11 @@ impl Pass<'_, '_, '_> {
                 wanted: &last.wanted,
                 problems: &last.problems,
                 seen: &last.seen,
-                plan: &last.plan,
+                plan: &plan,
                 journal: &last.journal,
-                outcomes: &outcomes,
-                failures: &failures,
-                recovered: &recovered,
+                outcomes,
+                failures: &session.failures,
+                recovered: &session.recovered,
                 previous: self.previous,
             },
         );

@@ -63,16 +63,21 @@ pub(super) fn seed(
     session.at(name, "seeding");
     let copied = copy(session, name, &from, &private);
     let unmounted = mount::umount(engine.commands, &private);
-    copied?;
+    let stamp = copied?;
     unmounted?;
     session.at(name, "seed-unmounted");
     session.progress(name, Progress::Seeded)?;
+    session.copied.insert(name.to_owned(), stamp);
     Ok(Effect::Changed)
 }
 
-fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) -> Result<(), StepError> {
-    let mut last = None;
-    for _ in 0..TRIES {
+/// The stamp of what was copied.
+fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) -> Result<u64, StepError> {
+    let mut tries = TRIES;
+    loop {
+        tries -= 1;
+        // Before they are compared: what is changed later is seen at the mount.
+        let stamp = host::stamp_of(from)?;
         copy_tree(session.engine.commands, from, to)?;
         session.at(name, "copied");
         match compare_trees(from, to) {
@@ -84,12 +89,12 @@ fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) -> Result<(),
                     "copied and compared"
                 );
                 session.at(name, "compared");
-                return Ok(());
+                return Ok(stamp);
             }
-            Err(error) => last = Some(error),
+            Err(error) if tries == 0 => return Err(error.into()),
+            Err(_) => {}
         }
     }
-    last.map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn private(engine: &Engine<'_>, name: &str) -> PathBuf {

@@ -53,6 +53,8 @@ pub(super) struct Session<'e> {
     pub(super) mounted: Vec<String>,
     /// Where disks were to be mounted by this pass that have failed, with their names.
     pub(super) failed: Vec<(String, String)>,
+    /// What the files were that this pass has copied to a disk, by [`crate::host::stamp_of`].
+    pub(super) copied: BTreeMap<String, u64>,
     /// Disks on which the zeros were put back in this pass, and the proof that they are blank since.
     pub(super) cleared: BTreeMap<String, Blankness>,
     /// Disks whose container no key opens.
@@ -75,6 +77,7 @@ impl<'e> Session<'e> {
             fstab_stale: false,
             mounted: Vec::new(),
             failed: Vec::new(),
+            copied: BTreeMap::new(),
             cleared: BTreeMap::new(),
             shut: BTreeMap::new(),
             recovered: BTreeSet::new(),
@@ -243,7 +246,7 @@ impl<'e> Session<'e> {
 impl Session<'_> {
     /// Takes over what was written before there was a plan.
     pub(super) fn take(&mut self, stood: Stood) {
-        self.unread |= stood.written;
+        self.unread |= stood.written && !stood.read;
         self.changed |= stood.written;
         self.failures.extend(stood.failures);
     }

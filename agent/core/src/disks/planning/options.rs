@@ -24,6 +24,8 @@ const FLAGS: [(&str, &str); 6] = [
 const ATIMES: [&str; 2] = ["noatime", "relatime"];
 /// Of ext4's own, those that a remount sets and takes back while it is in use, with what takes them back.
 const EXT4: [(&str, &str); 1] = [("discard", "nodiscard")];
+/// What a remount takes back when it is not given again, where mount(8) sets all flags at once (util-linux before 2.39).
+const KEPT: [&str; 3] = ["sync", "dirsync", "lazytime"];
 /// What a filesystem shows as it was given, and what only the next mount sets.
 const SHOWN: [&str; 14] = [
     "ro",
@@ -95,7 +97,8 @@ fn compare(filesystem: DiskFilesystem, asked: &[String], before: &[String], has:
         }
     }
     // A change of one flag sets all of them anew, so those that stay are given, too.
-    let flags = |option: &&String| FLAGS.iter().any(|(one, _)| one == *option);
+    let flags =
+        |option: &&String| FLAGS.iter().any(|(one, _)| one == *option) || KEPT.contains(&option.as_str());
     if !found.now.is_empty() {
         let undone = |option: &str| {
             let pair = changeable.iter().find(|(one, _)| *one == option);
@@ -171,6 +174,14 @@ mod tests {
                 "",
                 "rw,noexec,relatime,rw",
                 "exec,relatime",
+                "",
+            ),
+            (
+                "ext4",
+                "discard,sync",
+                "sync",
+                "rw,relatime,rw,sync",
+                "sync,discard,relatime",
                 "",
             ),
             // Nobody can say what became of these.
