@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{
-    disks::{LoopDisk, Order, Outcome, Stage, needs},
+    disks::{LoopDisk, ON_READ, Order, Outcome, Stage, needs},
     skip,
 };
 use virtfleet_wire::settings::{DiskFilesystem, DiskMatch, DiskSettings, SeedFrom};
@@ -70,7 +70,14 @@ fn tier2_units_are_read_again_once_in_a_pass() {
     stage
         .sh("mkdir -p /srv/filled && echo old > /srv/filled/file")
         .unwrap();
-    let first = pass(&stage, &all).unwrap();
+    let first = stage
+        .order(&Order {
+            disks: all.to_vec(),
+            systemd: true,
+            boot: true,
+            ..Order::default()
+        })
+        .unwrap();
     let names = all.clone().map(|disk| disk.name);
     let standing = |outcome: &Outcome| names.clone().map(|name| outcome.standing(&name));
     assert_eq!(
@@ -83,24 +90,25 @@ fn tier2_units_are_read_again_once_in_a_pass() {
     assert!(why.contains("lies on the disk \"bad\""), "{why}");
     let asked = stage.asked();
     let count = |what: &str| asked.iter().filter(|line| *line == what).count();
-    assert_eq!(count("daemon-reload"), 1, "{asked:?}");
+    // Once for the gate, which is queued before anything takes long, once for all that is made, once for what is filled: little time passes after its copy.
+    assert_eq!(count("daemon-reload"), 3, "{asked:?}");
+    assert_eq!(
+        asked[..2],
+        ["daemon-reload", "start --no-block virtfleet-disks.service"]
+    );
     let starts: Vec<&str> = asked
         .iter()
         .filter(|line| line.starts_with("start srv-"))
         .map(String::as_str)
         .collect();
-    // In the order in which `check` puts them: what others are mounted on comes first.
+    // What others are mounted on comes first, what is filled last.
     assert_eq!(
         starts,
         [
             "start srv-above.mount",
-            "start srv-filled.mount",
-            "start srv-above-below.mount"
+            "start srv-above-below.mount",
+            "start srv-filled.mount"
         ]
-    );
-    assert!(
-        asked[0] == "daemon-reload",
-        "nothing is mounted before units are read: {asked:?}"
     );
     stage
         .sh("grep -q ' /srv/above/below ext4 ' /proc/mounts && grep -q old /srv/filled/file && ! grep ' /srv/bad' /proc/mounts \
@@ -130,7 +138,7 @@ fn tier2_units_are_read_again_once_in_a_pass() {
     );
 }
 
-/// Each slow disk is locked until the good one is mounted: were it waited for before, it would be given up after ten seconds.
+/// Each slow disk is locked until the good one is mounted, and the gate could know: were it waited for before, it would be given up after ten seconds.
 #[test]
 fn tier2_disks_that_answer_late_hold_up_no_other_and_have_their_turn_in_the_same_pass() {
     let Some(stage) =
@@ -157,7 +165,7 @@ fn tier2_disks_that_answer_late_hold_up_no_other_and_have_their_turn_in_the_same
     stage
         .sh(&format!(
             "for d in {}; do flock $d sh -c 'touch /run/held-$(basename '$d'); n=0; \
-             while ! grep -q \" /srv/good \" /proc/mounts && [ $n -lt 600 ]; do n=$((n+1)); sleep 0.1; done; \
+             until [ -e /run/virtfleet/state/disks.json ] && grep -q \" /srv/good \" /proc/mounts || [ $n -ge 600 ]; do n=$((n+1)); sleep 0.1; done; \
              grep -c \"^[0-9]*: -> FLOCK\" /proc/locks > /run/waiters' >/dev/null 2>&1 & done; \
              while [ $(ls /run | grep -c ^held) -lt 3 ]; do sleep 0.1; done",
             nodes.join(" ")
@@ -268,6 +276,35 @@ fn tier2_a_disk_is_filled_from_the_one_above_and_not_from_what_that_hides() {
         place("start srv-above.mount") < place("start srv-above-below.mount"),
         "{asked:?}"
     );
+}
+
+#[test]
+fn tier2_what_is_changed_after_its_copy_is_copied_anew_and_never_hidden() {
+    let Some(stage) = stage("tier2_what_is_changed_after_its_copy_is_copied_anew_and_never_hidden").unwrap()
+    else {
+        return;
+    };
+    let all = [DiskSettings {
+        seed_from: SeedFrom::Existing,
+        ..declared("data", "/srv/data")
+    }];
+    let _disk = disk(&stage, "data").unwrap();
+    // Units are read between the copy and the mount.
+    stage
+        .sh(&format!(
+            "mkdir -p /srv/data/sub && echo old > /srv/data/sub/file && echo 'echo new > /srv/data/sub/file' > {ON_READ}"
+        ))
+        .unwrap();
+    let refused = pass(&stage, &all).unwrap();
+    assert_eq!(refused.standing("data"), "failed", "{}", refused.state);
+    let why = refused.error("data");
+    assert!(why.contains("/srv/data was changed after it was copied"), "{why}");
+    stage
+        .sh(&format!("! grep ' /srv/data ' /proc/mounts && rm {ON_READ}"))
+        .unwrap();
+    let again = pass(&stage, &all).unwrap();
+    assert_eq!(again.standing("data"), "ready", "{}", again.state);
+    assert_eq!(stage.sh("cat /srv/data/sub/file").unwrap(), "new\n");
 }
 
 #[test]

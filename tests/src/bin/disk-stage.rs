@@ -215,7 +215,7 @@ fn pass() -> Result<()> {
         approve(&engine, &order.disks, name, evidence)?;
     } else if order.plan {
         outcome.plan = serde_json::to_value(engine.plan(&order.disks)?.plan)?;
-    } else if let Some(passed) = engine.apply(&order.disks, true, None)? {
+    } else if let Some(passed) = engine.apply(&order.disks, !order.boot, None)? {
         outcome.state = serde_json::to_value(passed.state)?;
         outcome.changed = passed.changed;
     }

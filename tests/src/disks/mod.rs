@@ -12,4 +12,4 @@ mod systemd;
 
 pub use loops::LoopDisk;
 pub use stage::{Order, Outcome, Stage, grows, needs};
-pub use systemd::StagedSystemd;
+pub use systemd::{ON_READ, StagedSystemd};

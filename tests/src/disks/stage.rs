@@ -68,6 +68,8 @@ pub struct Order {
     pub vm: String,
     /// Whether something stands for systemd ([`super::StagedSystemd`]); else there is none.
     pub systemd: bool,
+    /// It is the pass of a boot, and no later one.
+    pub boot: bool,
     /// Only the plan.
     pub plan: bool,
     /// A person's approval: name and evidence.

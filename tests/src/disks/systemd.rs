@@ -12,6 +12,8 @@ use virtfleet_agent::host::{CommandError, Commands, Done, SystemCommands, Tool};
 const UNITS: &str = "/etc/systemd/system";
 /// As they were when they were last read.
 const READ: &str = "/run/read-units";
+/// A script of a test that is run whenever units are read.
+pub const ON_READ: &str = "/run/on-read";
 /// What was asked, a line each.
 pub(super) const ASKED: &str = "/run/asked";
 
@@ -28,7 +30,9 @@ impl Commands for StagedSystemd {
                 note("daemon-reload");
                 SystemCommands.run(&Tool::new("sh").args([
                     "-c",
-                    &format!("rm -rf {READ} && mkdir -p {UNITS} && cp -a {UNITS} {READ}"),
+                    &format!(
+                        "rm -rf {READ} && mkdir -p {UNITS} && cp -a {UNITS} {READ} && if [ -e {ON_READ} ]; then sh {ON_READ}; fi"
+                    ),
                 ]))
             }
             (Some("systemctl"), ["start", "--", unit]) => {

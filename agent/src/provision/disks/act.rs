@@ -73,47 +73,48 @@ pub(super) fn disks(session: &mut Session<'_>, plan: &Plan) -> BTreeMap<String, 
     outcomes
 }
 
-/// First those with nothing to be made, then the others in their order, the filled ones alone. What would be mounted on another disk never comes before it.
-/// Without systemd there is nothing to read again, and each disk is done with before the next: the planned texts of fstab build on each other.
+/// First those that are only put in their places, then those that are made, then those that are filled, each alone: from what lies under its mount point, for
+/// which the disk above must be in its place. What is mounted on another disk never comes before it. Without systemd there is nothing to read again, and each
+/// disk is done with before the next: the planned texts of fstab build on each other.
 fn waves(disks: &[DiskPlan], systemd: bool) -> Vec<Vec<&DiskPlan>> {
     if !systemd {
         return disks.iter().map(|disk| vec![disk]).collect();
     }
-    let (mut first, mut later): (Vec<&DiskPlan>, Vec<&DiskPlan>) = (Vec::new(), Vec::new());
+    let mut efforts: Vec<(&DiskPlan, Effort)> = Vec::new();
     for disk in disks {
-        let waits = |at: &str| {
-            later
-                .iter()
-                .filter_map(|other| mounts_at(other))
-                .any(|above| is_below(at, above))
+        let is_above = |other: &DiskPlan| {
+            let places = mounts_at(disk).zip(mounts_at(other));
+            places.is_some_and(|(at, above)| is_below(at, above))
         };
-        if makes(disk) || mounts_at(disk).is_some_and(waits) {
-            later.push(disk);
-        } else {
-            first.push(disk);
-        }
+        let above = efforts.iter().filter(|(other, _)| is_above(other));
+        let effort = above.map(|(_, effort)| *effort).fold(effort(disk), Effort::max);
+        efforts.push((disk, effort));
     }
-    let mut waves = vec![first];
-    let mut alone = true;
-    for disk in later {
-        match waves.last_mut() {
-            Some(wave) if !alone && !fills(disk) => wave.push(disk),
-            _ => waves.push(vec![disk]),
-        }
-        alone = fills(disk);
-    }
+    let of = |which: Effort| {
+        let these = efforts.iter().filter(move |(_, effort)| *effort == which);
+        these.map(|(disk, _)| *disk)
+    };
+    let mut waves: Vec<Vec<&DiskPlan>> = vec![of(Effort::Place).collect(), of(Effort::Make).collect()];
+    waves.extend(of(Effort::Fill).map(|disk| vec![disk]));
     waves.retain(|wave| !wave.is_empty());
     waves
 }
 
-/// Whether something is made on it or copied to it: what takes minutes.
-fn makes(disk: &DiskPlan) -> bool {
-    fills(disk) || disk.steps.iter().any(Step::destroys)
+/// What takes long about a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Effort {
+    Place,
+    Make,
+    Fill,
 }
 
-/// Whether it is filled from what lies under its mount point, for which the disk that is mounted above must be in its place.
-fn fills(disk: &DiskPlan) -> bool {
-    disk.steps.iter().any(|step| matches!(step, Step::Seed { .. }))
+fn effort(disk: &DiskPlan) -> Effort {
+    let of = |step: &Step| match step {
+        Step::Seed { .. } => Effort::Fill,
+        step if step.destroys() => Effort::Make,
+        _ => Effort::Place,
+    };
+    disk.steps.iter().map(of).max().unwrap_or(Effort::Place)
 }
 
 /// Where a disk is mounted by its steps.
@@ -342,10 +343,10 @@ mod tests {
             names(true),
             [
                 vec!["old"],
+                vec!["b", "c", "beside"],
                 vec!["a"],
-                vec!["b", "c", "below"],
-                vec!["filled"],
-                vec!["beside"]
+                vec!["below"],
+                vec!["filled"]
             ]
         );
         assert_eq!(names(false).len(), disks.len());
