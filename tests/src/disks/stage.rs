@@ -59,6 +59,7 @@ pub fn grows(filesystem: &str) -> Result<()> {
 /// What is to be done on the stage.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Order {
     /// A shell script instead of a pass.
     pub script: Option<String>,
