@@ -201,6 +201,9 @@ fn steps(machine: &Guest, name: &str, boot: &str) -> Result<(Vec<String>, Vec<St
 
 #[test]
 fn tier4_the_power_is_cut_while_disks_are_provisioned() {
+    if !kit::has_time_for("tier4_the_power_is_cut_while_disks_are_provisioned") {
+        return;
+    }
     let cuts = std::env::var(kit::CUTS).ok().and_then(|text| text.parse().ok());
     let first = std::env::var("VIRTFLEET_DISK_CUTS_FROM")
         .ok()

@@ -17,6 +17,9 @@ const DISKS: &str = "
 
 #[test]
 fn tier4_a_shared_disk_is_never_formatted_and_its_data_is_mounted_in_both() {
+    if !kit::has_time_for("tier4_a_shared_disk_is_never_formatted_and_its_data_is_mounted_in_both") {
+        return;
+    }
     play(
         "tier4_a_shared_disk_is_never_formatted_and_its_data_is_mounted_in_both",
         |scene| {
