@@ -78,7 +78,8 @@ pub enum LockError {
     },
 }
 
-/// The lock; it is let go when this is dropped, and when the process ends in whatever way.
+/// The lock; it is let go when this is dropped, and with the last thread of the process. A thread that hangs in the kernel on a dead disk outlives a kill, and the
+/// lock with it.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -122,7 +123,7 @@ impl Witness for Lock {
 
 /// Takes the lock of a file, which is made with mode 0600 (whoever may open it may lock it) where it is not there.
 ///
-/// Waits for `limit` at the most. It is flock(2), so a lock that another process holds ends with that process.
+/// Waits for `limit` at the most. It is flock(2), so a lock that another process holds ends with the last thread of that process.
 pub fn lock_within(path: &Path, limit: Duration) -> Result<Lock, LockError> {
     lock_waiting(path, limit, "", &mut |_| {})
 }
