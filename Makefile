@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks guest-soak guest-disk-soak churn-soak disk-soak fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-dns guest-soak guest-disk-soak guest-dns-soak churn-soak disk-soak fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: setup ## Everything: set-up, check, then every tier that this machine allo
 e2e: setup ## Only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
-bench: bench-agent bench-fleet bench-labels bench-disks bench-guest ## All benchmarks
+bench: bench-agent bench-fleet bench-labels bench-disks bench-dns bench-guest ## All benchmarks
 
 bench-agent: static ## The agent's figures beside node_exporter's, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -61,6 +61,11 @@ bench-disks: ## What secondary disks cost: from blank to mounted, and when nothi
 	@$(CARGO) build -q $(TOOLS) --bin bench-disks --bin disk-stage
 	@target/tools/bench-disks
 
+bench-dns: static ## From boot to verified DNS, with the agent and without it, in a container (N=7 boots)
+	@tests/parts/machine-root.sh trixie >/dev/null
+	@$(CARGO) build -q $(TOOLS) --bin bench-dns
+	@VIRTFLEET_BIN_VIRTFLEET_AGENT=target/$(TARGET)/release/virtfleet-agent target/tools/bench-dns $(if $(filter command line,$(origin N)),$(N))
+
 bench-guest: static ## Boots, restores and the agent's cost in a real guest, with and without it in one run
 	@$(CARGO) build -q --workspace --bins
 	@target/debug/bench-guest $(ARGS)
@@ -71,6 +76,9 @@ guest-soak: static ## Cut the power of N first boots at seeded moments: make gue
 
 guest-disk-soak: static ## Disks in guests, all that takes minutes: N power cuts, LUKS and TPM, Debian 12, foreign and unreadable disks, races
 	@VIRTFLEET_DISK_CUTS=$(if $(filter command line,$(origin N)),$(N),20) $(CARGO) test -q -p virtfleet-tests --test guest_disks -- --nocapture --test-threads=1 power_is_cut luks debian_12 anything_on_them cannot_be_read passes_at_once goes_during_a_pass swap_is_used shared_disk
+
+guest-dns-soak: static ## DNS in guests, with what takes minutes: N power cuts while it is changed, and Debian 12
+	@VIRTFLEET_DNS_CUTS=$(if $(filter command line,$(origin N)),$(N),6) $(CARGO) test -q -p virtfleet-tests --test guest_dns -- --nocapture --test-threads=1
 
 churn-soak: ## Kill the leading collector N times during churn, on real API servers: make churn-soak N=100
 	@tests/parts/kube-apiserver.sh fetch >/dev/null

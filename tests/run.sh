@@ -16,6 +16,18 @@ export VIRTFLEET_SKIPS="$work/skips"
 
 say() { printf '\n== %s\n' "$*"; }
 
+# No test may touch the resolver of the machine that runs it: one that did would leave it without names.
+resolver=/etc/resolv.conf
+[ ! -e "$resolver" ] || cp "$resolver" "$work/resolv.conf"
+resolver_is_untouched() {
+    [ -e "$work/resolv.conf" ] || return 0
+    ! cmp -s "$resolver" "$work/resolv.conf" || return 0
+    say "a test has changed $resolver of this machine; it is put back, and this run has failed"
+    cat "$resolver" || true
+    cat "$work/resolv.conf" >"$resolver"
+    return 1
+}
+
 # Runs the selected tests; appends "tier<TAB>pass|fail<TAB>test" a test to $work/results. A test's tier is the digit
 # behind `tier` in its name; without one it is 1.
 suite() { # CARGO-SELECTION… [-- FILTER]
@@ -121,5 +133,6 @@ e2e)
     exit 2
     ;;
 esac
+resolver_is_untouched || status=1
 table
 exit "$status"

@@ -7,6 +7,7 @@
 //! ```
 
 pub mod cli;
+pub mod dns_watch;
 pub mod doctor;
 pub mod host;
 pub mod identity;

@@ -27,8 +27,9 @@ use virtfleet_wire::settings::{LogSettings, ServerSettings};
 use crate::{
     VERSION,
     cli::Args,
+    dns_watch::{self, History},
     host::Roots,
-    metrics::Registry,
+    metrics::{COLLECTORS, Context, Registry},
     pause::ClockWatch,
     provision,
     report::Reporter,
@@ -72,10 +73,19 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         .context("cannot listen to signals")
         .map_err(failure)?;
     // Only the command line can be wrong here; the settings were checked when they were loaded.
-    let registry = Registry::new(&args.roots, &config.metrics, &args.collectors)
+    let history = History::default();
+    let context = Context {
+        dns: history.clone(),
+        ..Context::new(args.roots.clone(), config.metrics.clone())
+    };
+    let registry = Registry::with_table(COLLECTORS, context, &args.collectors)
         .map_err(|error| (error.into(), Code::Usage))?;
-    let reporter = Reporter::new(args.roots.clone(), VERSION, settings);
+    let reporter = Reporter::new(args.roots.clone(), VERSION, settings).with_history(history.clone());
     let (own, server_metrics) = OwnMetrics::new(&args.roots, settings.problems.len());
+    // Before anything is served: a node without certificates yet needs its names all the more.
+    dns_watch::start(&args.roots, settings, &history)
+        .context("cannot start a thread")
+        .map_err(failure)?;
     let listeners = bind(&config.server).await.map_err(|error| {
         // An address may come or be let go, a certificate be issued; the settings stay as they are.
         let code = match &error {

@@ -19,6 +19,7 @@ dpkg-dev               command:dpkg-source
 debhelper              command:dh
 lintian                command:lintian
 systemd                command:systemd-analyze
+systemd-container      command:systemd-nspawn
 udev                   command:udevadm
 e2fsprogs              command:mkfs.ext4
 xfsprogs               command:mkfs.xfs
@@ -54,6 +55,9 @@ reiserfsprogs          command:mkfs.reiserfs
 sqlite3                command:sqlite3
 squashfs-tools         command:mksquashfs
 udftools               command:mkudffs
+dnsmasq-base           command:dnsmasq
+isc-dhcp-client        command:dhclient
+unbound                command:unbound
 util-linux             command:mkfs.cramfs
 xfsprogs               command:mkfs.xfs
 '
@@ -90,6 +94,11 @@ fi
 # Real guests. Without them tier 4 is skipped, or fails in CI.
 if ! tests/guests/host.sh || ! { tests/guests/image.sh trixie && tests/guests/image.sh bookworm; } >/dev/null; then
     say "without these the tests with real guests are skipped (see above)"
+    [ "${CI:-}" != true ] || exit 1
+fi
+# Machines in containers. Without them the tests that boot systemd are skipped, or fail in CI.
+if ! { tests/parts/machine-root.sh trixie && tests/parts/machine-root.sh bookworm && tests/parts/owners-root.sh trixie; } >/dev/null; then
+    say "without these the tests with machines in containers are skipped (see above)"
     [ "${CI:-}" != true ] || exit 1
 fi
 say "ready"

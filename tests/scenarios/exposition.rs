@@ -14,6 +14,7 @@ use std::{
 
 use nix::errno::Errno;
 use virtfleet_agent::{
+    dns_watch::History,
     host::{FsSpace, Machine, Roots, Statfs, Uname},
     metrics::{
         COLLECTORS, CollectError, Collector, Context, Entry, Filter, FilterError, Registry, RegistryError,
@@ -89,6 +90,7 @@ fn context(dir: &Path, settings: MetricsSettings) -> (Context, Arc<FakeKernel>) 
         settings,
         statfs: Arc::clone(&kernel) as Arc<dyn Statfs>,
         machine: Arc::clone(&kernel) as Arc<dyn Machine>,
+        dns: History::default(),
     };
     (context, kernel)
 }

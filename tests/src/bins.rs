@@ -114,6 +114,11 @@ pub fn disk_stage() -> Result<PathBuf> {
     find("disk-stage")
 }
 
+/// The passes over a guest's DNS that end at a point of the test's choice.
+pub fn dns_stage() -> Result<PathBuf> {
+    find("dns-stage")
+}
+
 /// The helper that mounts what never answers.
 pub fn hang_mount() -> Result<PathBuf> {
     find("hang-mount")

@@ -8,6 +8,8 @@
 //!                                    ├─ cluster                real Kubernetes API servers, and objects for them
 //!                                    ├─ prometheus             a real one that scrapes the fleet
 //!                                    ├─ disks                  a root with loop devices for secondary disks
+//!                                    ├─ dns                    network namespaces with resolvers, good and bad, and a guest among them
+//!                                    ├─ machine                a Debian in a container, with systemd as its first process
 //!                                    ├─ measure                what a process costs
 //!                                    └─ sim                    a fleet of simulated guests and its manifests
 //! ```
@@ -18,8 +20,10 @@ pub mod bins;
 pub mod cluster;
 pub mod delivered;
 pub mod disks;
+pub mod dns;
 pub mod guest;
 pub mod loops;
+pub mod machine;
 pub mod measure;
 pub mod parts;
 pub mod pki;

@@ -166,6 +166,14 @@ impl Launch {
         })
     }
 
+    /// Runs it to its end, and gives its exit code (-1 when a signal ended it) and what it printed on both streams.
+    pub fn said(self, deadline: Duration) -> Result<(i32, String)> {
+        let output = self.output(deadline)?;
+        let text = [output.stdout, output.stderr].concat();
+        let code = output.status.code().unwrap_or(-1);
+        Ok((code, String::from_utf8_lossy(&text).into_owned()))
+    }
+
     /// Runs it to its end with this process's own terminal.
     pub fn attached(self) -> Result<ExitStatus> {
         let mut command = self.command();

@@ -1,6 +1,7 @@
 //! What decides in the agent, and touches nothing: parsers, models, plans.
 
 pub mod disks;
+pub mod dns;
 pub mod identity;
 pub mod pass;
 pub mod pause;

@@ -51,8 +51,12 @@ pub enum Verb {
     Apply(Option<Stage>, Output, Option<Duration>),
     /// Root: do what the plan for the disks says; with a file, only if that plan still holds.
     ApplyDisks(Option<PathBuf>, Output, Option<Duration>),
+    /// Root: do what the plan for DNS says; with a file, only if that plan still holds.
+    ApplyDns(Option<PathBuf>, Output, Option<Duration>),
     /// Root: what would be done; `true`: tell it by the exit code, too.
-    Plan(Output, bool),
+    Plan(Subjects, Output, bool),
+    /// How the guest's DNS stands.
+    Dns(Output),
     /// The declared disks.
     Disks(DisksVerb),
 }
@@ -65,6 +69,15 @@ impl Verb {
             Self::Apply(..) | Self::ApplyDisks(..) | Self::Plan(..) | Self::Disks(DisksVerb::Approve(..))
         )
     }
+}
+
+/// What is planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subjects {
+    /// The declared disks.
+    pub disks: bool,
+    /// The guest's DNS.
+    pub dns: bool,
 }
 
 const ROOTS: [(&str, &str, &str); 4] = [
@@ -155,6 +168,7 @@ pub fn command() -> Command {
         )
         .subcommand(disk_args::plan(text_or.clone()))
         .subcommand(disk_args::disks(text_or.clone()))
+        .subcommand(disk_args::dns(text_or.clone()))
         .subcommand(apply(text_or))
         .subcommand(Command::new("schema").about("Print the JSON Schema of the settings"))
         .subcommand(Command::new("state").about(
@@ -276,7 +290,8 @@ impl Args {
             }
             "apply" => disk_args::parse_apply(sub, format())
                 .unwrap_or_else(|| Verb::Apply(word(sub, "stage"), format(), disk_args::wait(sub))),
-            "plan" => Verb::Plan(format(), sub.get_flag("detailed-exitcode")),
+            "plan" => disk_args::parse_plan(sub, format()),
+            "dns" => Verb::Dns(format()),
             "disks" => disk_args::parse_disks(sub),
             _ => Verb::Schema,
         };
@@ -400,12 +415,26 @@ mod tests {
             );
         }
         let disks = |verb| Verb::Disks(verb);
+        let both = |disks, dns| Subjects { disks, dns };
         for (line, verb) in [
-            ("a plan", Verb::Plan(Output::Text, false)),
+            ("a plan", Verb::Plan(both(true, true), Output::Text, false)),
             (
                 "a plan disks --detailed-exitcode -o json",
-                Verb::Plan(Output::Json, true),
+                Verb::Plan(both(true, false), Output::Json, true),
             ),
+            (
+                "a plan dns disks",
+                Verb::Plan(both(true, true), Output::Text, false),
+            ),
+            (
+                "a plan dns -o yaml",
+                Verb::Plan(both(false, true), Output::Yaml, false),
+            ),
+            (
+                "a apply dns --plan p",
+                Verb::ApplyDns(Some("p".into()), Output::Text, None),
+            ),
+            ("a dns -o json", Verb::Dns(Output::Json)),
             ("a apply disks", Verb::ApplyDisks(None, Output::Text, None)),
             (
                 "a apply disks --wait 90s",

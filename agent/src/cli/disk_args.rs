@@ -1,15 +1,15 @@
-//! Flags and arguments of the verbs for disks.
+//! Flags and arguments of the verbs that plan and apply, and of those for disks and DNS.
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use virtfleet_wire::duration::Span;
 
-use super::{Verb, disks::DisksVerb};
+use super::{Subjects, Verb, disks::DisksVerb};
 use crate::output::Output;
 
 /// What can be planned and applied by itself.
-const SUBJECTS: [&str; 1] = ["disks"];
+const SUBJECTS: [&str; 2] = ["disks", "dns"];
 
 fn subject() -> Arg {
     Arg::new("subject").value_name("WHAT").value_parser(SUBJECTS)
@@ -17,7 +17,7 @@ fn subject() -> Arg {
 
 pub(super) fn plan(output: Arg) -> Command {
     Command::new("plan")
-        .about("As root: show what `apply disks` would do, and what it refuses and why; nothing is changed")
+        .about("As root: show what `apply disks` and `apply dns` would do, what they refuse and why; nothing is changed")
         .arg(
             subject()
                 .action(ArgAction::Append)
@@ -61,6 +61,12 @@ pub(super) fn apply() -> [Arg; 3] {
     ]
 }
 
+pub(super) fn dns(output: Arg) -> Command {
+    Command::new("dns")
+        .about("Show the guest's nameservers and how they stand; exit code 1 when nothing answers or the last pass failed")
+        .arg(output)
+}
+
 pub(super) fn disks(output: Arg) -> Command {
     Command::new("disks")
         .about("Show how the declared disks stand; exit code 1 when one failed or a required one is not in place")
@@ -91,13 +97,24 @@ pub(super) fn disks(output: Arg) -> Command {
         )
 }
 
+pub(super) fn parse_plan(matches: &ArgMatches, output: Output) -> Verb {
+    let named: Vec<&String> = matches.get_many("subject").into_iter().flatten().collect();
+    let is = |name: &str| named.is_empty() || named.iter().any(|one| *one == name);
+    let subjects = Subjects {
+        disks: is("disks"),
+        dns: is("dns"),
+    };
+    Verb::Plan(subjects, output, matches.get_flag("detailed-exitcode"))
+}
+
 pub(super) fn parse_apply(matches: &ArgMatches, output: Output) -> Option<Verb> {
-    matches.get_one::<String>("subject")?;
-    Some(Verb::ApplyDisks(
-        matches.get_one::<PathBuf>("plan").cloned(),
-        output,
-        wait(matches),
-    ))
+    let subject = matches.get_one::<String>("subject")?;
+    let plan = matches.get_one::<PathBuf>("plan").cloned();
+    Some(if subject == "dns" {
+        Verb::ApplyDns(plan, output, wait(matches))
+    } else {
+        Verb::ApplyDisks(plan, output, wait(matches))
+    })
 }
 
 /// `--wait`.

@@ -1,8 +1,8 @@
-//! The verbs of secondary disks: `plan`, `apply disks`, and `disks` with its own.
+//! The verbs of secondary disks: their plan, `apply disks`, and `disks` with its own.
 
 use std::{path::Path, time::Duration};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use virtfleet_agent_core::disks::{
     Plan, Refusal, RefusalKind, Step,
     state::{DiskState, DisksState, FORMAT, Standing},
@@ -11,12 +11,9 @@ use virtfleet_agent_core::disks::{
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::settings::{DiskFilesystem, DiskSettings};
 
-use super::{Args, print, verbs::Failure};
+use super::{Args, plan::read_plan, print, verbs::Failure};
 use crate::{
-    host::{
-        Commands as _, Lock, LockError, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_waiting,
-        read_text,
-    },
+    host::{Commands as _, Lock, LockError, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_waiting},
     output::Output,
     provision::disks::{DISKS_FILE, Engine, Machine, approve, check, failed, read_disks, unusable},
     provision::{LOCK_FILE, PATIENCE, disks::summary},
@@ -36,24 +33,26 @@ pub enum DisksVerb {
     Trim,
 }
 
-/// A plan is a few KiB a disk.
-const MOST_PLAN: usize = 4 << 20;
 /// How long giving blocks back may take.
 const TRIM: Duration = Duration::from_mins(30);
 
-/// The plan, and with `detailed` what it comes to as an exit code: 3 something is refused, 2 something is to be done.
-pub(super) fn plan(args: &Args, output: Output, detailed: bool) -> Result<Code, Failure> {
+/// The plan, as `apply disks` would do it.
+pub(super) fn plan(args: &Args) -> Result<Plan, Failure> {
     let (declared, unusable) = declared(args);
-    root("plan disks")?;
     let machine = Machine::of(&args.roots);
     let observed = machine.engine(&args.roots, unusable.as_deref()).plan(&declared)?;
-    print::text(&output.render(&observed.plan, text)?)?;
-    Ok(match &observed.plan {
-        _ if !detailed => Code::Ok,
-        plan if plan.disks.iter().any(|disk| !disk.refusals.is_empty()) => Code::Refused,
-        plan if !plan.is_empty() => Code::Changes,
-        _ => Code::Ok,
-    })
+    Ok(observed.plan)
+}
+
+/// What a plan comes to as an exit code: 3 something is refused, 2 something is to be done.
+pub(super) fn code(plan: &Plan) -> Code {
+    if plan.disks.iter().any(|disk| !disk.refusals.is_empty()) {
+        Code::Refused
+    } else if plan.is_empty() {
+        Code::Ok
+    } else {
+        Code::Changes
+    }
 }
 
 /// Does what the plan says: with a file, only if the plan is still the one in it.
@@ -64,7 +63,7 @@ pub(super) fn apply(
     wait: Option<Duration>,
 ) -> Result<Code, Failure> {
     root("apply disks")?;
-    let expected = file.map(read_plan).transpose()?;
+    let expected: Option<Plan> = file.map(|file| read_plan(file, "disks")).transpose()?;
     let lock = turn(args, wait, "apply disks")?;
     // Not before: what is declared may change while another pass is waited for.
     let (declared, unusable) = declared(args);
@@ -92,7 +91,7 @@ pub(super) fn apply(
 }
 
 /// Waits until no other pass is under way; who waits is told for whom.
-fn turn(args: &Args, wait: Option<Duration>, doing: &str) -> Result<Lock, LockError> {
+pub(super) fn turn(args: &Args, wait: Option<Duration>, doing: &str) -> Result<Lock, LockError> {
     let path = args.roots.root(LOCK_FILE);
     lock_waiting(&path, wait.unwrap_or(PATIENCE), doing, &mut print::complain)
 }
@@ -193,16 +192,8 @@ fn root(verb: &str) -> Result<(), Failure> {
     }
 }
 
-fn read_plan(path: &Path) -> anyhow::Result<Plan> {
-    let how = "virtfleet-agent plan disks -o json > FILE writes one";
-    let path_shown = path.display();
-    let text = read_text(path, MOST_PLAN)
-        .with_context(|| format!("the plan that is to be applied cannot be read from {path_shown}; {how}"))?;
-    serde_json::from_str(&text).with_context(|| format!("{path_shown} holds no plan; {how}"))
-}
-
 /// A plan for people.
-fn text(plan: &Plan) -> String {
+pub(super) fn text(plan: &Plan) -> String {
     let mut text = String::new();
     for disk in &plan.disks {
         let device = disk.device.as_ref().map_or_else(
@@ -257,7 +248,7 @@ fn shown(refusal: &Refusal) -> impl Iterator<Item = &(String, String)> {
     facts.filter(move |(name, _)| !(internal && name == "required"))
 }
 
-fn push(text: &mut String, line: &str) {
+pub(super) fn push(text: &mut String, line: &str) {
     // What is on a disk, its label for example, must not speak to the terminal.
     let plain = line.replace(char::is_control, " ");
     text.push_str(&plain);
@@ -325,16 +316,20 @@ fn list(disks: &[DiskState]) -> String {
             },
         ]
     });
-    let rows: Vec<[String; 7]> = std::iter::once(head).chain(rows).collect();
+    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+}
+
+/// Rows with their columns aligned; the first is the head.
+pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         rows.iter()
             .map(|row| row[column].chars().count())
             .max()
             .unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..7).map(width).collect();
+    let widths: Vec<usize> = (0..N).map(width).collect();
     let mut text = String::new();
-    for row in &rows {
+    for row in rows {
         let cells = row.iter().zip(&widths);
         let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
         push(&mut text, cells.join("  ").trim_end());
@@ -420,15 +415,6 @@ mod tests {
         let path = "/srv/data".to_owned();
         plan.disks = vec![of(Vec::new(), vec![Step::MakeMountPoint { path }])];
         assert!(text(&plan).ends_with("to do this, as root: virtfleet-agent apply disks\n"));
-    }
-
-    #[test]
-    fn a_plan_that_is_not_there_is_told_with_how_to_get_one() {
-        let error = read_plan(Path::new("/nonexistent")).unwrap_err().to_string();
-        assert!(
-            error.contains("the plan") && error.contains("plan disks -o json > FILE"),
-            "{error}"
-        );
     }
 
     #[test]

@@ -3,11 +3,14 @@
 mod args;
 mod disk_args;
 mod disks;
+mod dns;
+mod dns_text;
 mod outlive;
+mod plan;
 mod print;
 mod verbs;
 
-pub use args::{Args, Verb, command};
+pub use args::{Args, Subjects, Verb, command};
 pub use disks::DisksVerb;
 
 use virtfleet_runtime::exit::Code;

@@ -11,6 +11,7 @@ use crate::{
     provision::{
         GUEST_FILE,
         disks::{DISKS_FILE, read_disks},
+        dns::{DNS_FILE, read_dns},
         read_record,
     },
     settings::LoadedSettings,
@@ -101,6 +102,7 @@ pub fn look(
         missing: observed.identity.missing,
         passes: read_record(roots, &observed.boot_id).map_err(|error| format!("{GUEST_FILE}: {error}")),
         disks: read_disks(roots, &observed.boot_id).map_err(|error| format!("{DISKS_FILE}: {error}")),
+        dns: read_dns(roots, &observed.boot_id).map_err(|error| format!("{DNS_FILE}: {error}")),
         drop_ins: drop_ins(roots),
         boot_id: observed.boot_id,
         state,

@@ -6,12 +6,13 @@
 
 mod checks;
 mod disks;
+mod dns;
 mod look;
 mod passes;
 mod print;
 
 use serde::Serialize;
-use virtfleet_agent_core::{disks::state::DisksState, pass::GuestRecord};
+use virtfleet_agent_core::{disks::state::DisksState, dns::state::DnsState, pass::GuestRecord};
 use virtfleet_wire::{identity::Missing, report::Clock};
 
 pub use checks::check;
@@ -120,6 +121,8 @@ pub struct Seen {
     pub passes: Result<GuestRecord, String>,
     /// How the declared disks stand, or why that is not known.
     pub disks: Result<DisksState, String>,
+    /// How DNS stands, or why that is not known.
+    pub dns: Result<DnsState, String>,
     /// Services that should wait for provisioning, as far as they are there, and whether they do.
     pub drop_ins: Vec<(&'static str, bool)>,
     /// The clocks.

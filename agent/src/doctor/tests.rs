@@ -1,3 +1,9 @@
+use virtfleet_agent_core::dns::{
+    ResolvConf,
+    answers::{Health, Judged},
+    collision::{Collision, CollisionKind},
+    state::Standing,
+};
 use virtfleet_agent_core::pass::{Outcome as PassOutcome, Stage, StageRecord, StepRecord};
 use virtfleet_wire::report::Clock;
 
@@ -43,6 +49,7 @@ fn healthy() -> Seen {
             this_boot: true,
         }),
         passes: Ok(passes()),
+        dns: Ok(dns_state()),
         disks: Ok(DisksState::default()),
         drop_ins: vec![("kubelet.service", true)],
         clock: Clock {
@@ -54,6 +61,28 @@ fn healthy() -> Seen {
             name: "cpu".into(),
             result: Ok(16),
         }],
+    }
+}
+
+/// One nameserver, which answers.
+fn dns_state() -> DnsState {
+    let nameserver = "10.96.0.10".parse().unwrap();
+    let conf = ResolvConf {
+        nameservers: vec![nameserver],
+        ..ResolvConf::default()
+    };
+    DnsState {
+        standing: Standing::Verified,
+        effective: conf.clone(),
+        asked: conf,
+        judged: vec![Judged {
+            nameserver,
+            health: Health::Healthy,
+            because: "answers in 2 ms".into(),
+            micros: Some(1500),
+            answers: Vec::new(),
+        }],
+        ..DnsState::default()
     }
 }
 
@@ -340,4 +369,51 @@ fn tls_files_are_tried_together_once_each_is_good() {
     };
     assert_eq!(tls(true).as_deref(), Some("a key of another certificate"));
     assert_eq!(tls(false), None, "each file has its own line then");
+}
+
+#[test]
+fn dns_has_a_line_and_each_nameserver_one() {
+    let lines = |seen: &Seen| -> Vec<Line> {
+        let of_dns = |line: &Line| line.what == "resolver" || line.what.starts_with("nameserver ");
+        check(seen).into_iter().filter(of_dns).collect()
+    };
+    let mut seen = healthy();
+    let good = lines(&seen);
+    assert_eq!(good.len(), 2);
+    assert!(
+        good.iter()
+            .all(|line| line.status == Status::Ok && line.next.is_empty())
+    );
+    assert_eq!(good[0].detail, "verified; 10.96.0.10 by /etc/resolv.conf");
+    assert_eq!(good[1].detail, "healthy: answers in 2 ms");
+
+    let mut state = dns_state();
+    state.standing = Standing::Colliding;
+    state.collisions = vec![Collision {
+        nameserver: "10.96.0.10".parse().unwrap(),
+        kind: CollisionKind::ServiceRange,
+        now: false,
+        with: "10.96.0.0/12".into(),
+        given_by: "a lease".into(),
+    }];
+    seen.dns = Ok(state.clone());
+    let warned = lines(&seen);
+    assert!(
+        warned
+            .iter()
+            .all(|line| line.status == Status::Warn && line.next.contains("plan dns"))
+    );
+    assert!(
+        warned[1]
+            .detail
+            .starts_with("will collide with 10.96.0.0/12, from a lease; ")
+    );
+
+    state.standing = Standing::Broken;
+    seen.dns = Ok(state);
+    assert_eq!(lines(&seen)[0].status, Status::Fail);
+    seen.dns = Err("no such file".into());
+    assert_eq!(lines(&seen).len(), 1);
+    seen.settings.config.dns.manage = virtfleet_wire::settings::DnsManage::Off;
+    assert_eq!(lines(&seen), []);
 }

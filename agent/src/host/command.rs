@@ -200,6 +200,11 @@ pub trait Commands: Sync {
     /// Runs it to its end, whatever its exit code.
     fn run(&self, tool: &Tool) -> Result<Done, CommandError>;
 
+    /// How much time there is for all that is still to be run; none where there is no limit.
+    fn left(&self) -> Option<Duration> {
+        None
+    }
+
     /// Runs it to its end; an exit code other than 0 is an error.
     fn check(&self, tool: &Tool) -> Result<Done, CommandError> {
         let done = self.run(tool)?;

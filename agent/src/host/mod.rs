@@ -15,6 +15,7 @@ mod disk_observe;
 mod disk_owner;
 mod disk_seed;
 pub mod disks;
+pub mod dns;
 mod durable;
 mod kernel;
 mod lock;

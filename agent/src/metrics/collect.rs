@@ -11,7 +11,10 @@ use virtfleet_agent_core::procfs::ParseError;
 use virtfleet_wire::{exposition::Page, settings::MetricsSettings};
 
 use super::RegistryError;
-use crate::host::{Kernel, Machine, RereadError, Roots, Statfs};
+use crate::{
+    dns_watch::History,
+    host::{Kernel, Machine, RereadError, Roots, Statfs},
+};
 
 /// Reads one corner of the guest and writes its families.
 pub trait Collector: Send {
@@ -89,6 +92,8 @@ pub struct Context {
     pub statfs: Arc<dyn Statfs>,
     /// Who is asked about the machine.
     pub machine: Arc<dyn Machine>,
+    /// What the watch over DNS hears.
+    pub dns: History,
 }
 
 impl Context {
@@ -99,6 +104,7 @@ impl Context {
             settings,
             statfs: Arc::new(Kernel),
             machine: Arc::new(Kernel),
+            dns: History::default(),
         }
     }
 }

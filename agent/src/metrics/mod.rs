@@ -17,6 +17,7 @@ mod cpu_sysfs;
 mod disk_health;
 mod disks;
 mod diskstats;
+mod dns;
 mod filesystem;
 mod loadavg;
 mod meminfo;
@@ -43,6 +44,7 @@ pub static COLLECTORS: &[Entry] = &[
         "I/O of block devices, and what they are",
         diskstats::new,
     ),
+    Entry::on("dns", "The guest's nameservers and how they stand", dns::new),
     Entry::on(
         "filesystem",
         "Space and state of mounted filesystems",

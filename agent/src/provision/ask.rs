@@ -20,6 +20,8 @@ use crate::host::Roots;
 pub const ASK_DIRECTORY: &str = "/run/virtfleet/ask";
 /// The name that the agent asks by.
 const AGENT: &str = "agent";
+/// The name that its watch over DNS asks by.
+const DNS: &str = "dns";
 /// The most names that one pass takes; the rest starts the next one.
 const MOST: usize = 1024;
 
@@ -33,7 +35,16 @@ pub struct AskError {
 
 /// Asks for a reconcile, as the agent. Asked already is as good.
 pub fn ask(roots: &Roots) -> Result<(), AskError> {
-    let path = roots.root(ASK_DIRECTORY).join(AGENT);
+    ask_as(roots, AGENT)
+}
+
+/// Asks for a reconcile because of DNS.
+pub fn ask_for_dns(roots: &Roots) -> Result<(), AskError> {
+    ask_as(roots, DNS)
+}
+
+fn ask_as(roots: &Roots, name: &str) -> Result<(), AskError> {
+    let path = roots.root(ASK_DIRECTORY).join(name);
     OpenOptions::new()
         .write(true)
         .create(true)

@@ -10,13 +10,14 @@
 
 mod ask;
 pub mod disks;
+pub mod dns;
 mod pass;
 mod print;
 mod record;
 mod settings;
 mod steps;
 
-pub use ask::{ASK_DIRECTORY, AskError, ask};
+pub use ask::{ASK_DIRECTORY, AskError, ask, ask_for_dns};
 pub use pass::{Applied, ApplyError, LOCK_FILE, PATIENCE, apply};
 pub use print::print;
 pub use record::{GUEST_FILE, ReadRecordError, read_record};

@@ -2,7 +2,7 @@
 
 use virtfleet_agent_core::pass::{GuestRecord, Outcome, SettingsProblem, Stage, StepPlan};
 
-use super::{disks, settings};
+use super::{disks, dns, settings};
 use crate::{
     host::{Lock, Roots, Services},
     identity::state::write_state,
@@ -76,6 +76,15 @@ pub static STEPS: &[Step] = &[
         },
         about: "formats, mounts, grows and opens the secondary disks that the settings declare",
         run: disks::run,
+    },
+    Step {
+        plan: StepPlan {
+            name: "dns",
+            stages: &[Stage::Dns, Stage::Reconcile],
+            needs: &[],
+        },
+        about: "asks the nameservers, and with dns.manage: auto writes those that answer, or puts back what was there",
+        run: dns::run,
     },
     Step {
         plan: StepPlan {

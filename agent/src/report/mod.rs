@@ -4,6 +4,7 @@
 //! be asked every few seconds. `docs/report.md` lists the sections.
 
 mod disks;
+mod dns;
 mod files;
 mod findings;
 mod nics;
@@ -22,6 +23,7 @@ use virtfleet_wire::{
 };
 
 use crate::{
+    dns_watch::History,
     host::{Roots, clock},
     identity::Observer,
     pause::ClockWatch,
@@ -40,6 +42,7 @@ pub struct Reporter {
     observer: Observer,
     settings: Section,
     declares_disks: bool,
+    history: History,
     /// Of the settings: they do not change while the process runs.
     standing: Vec<Finding>,
     since: BTreeMap<(String, Subject), Since>,
@@ -70,9 +73,17 @@ impl Reporter {
             observer: Observer::default(),
             settings: settings_section(settings),
             declares_disks: !settings.config.disks.is_empty(),
+            history: History::default(),
             standing: findings::of_settings(&settings.problems),
             since: BTreeMap::new(),
         }
+    }
+
+    /// With what the watch over DNS hears.
+    #[must_use]
+    pub fn with_history(mut self, history: History) -> Self {
+        self.history = history;
+        self
     }
 
     /// The next report, with what the clocks have told.
@@ -90,6 +101,8 @@ impl Reporter {
         findings.extend(passes.findings);
         let storage = storage::read(&self.roots, &observed.boot_id, &clock, self.declares_disks);
         findings.extend(storage.findings);
+        let names = dns::read(&self.roots, &observed.boot_id, &clock, &self.history);
+        findings.extend(names.findings);
         findings.extend(watch.finding(&clock));
         self.date(&mut findings, &clock, watch.paused_ns());
         let sections = [
@@ -99,6 +112,7 @@ impl Reporter {
             ("settings", self.settings.clone()),
             ("provision", passes.section),
             ("storage", storage.section),
+            ("dns", names.section),
             ("clock", watch.section(&clock)),
         ];
         GuestReport {

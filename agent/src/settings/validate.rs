@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use virtfleet_agent_core::disks::wanted;
+use virtfleet_agent_core::{disks::wanted, dns::asked};
 use virtfleet_wire::{
     layered::{Origins, Problem},
     settings::{AgentConfig, Listener, MetricsSettings, ServerSettings},
@@ -30,6 +30,10 @@ pub(super) fn validate(config: &mut AgentConfig, origins: &Origins) -> Vec<Probl
         config.metrics = MetricsSettings::default();
     }
     for problem in wanted::check(&config.disks).1 {
+        refuse(problem.path, problem.message);
+    }
+    // As with disks: whoever works on DNS checks it, too, and does nothing then.
+    for problem in asked::check(&config.dns, None).err().unwrap_or_default() {
         refuse(problem.path, problem.message);
     }
     problems

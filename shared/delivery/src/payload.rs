@@ -146,9 +146,8 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
             }
         }
     }
-    if let Some(text) = settings(&checked.settings, delivery.tls.is_some()) {
-        files.push(File::text(SETTINGS, 0o644, text));
-    }
+    let text = settings(&checked.settings, delivery.tls.is_some());
+    files.push(File::text(SETTINGS, 0o644, text));
     for (index, extra) in delivery.files.iter().enumerate() {
         let content = match (&extra.content, &extra.from) {
             (Some(content), _) => Ok(content.clone().into_bytes()),
@@ -197,8 +196,8 @@ impl Payload {
     }
 }
 
-/// The settings file, when there is anything to be set.
-fn settings(written: &Value, tls: bool) -> Option<String> {
+/// The settings file. Whoever renders user-data wants a guest that works: its DNS is put right, unless something else is written.
+fn settings(written: &Value, tls: bool) -> String {
     let mut map = match written {
         Value::Object(map) => map.clone(),
         _ => Map::new(),
@@ -211,14 +210,14 @@ fn settings(written: &Value, tls: bool) -> Option<String> {
             named.insert(key.to_owned(), path.into());
         }
     }
-    if map.is_empty() {
-        return None;
-    }
-    Some(format!(
+    section(&mut map, "dns")
+        .entry("manage")
+        .or_insert_with(|| "auto".into());
+    format!(
         "# Written at every boot from user-data; what you set by hand belongs into another file here.\n\
          apiVersion: {CONFIG_API_VERSION}\nkind: {AGENT_CONFIG_KIND}\n{}",
         to_yaml(&Value::Object(map))
-    ))
+    )
 }
 
 /// The mapping at a key, made when it is not there; a null counts as none.

@@ -105,7 +105,12 @@ fn tier4_an_agent_outlives_the_clean_and_second_run_of_cloud_init_on_a_kkp_node(
                 .mirror(80, mirror.address);
             let machine = scene.start(&vm, Start::BeforeCloudInit)?;
             machine.wait_agent(Duration::from_mins(2))?;
-            machine.run_until("test -e /opt/bootstrapped", "the bootstrap script to end")?;
+            // Five runs of cloud-init, each half a minute on a busy machine.
+            machine.run_until_within(
+                "test -e /opt/bootstrapped",
+                "the bootstrap script to end",
+                real::GUEST_PATIENCE,
+            )?;
             real::until_heard(&stage, &who)?;
             kubelet_came_after(&machine)?;
             let first = real::end_state(&machine)?;

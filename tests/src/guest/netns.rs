@@ -52,6 +52,11 @@ impl Namespace {
         ip(["-n", name, "addr", "add", &format!("10.0.{net}.2/24"), "dev", tap])?;
         ip(["-n", name, "link", "set", tap, "up"])
     }
+
+    /// Removes a tap device.
+    pub(super) fn remove_tap(&self, tap: &str) -> Result<()> {
+        ip(["-n", &self.name, "link", "del", tap])
+    }
 }
 
 impl Drop for Namespace {

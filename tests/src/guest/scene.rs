@@ -193,6 +193,9 @@ impl Scene {
         self.guests
             .borrow_mut()
             .retain(|other| other.folder() != guest.folder());
+        for tap in &guest.places().taps {
+            self.namespace()?.remove_tap(tap)?;
+        }
         fs::remove_dir_all(guest.folder()).context("remove the snapshot's own scene")?;
         Ok(made)
     }

@@ -39,8 +39,8 @@ pub enum Network {
     /// QEMU's user network in a network namespace of the scene that has only `lo`: the guest sees a router and a DNS server
     /// (10.0.2.2 and 10.0.2.3), reaches what listens on the namespace's loopback at 10.0.2.2, and nothing else.
     Enclosed,
-    /// A tap device with as many queues as the NIC, in a network namespace of the scene whose end of it is 10.0.2.2/24. There
-    /// is no DHCP: the seed's network configuration names an address.
+    /// A tap device with as many queues as the NIC, in a network namespace of the scene whose end of it is `tap0`, 10.0.2.2/24. There
+    /// is no DHCP but what a test starts there: else the seed's network configuration names an address.
     Tap,
 }
 

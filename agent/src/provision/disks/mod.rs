@@ -39,6 +39,7 @@ pub use pass::{Engine, EngineError, Observed, Passed};
 pub use state::{DISKS_FILE, ReadDisksError, read_disks};
 
 pub(crate) use health::asked;
+pub(super) use pass::chain;
 pub(crate) use state::parse_disks;
 pub(super) use step::run;
 pub use step::{Machine, unusable};

@@ -176,7 +176,7 @@ impl<'a> Engine<'a> {
 }
 
 /// An error with all that it came from, in one line.
-pub(super) fn chain(error: impl std::error::Error) -> String {
+pub(in super::super) fn chain(error: impl std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

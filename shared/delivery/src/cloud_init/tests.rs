@@ -53,6 +53,7 @@ fn what_is_wanted_is_said_word_by_word() {
     let (_, settings) = text("/etc/virtfleet/agent.d/50-delivery.yaml");
     let settings = parse_yaml(&settings).unwrap().remove(0).to_json();
     assert_eq!(settings["server"]["tls"]["clientCA"], "/etc/virtfleet/tls/ca.crt");
+    assert_eq!(settings["dns"]["manage"], "auto");
     assert!(payload.unit.contains("deliver 90\n") && payload.unit.contains("TimeoutStartSec=150\n"));
 }
 

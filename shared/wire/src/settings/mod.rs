@@ -11,9 +11,14 @@ use serde::{Deserialize, Serialize};
 pub use crate::duration::Span;
 
 mod disks;
+mod dns;
 
 pub use disks::{
     DiskEncryption, DiskFilesystem, DiskMatch, DiskOwner, DiskSettings, Luks2Settings, ProofKind, SeedFrom,
+};
+pub use dns::{
+    DnsConfig, DnsManage, DnsOption, DnsPolicy, DnsProbeSettings, DnsSettings, InfraDns, NODE_LOCAL_ADDRESS,
+    UserClusterDns,
 };
 
 /// The settings' `apiVersion`.
@@ -37,6 +42,8 @@ pub struct AgentConfig {
     pub metrics: MetricsSettings,
     /// Secondary disks, merged by `name`. None by default: a disk that is not named here is never touched.
     pub disks: Vec<DiskSettings>,
+    /// Nameservers and search domains. By default looked at, and never changed.
+    pub dns: DnsSettings,
     /// How the agent logs.
     pub log: LogSettings,
 }
@@ -49,6 +56,7 @@ impl Default for AgentConfig {
             server: ServerSettings::default(),
             metrics: MetricsSettings::default(),
             disks: Vec::new(),
+            dns: DnsSettings::default(),
             log: LogSettings::default(),
         }
     }

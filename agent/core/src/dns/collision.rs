@@ -1,0 +1,158 @@
+//! Nameservers that a node must not have: addresses that the user cluster has, or will have, on the node itself.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    asked::Asked,
+    seen::{Owner, Seen, Source},
+};
+
+/// The interface that NodeLocal DNS makes for its addresses.
+const NODE_LOCAL_INTERFACE: &str = "nodelocaldns";
+/// The addresses at which systemd-resolved answers (`DNSStubListener=`).
+pub const STUBS: [IpAddr; 2] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 53)),
+    IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 54)),
+];
+
+/// Why an address may not be a nameserver of this guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CollisionKind {
+    /// It is where NodeLocal DNS listens, or will: the cache would forward to itself.
+    NodeLocal,
+    /// An interface of this guest has it.
+    LocalAddress,
+    /// It is the user cluster's DNS.
+    ClusterDns,
+    /// It lies in the user cluster's service range.
+    ServiceRange,
+    /// It is the stub of systemd-resolved, as an upstream of systemd-resolved.
+    Stub,
+}
+
+impl CollisionKind {
+    /// As it is printed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NodeLocal => "node-local",
+            Self::LocalAddress => "local-address",
+            Self::ClusterDns => "cluster-dns",
+            Self::ServiceRange => "service-range",
+            Self::Stub => "stub",
+        }
+    }
+}
+
+/// One.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Collision {
+    /// The nameserver.
+    pub nameserver: IpAddr,
+    /// Why.
+    pub kind: CollisionKind,
+    /// Whether it has happened: the address is on an interface now. Else it is foreseen.
+    pub now: bool,
+    /// With what: the interface, the range, the setting or kubelet's file.
+    pub with: String,
+    /// From where the nameserver comes: the lease, the file, the setting.
+    pub given_by: String,
+}
+
+/// Which of the nameservers collide, each once and by what says most; each comes with where it is from. IPv4 in IPv6 is IPv4.
+///
+/// An address of the loopback is no collision by itself: a resolver of the guest's own (unbound, NetworkManager's dnsmasq) listens there, and has upstreams of
+/// its own. It is one when it is the user cluster's (by settings or kubelet), when it is systemd-resolved's stub and systemd-resolved is to use it, and when only a DHCP lease or a
+/// router advertisement names it: the sender meant itself.
+pub fn find(asked: &Asked, seen: &Seen, nameservers: &[(IpAddr, String)]) -> Vec<Collision> {
+    let mut found: Vec<Collision> = Vec::new();
+    for (nameserver, given_by) in nameservers {
+        let nameserver = nameserver.to_canonical();
+        if found.iter().any(|one| one.nameserver == nameserver) {
+            continue;
+        }
+        if let Some((kind, now, with)) = judge(asked, seen, nameserver) {
+            found.push(Collision {
+                nameserver,
+                kind,
+                now,
+                with,
+                given_by: given_by.clone(),
+            });
+        }
+    }
+    found
+}
+
+fn judge(asked: &Asked, seen: &Seen, nameserver: IpAddr) -> Option<(CollisionKind, bool, String)> {
+    let at = interface(seen, nameserver);
+    let now = at.is_some();
+    let here = |otherwise: &str| at.map_or(otherwise.to_owned(), str::to_owned);
+    if nameserver.is_unspecified() {
+        return Some((CollisionKind::LocalAddress, true, "the guest itself".to_owned()));
+    }
+    if seen.owner == Owner::Resolved && STUBS.contains(&nameserver) {
+        return Some((CollisionKind::Stub, true, "systemd-resolved's stub".to_owned()));
+    }
+    if at == Some(NODE_LOCAL_INTERFACE) || asked.node_local.contains(&nameserver) {
+        return Some((CollisionKind::NodeLocal, now, here("dns.userCluster.nodeLocal")));
+    }
+    let kubelet = seen.kubelet.as_ref();
+    if let Some(kubelet) = kubelet.filter(|kubelet| has(&kubelet.cluster_dns, nameserver)) {
+        return Some((CollisionKind::ClusterDns, now, here(&kubelet.path)));
+    }
+    if asked.user_nameservers.contains(&nameserver) {
+        return Some((
+            CollisionKind::ClusterDns,
+            now,
+            here("dns.userCluster.nameservers"),
+        ));
+    }
+    if let Some(range) = asked
+        .service_ranges
+        .iter()
+        .find(|range| range.contains(nameserver))
+    {
+        return Some((CollisionKind::ServiceRange, now, here(&range.to_string())));
+    }
+    if nameserver.is_loopback() {
+        let from_outside = only_from_outside(asked, seen, nameserver);
+        return from_outside.then(|| (CollisionKind::LocalAddress, true, here("the loopback")));
+    }
+    at.map(|interface| (CollisionKind::LocalAddress, true, interface.to_owned()))
+}
+
+fn has(list: &[IpAddr], address: IpAddr) -> bool {
+    list.iter().any(|one| one.to_canonical() == address)
+}
+
+/// The interface that has the address. A listener shows it, too, when the interface cannot be seen.
+fn interface(seen: &Seen, address: IpAddr) -> Option<&str> {
+    let local = seen
+        .locals
+        .iter()
+        .find(|local| local.address.to_canonical() == address);
+    match local {
+        Some(local) => Some(&local.interface),
+        None if !address.is_loopback() && has(&seen.listeners, address) => Some("a listener of this guest"),
+        None => None,
+    }
+}
+
+/// Whether a lease or an advertisement names it, and neither the settings nor somebody's configuration in the guest does.
+fn only_from_outside(asked: &Asked, seen: &Seen, address: IpAddr) -> bool {
+    let given = |outside: bool| {
+        seen.links
+            .iter()
+            .flat_map(|link| &link.given)
+            .filter(|given| matches!(given.source, Source::Dhcp | Source::Advertised) == outside)
+            .any(|given| has(&given.conf.nameservers, address))
+    };
+    given(true) && !given(false) && !asked.nameservers.contains(&address)
+}
+
+#[cfg(test)]
+mod tests;

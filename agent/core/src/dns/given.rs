@@ -1,0 +1,99 @@
+//! What the platform gave, as the programs that received it have written it down. One parser a format, on text alone; the host says which file and link it was.
+//!
+//! Nothing here fails: what a line does not say is not there, and a word that is no address or name is dropped.
+
+mod dhclient;
+mod network_manager;
+mod networkd;
+mod packet;
+mod records;
+mod resolved;
+
+pub use dhclient::dhclient_leases;
+pub use network_manager::{Device, nm_device, nm_lease, nmcli_devices};
+pub use networkd::{LinkState, asks_dhcp4, network_file, networkd_lease, networkd_link_state, uses_dns};
+pub use packet::dhcp_packet;
+pub use records::{dhcpcd, dhcpcd_variables, interfaces, resolvconf_record};
+pub use resolved::{resolved_conf, resolved_link};
+
+use super::seen::{Given, Source};
+
+/// `KEY=value` lines as systemd writes them in state files and leases: maybe quoted, comments with `#` or `;`.
+fn pairs(text: &str) -> impl Iterator<Item = (&str, String)> {
+    text.lines().filter_map(|line| {
+        let line = line.trim();
+        if line.starts_with(['#', ';']) {
+            return None;
+        }
+        let (key, value) = line.split_once('=')?;
+        Some((key.trim(), unquote(value.trim())))
+    })
+}
+
+/// Takes off quotes, and backslashes between double ones.
+fn unquote(value: &str) -> String {
+    if let Some(inner) = value.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
+        return inner.to_owned();
+    }
+    let Some(inner) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return value.to_owned();
+    };
+    let mut plain = String::with_capacity(inner.len());
+    let mut letters = inner.chars();
+    while let Some(letter) = letters.next() {
+        plain.push(if letter == '\\' {
+            letters.next().unwrap_or('\\')
+        } else {
+            letter
+        });
+    }
+    plain
+}
+
+/// What a DHCP lease says: the list of search domains (option 119) when there is one, else the domain (option 15), as dhclient's script chooses.
+#[derive(Default)]
+struct Lease {
+    servers: Vec<String>,
+    searches: Vec<String>,
+    domain: Vec<String>,
+    mtu: Option<u32>,
+}
+
+impl Lease {
+    fn given(&self) -> Given {
+        let mut given = Given {
+            source: Source::Dhcp,
+            mtu: self.mtu,
+            search_list: !self.searches.is_empty(),
+            ..Given::default()
+        };
+        for word in &self.servers {
+            given.conf.add_server(word);
+        }
+        let searches = if self.searches.is_empty() {
+            &self.domain
+        } else {
+            &self.searches
+        };
+        for word in searches {
+            given.conf.add_search(word);
+        }
+        given
+    }
+
+    /// An MTU that a link can have (RFC 2132, 5.1: at least 68).
+    fn set_mtu(&mut self, word: &str) {
+        self.mtu = word.parse().ok().filter(|mtu| (68..=65_535).contains(mtu));
+    }
+}
+
+fn words(value: &str) -> Vec<String> {
+    value
+        .split(|c: char| c.is_ascii_whitespace() || c == ',')
+        .filter(|word| !word.is_empty())
+        .map(unquote)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

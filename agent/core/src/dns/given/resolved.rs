@@ -1,0 +1,59 @@
+//! systemd-resolved's configuration, and what others have told it about a link.
+
+use super::{pairs, words};
+use crate::dns::{
+    resolv::ResolvConf,
+    seen::{Given, Source},
+};
+
+/// `resolved.conf` or a drop-in of it: `DNS=` and `Domains=` of `[Resolve]`. Several files one behind the other are read as resolved reads them: values add up, an empty one
+/// forgets those before. Domains that are only routed are left out, and so is `FallbackDNS=`: it is not used where anything else is given.
+pub fn resolved_conf(text: &str) -> ResolvConf {
+    let mut conf = ResolvConf::default();
+    sections(text, "[Resolve]", &mut conf);
+    conf
+}
+
+/// `/run/systemd/resolve/netif/<index>`: what NetworkManager or an operator (`resolvectl dns`) has set on a link.
+pub fn resolved_link(text: &str) -> Given {
+    let mut given = Given {
+        source: Source::Static,
+        ..Given::default()
+    };
+    for (key, value) in pairs(text) {
+        match key {
+            "SERVERS" => words(&value).iter().for_each(|word| given.conf.add_server(word)),
+            "DOMAINS" => words(&value).iter().for_each(|word| given.conf.add_search(word)),
+            _ => {}
+        }
+    }
+    given
+}
+
+/// Reads `DNS=` and `Domains=` of one section.
+pub(super) fn sections(text: &str, section: &str, conf: &mut ResolvConf) {
+    let mut inside = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line == section;
+        }
+        let Some((key, value)) = line.split_once('=').filter(|_| inside) else {
+            continue;
+        };
+        let values = words(value);
+        match key.trim() {
+            "DNS" if values.is_empty() => {
+                conf.nameservers.clear();
+                conf.zones.clear();
+            }
+            "DNS" => values.iter().for_each(|word| conf.add_server(word)),
+            "Domains" if values.is_empty() => conf.searches.clear(),
+            // A `~` is no character of a name, so routes are dropped. `.` alone is a route to resolved, and no search domain.
+            "Domains" => values
+                .iter()
+                .filter(|word| *word != ".")
+                .for_each(|word| conf.add_search(word)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The files that make a choice count, for the resolver that the guest has. Every byte of them comes from here.
+
+use std::collections::BTreeSet;
+// Writing to a string cannot fail, so its results are of no use.
+use std::fmt::Write as _;
+
+use super::{
+    advice::Advice,
+    asked::Asked,
+    choice::Choice,
+    inherited,
+    kubelet::{drop_in, kubelet_reads, reachable},
+    names, ours,
+    resolv::{self, ResolvConf},
+    seen::{Link, Manager, Owner, Seen},
+};
+
+/// What every file of ours says of itself.
+const ABOUT: &str = "from the settings `dns`. Changes are undone; `dns.manage: off` takes it away.";
+
+/// A file of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OurFile {
+    /// Its path.
+    pub path: String,
+    /// All of it.
+    pub text: String,
+    /// Its mode.
+    pub mode: u32,
+}
+
+/// All that is to be there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// Files of ours, in the order in which they are written.
+    pub files: Vec<OurFile>,
+    /// The text of `/etc/resolv.conf` where that is to be a file of ours.
+    pub resolv_conf: Option<String>,
+    /// What a person should know of it.
+    pub advice: Vec<Advice>,
+}
+
+/// The first line of a file of ours.
+pub(super) fn header() -> String {
+    format!("{} {ABOUT}\n", ours::MARK)
+}
+
+/// Whether systemd-resolved can be told to forget what it was told of a link.
+pub(super) fn has_resolvectl(seen: &Seen) -> bool {
+    !seen.missing_tools.iter().any(|tool| tool == "resolvectl")
+}
+
+/// What is to be there for a choice, by who owns `/etc/resolv.conf` and who configures the links.
+pub fn render(asked: &Asked, seen: &Seen, choice: &Choice) -> Rendered {
+    let mut rendered = Rendered::default();
+    let conf = choice.conf();
+    match seen.owner {
+        Owner::Resolved => {
+            rendered.file(ours::RESOLVED, resolved(asked, seen, conf));
+            rendered.links(seen);
+            rendered.dhclient(seen);
+            if !conf.options.is_empty() {
+                rendered.advice.push(Advice::OptionsNotHonoured {
+                    options: conf.option_words(),
+                });
+            }
+        }
+        Owner::NetworkManager => rendered.file(ours::NETWORK_MANAGER, network_manager(seen, conf)),
+        Owner::Resolvconf => rendered.plain(conf),
+        Owner::File => {
+            rendered.plain(conf);
+            rendered.dhclient(seen);
+            let by_dhcpcd = |link: &&Link| link.given.iter().any(|given| given.path.contains("dhcpcd"));
+            rendered
+                .advice
+                .extend(seen.links.iter().filter(by_dhcpcd).map(|link| Advice::Dhcpcd {
+                    link: link.name.clone(),
+                }));
+        }
+    }
+    rendered.kubelet(seen, conf);
+    rendered
+}
+
+/// What is to be there for kubelet alone, in a guest that is as asked for without us.
+pub(super) fn kubelets(seen: &Seen, choice: &Choice) -> Rendered {
+    let mut rendered = Rendered::default();
+    rendered.kubelet(seen, choice.conf());
+    rendered
+}
+
+impl Rendered {
+    fn file(&mut self, path: &str, text: String) {
+        self.files.push(OurFile {
+            path: path.to_owned(),
+            text,
+            mode: 0o644,
+        });
+    }
+
+    fn plain(&mut self, conf: &ResolvConf) {
+        self.resolv_conf = Some(conf.text(&header()));
+        self.for_kubelet(conf);
+    }
+
+    /// Kubelet's drop-in, and the file that it reads.
+    fn kubelet(&mut self, seen: &Seen, conf: &ResolvConf) {
+        // What kubelet will find, not what it finds now.
+        let mut after = seen.clone();
+        if let Some(text) = &self.resolv_conf {
+            after.resolv_conf.text = Some(text.clone());
+        } else if let Some(original) = seen
+            .original
+            .as_ref()
+            .filter(|_| ours::taken_over(&seen.resolv_conf))
+        {
+            after.resolv_conf = original.clone();
+        }
+        let drop_in = drop_in(&after, conf);
+        let named = drop_in
+            .as_ref()
+            .is_some_and(|file| file.text.contains(ours::FOR_KUBELET));
+        if (kubelet_reads(seen) || named) && self.resolv_conf.is_none() {
+            self.for_kubelet(conf);
+        }
+        let has = self.files.iter().any(|file| file.path == ours::FOR_KUBELET);
+        if let Some(text) = seen
+            .files
+            .get(ours::FOR_KUBELET)
+            .filter(|_| kubelet_reads(seen) && !has)
+        {
+            // Nobody that pods reach is chosen, and kubelet reads it: what it says is better than no file.
+            self.file(ours::FOR_KUBELET, text.clone());
+        }
+        let later = drop_in
+            .as_ref()
+            .is_some_and(|file| !settled(seen, &self.files, file));
+        self.files.extend(drop_in.filter(|_| !later));
+    }
+
+    fn for_kubelet(&mut self, conf: &ResolvConf) {
+        let reachable = reachable(conf);
+        if !reachable.nameservers.is_empty() {
+            self.file(ours::FOR_KUBELET, reachable.text(&header()));
+        }
+    }
+
+    fn dhclient(&mut self, seen: &Seen) {
+        let leased = |link: &Link| link.given.iter().any(|given| given.path.contains("dhclient"));
+        if seen.links.iter().any(leased) {
+            self.file(ours::DHCLIENT, dhclient_hook());
+        }
+    }
+
+    /// What keeps systemd-resolved from using the links' own servers beside ours.
+    fn links(&mut self, seen: &Seen) {
+        let mut done = BTreeSet::new();
+        let by_networkd = |link: &&Link| link.manager == Manager::Networkd;
+        for link in seen.links.iter().filter(by_networkd) {
+            let path = link.profile.as_deref().and_then(ours::networkd_drop_in);
+            if let Some(path) = path.filter(|path| done.insert(path.clone())) {
+                self.file(&path, networkd(seen, link));
+            }
+        }
+        self.kept(seen);
+        let by_nm: Vec<String> = seen
+            .links
+            .iter()
+            .filter(|link| link.manager == Manager::NetworkManager)
+            .map(|link| link.name.clone())
+            .collect();
+        if !by_nm.is_empty() {
+            let text = header() + ours::SILENT;
+            self.file(ours::NETWORK_MANAGER, text);
+            if !has_resolvectl(seen) {
+                self.advice.push(Advice::NetworkManagerLinks { links: by_nm });
+            }
+        } else if let Some(text) = seen.files.get(ours::NETWORK_MANAGER)
+            && ours::is_ours(text)
+            && text.ends_with(ours::SILENT)
+            && !seen.missing_tools.iter().any(|tool| tool == "nmcli")
+        {
+            // It has no link at this moment.
+            self.file(ours::NETWORK_MANAGER, text.clone());
+        }
+    }
+
+    /// Drop-ins of `.network` files that no link has at this moment, as while networkd restarts or a link is down: they stay as long as the file does.
+    fn kept(&mut self, seen: &Seen) {
+        let done: BTreeSet<String> = self.files.iter().map(|file| file.path.clone()).collect();
+        for profile in &seen.profiles {
+            let Some(path) = ours::networkd_drop_in(profile).filter(|path| !done.contains(path)) else {
+                continue;
+            };
+            if let Some(text) = seen.files.get(&path).filter(|text| ours::is_ours(text)) {
+                self.file(&path, text.clone());
+            }
+        }
+    }
+}
+
+/// What NetworkManager makes of ours, its own dnsmasq or the nameservers, shows when it has it: kubelet is told then.
+fn settled(seen: &Seen, files: &[OurFile], drop_in: &OurFile) -> bool {
+    let by_nm = files.iter().find(|file| file.path == ours::NETWORK_MANAGER);
+    let same = |file: &OurFile| seen.files.get(&file.path) == Some(&file.text);
+    seen.owner != Owner::NetworkManager || seen.files.contains_key(&drop_in.path) || by_nm.is_none_or(same)
+}
+
+/// `# Platform:` with what nothing else in the guest says, or nothing.
+fn platform_line(seen: &Seen) -> String {
+    let Some(kept) = inherited::to_be_kept(seen) else {
+        return String::new();
+    };
+    let servers = kept.shown_nameservers().join(" ");
+    format!("{} {servers}; {}\n", ours::PLATFORM, kept.searches.join(" "))
+}
+
+/// systemd-resolved's drop-in. Empty values forget what others have set. `~.` sends everything to our servers that no other link claims, names below
+/// `.local` among them. The cluster's domain is named besides when it lies there, so that no other link's `~.` gets it.
+fn resolved(asked: &Asked, seen: &Seen, conf: &ResolvConf) -> String {
+    let mut domains: Vec<String> = conf.searches.iter().filter(|one| *one != ".").cloned().collect();
+    let domain = asked.cluster_domain.as_str();
+    let covered = domains.iter().any(|search| names::below(domain, search));
+    if !domain.is_empty() && names::below(domain, "local") && !covered {
+        domains.push(format!("~{domain}"));
+    }
+    domains.push("~.".to_owned());
+    let mut text = header() + &platform_line(seen);
+    let servers = conf.shown_nameservers().join(" ");
+    write!(
+        text,
+        "[Resolve]\nDNS=\nDNS={servers}\nFallbackDNS=\nDomains=\nDomains={}\n",
+        domains.join(" ")
+    )
+    .ok();
+    text
+}
+
+/// A drop-in of a link's `.network` file, also of one that netplan has generated: it says the same whatever netplan's own files say, and networkd reads it at each start.
+fn networkd(seen: &Seen, link: &Link) -> String {
+    let mut text = header();
+    // Servers that the link's own file names are forgotten. Once so, always so: afterwards they may not be seen any more.
+    let reset = "[Network]\nDNS=\nDomains=\n\n";
+    let before = link
+        .profile
+        .as_deref()
+        .and_then(ours::networkd_drop_in)
+        .and_then(|path| seen.files.get(&path));
+    let fixed = |link: &Link| {
+        let named = |given: &super::seen::Given| {
+            given.source == super::seen::Source::Static && !given.conf.nameservers.is_empty()
+        };
+        link.given.iter().any(named)
+    };
+    let same_file = |other: &&Link| other.profile == link.profile;
+    if seen.links.iter().filter(same_file).any(fixed)
+        || before.is_some_and(|text| ours::is_ours(text) && text.contains(reset))
+    {
+        text += reset;
+    }
+    let mut sections = ["DHCPv4", "DHCPv6", "IPv6AcceptRA"]
+        .map(|section| format!("[{section}]\nUseDNS=no\nUseDomains=no\n"));
+    // Without UseDomains networkd does not ask for search domains (option 119), and the platform's would be known to nobody after the next lease.
+    // Where nobody asked for them before, neither do we: they would be new to the next pass.
+    let request = "RequestOptions=119\n";
+    let listed = |link: &Link| link.given.iter().any(|given| given.search_list);
+    if seen.links.iter().filter(same_file).any(listed)
+        || before.is_some_and(|text| ours::is_ours(text) && text.contains(request))
+    {
+        sections[0].push_str(request);
+    }
+    text + &sections.join("\n")
+}
+
+/// NetworkManager's global configuration, which goes before that of every connection.
+fn network_manager(seen: &Seen, conf: &ResolvConf) -> String {
+    let mut text = header() + &platform_line(seen) + "[global-dns]\n";
+    let searches: Vec<&str> = conf
+        .searches
+        .iter()
+        .map(String::as_str)
+        .filter(|one| *one != ".")
+        .collect();
+    if !searches.is_empty() {
+        writeln!(text, "searches={}", searches.join(",")).ok();
+    }
+    if !conf.options.is_empty() {
+        let words: Vec<String> = conf.options.iter().map(resolv::option_word).collect();
+        writeln!(text, "options={}", words.join(",")).ok();
+    }
+    let servers = conf.shown_nameservers().join(",");
+    write!(text, "\n[global-dns-domain-*]\nservers={servers}\n").ok();
+    text
+}
+
+/// Sourced by dhclient's script. It does nothing once our files are gone, so a guest without the agent gets its nameservers from DHCP again.
+fn dhclient_hook() -> String {
+    format!(
+        "{}if grep -qs '^{}' {} {}; then\n\tmake_resolv_conf() {{ :; }}\nfi\n",
+        header(),
+        ours::MARK,
+        ours::RESOLV_CONF,
+        ours::RESOLVED,
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! One question under way: a socket that never blocks, and how far it has come.
+
+use std::{
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream, UdpSocket},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    net::if_::if_nametoindex,
+    poll::PollFlags,
+    sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket},
+};
+use virtfleet_agent_core::dns::answers::{Answer, Outcome, Question, Transport};
+
+use super::message::{Asked, Verdict, garbled};
+
+/// The most that UDP carries.
+const DATAGRAM: usize = 65_535;
+/// Messages that are no answer and are looked at before the question is given up: a flood must not keep us busy.
+const STRANGERS: u32 = 64;
+
+pub(super) struct Flight<'q> {
+    question: &'q Question,
+    sent: Instant,
+    state: State,
+    /// What came that was no answer, if anything.
+    stranger: Option<&'static str>,
+    strangers: u32,
+}
+
+enum State {
+    Udp(UdpSocket, Asked),
+    Connecting(TcpStream, Asked),
+    Reading(TcpStream, Asked, Vec<u8>),
+    Over(Outcome, Duration),
+}
+
+impl<'q> Flight<'q> {
+    /// Sends it, or begins to.
+    pub(super) fn start(question: &'q Question, port: u16, random: [u8; 8]) -> Self {
+        let sent = Instant::now();
+        let state = match Asked::new(question, random) {
+            Ok(asked) => address(question, port)
+                .and_then(|to| begin(to, question.transport, asked))
+                .unwrap_or_else(|error| State::Over(unreachable(&error), sent.elapsed())),
+            Err(reason) => State::Over(Outcome::Garbled { reason }, Duration::ZERO),
+        };
+        Self {
+            question,
+            sent,
+            state,
+            stranger: None,
+            strangers: 0,
+        }
+    }
+
+    /// How long it may still take; none when it is over.
+    pub(super) fn left(&self, timeout: Duration) -> Option<Duration> {
+        (!matches!(self.state, State::Over(..))).then(|| timeout.saturating_sub(self.sent.elapsed()))
+    }
+
+    /// Its socket and what it waits for; none when it is over.
+    pub(super) fn waits_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match &self.state {
+            State::Udp(socket, _) => Some((socket.as_fd(), PollFlags::POLLIN)),
+            State::Connecting(stream, _) => Some((stream.as_fd(), PollFlags::POLLOUT)),
+            State::Reading(stream, ..) => Some((stream.as_fd(), PollFlags::POLLIN)),
+            State::Over(..) => None,
+        }
+    }
+
+    /// Does what its socket is ready for.
+    pub(super) fn go_on(&mut self) {
+        let came = match &mut self.state {
+            State::Udp(socket, asked) => datagram(socket, asked),
+            State::Connecting(stream, asked) => match send(stream, asked) {
+                Ok(()) => return self.read_on(),
+                Err(error) => Err(error),
+            },
+            State::Reading(stream, asked, bytes) => more(stream, asked, bytes),
+            State::Over(..) => return,
+        };
+        match came {
+            Ok(Verdict::Answer(outcome)) => self.end(outcome),
+            Ok(Verdict::Other(reason)) => self.stranger(reason),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => self.unreachable(&error),
+        }
+    }
+
+    /// From writing to reading.
+    fn read_on(&mut self) {
+        let over = State::Over(Outcome::Timeout, Duration::ZERO);
+        self.state = match std::mem::replace(&mut self.state, over) {
+            State::Connecting(stream, asked) => State::Reading(stream, asked, Vec::new()),
+            other => other,
+        };
+    }
+
+    /// By UDP anybody may send something: the answer may come still. By TCP it is the nameserver's own word.
+    fn stranger(&mut self, reason: &'static str) {
+        self.stranger = Some(reason);
+        self.strangers += 1;
+        if self.question.transport == Transport::Tcp || self.strangers >= STRANGERS {
+            self.end(garbled(reason));
+        }
+    }
+
+    /// Ends it when its time is over.
+    pub(super) fn give_up(&mut self, now: Instant, timeout: Duration) {
+        if now.duration_since(self.sent) >= timeout {
+            self.end(self.stranger.map_or(Outcome::Timeout, garbled));
+        }
+    }
+
+    pub(super) fn unreachable(&mut self, error: &io::Error) {
+        self.end(unreachable(error));
+    }
+
+    /// The first end is the one that counts.
+    fn end(&mut self, outcome: Outcome) {
+        if !matches!(self.state, State::Over(..)) {
+            self.state = State::Over(outcome, self.sent.elapsed());
+        }
+    }
+
+    pub(super) fn answer(self) -> Answer {
+        let (outcome, took) = match self.state {
+            State::Over(outcome, took) => (outcome, took),
+            _ => (Outcome::Timeout, self.sent.elapsed()),
+        };
+        Answer {
+            question: self.question.clone(),
+            outcome,
+            micros: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// Where to, by the interface that the address is reached by.
+fn address(question: &Question, port: u16) -> io::Result<SocketAddr> {
+    let (IpAddr::V6(ip), Some(zone)) = (question.nameserver, &question.zone) else {
+        return Ok(SocketAddr::new(question.nameserver, port));
+    };
+    let index = if_nametoindex(zone.as_str()).or_else(|error| zone.parse().map_err(|_| error));
+    let scope = index.map_err(|_| io::Error::other(format!("there is no interface {zone}")))?;
+    Ok(SocketAddrV6::new(ip, port, 0, scope).into())
+}
+
+fn begin(to: SocketAddr, transport: Transport, asked: Asked) -> io::Result<State> {
+    Ok(match transport {
+        Transport::Udp => {
+            let any: IpAddr = match to {
+                SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            let socket = UdpSocket::bind((any, 0))?;
+            socket.set_nonblocking(true)?;
+            // Connected: the kernel drops what others send, and says when nobody listens.
+            socket.connect(to)?;
+            socket.send(&asked.bytes)?;
+            State::Udp(socket, asked)
+        }
+        Transport::Tcp => State::Connecting(connecting(to)?, asked),
+    })
+}
+
+/// A connection that is being made: std's own waits for it.
+fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
+    let family = match to {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let fd: OwnedFd = socket(family, SockType::Stream, flags, None)?;
+    let stream = TcpStream::from(fd);
+    match connect(
+        std::os::fd::AsRawFd::as_raw_fd(&stream),
+        &SockaddrStorage::from(to),
+    ) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(stream),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The length and the message (RFC 1035, 4.2.2) in one write: the first 300 bytes of a connection have room in its buffer.
+fn send(stream: &mut TcpStream, asked: &Asked) -> io::Result<()> {
+    if let Some(error) = stream.take_error()? {
+        return Err(error);
+    }
+    let length = u16::try_from(asked.bytes.len()).map_err(io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes()[..], &asked.bytes].concat())
+}
+
+fn datagram(socket: &UdpSocket, asked: &Asked) -> io::Result<Verdict> {
+    let mut bytes = vec![0; DATAGRAM];
+    let length = socket.recv(&mut bytes)?;
+    Ok(asked.read(bytes.get(..length).unwrap_or_default()))
+}
+
+/// Reads what is there; `WouldBlock` until all of the message is.
+fn more(stream: &mut TcpStream, asked: &Asked, bytes: &mut Vec<u8>) -> io::Result<Verdict> {
+    loop {
+        let needed = match bytes[..] {
+            [high, low, ..] => 2 + usize::from(u16::from_be_bytes([high, low])),
+            _ => 2,
+        };
+        if bytes.len() >= 2 && bytes.len() >= needed {
+            return Ok(asked.read(bytes.get(2..needed).unwrap_or_default()));
+        }
+        let mut buffer = vec![0; needed - bytes.len()];
+        let length = stream.read(&mut buffer)?;
+        if length == 0 {
+            return Ok(Verdict::Other(
+                "the connection was closed before an answer was there",
+            ));
+        }
+        bytes.extend_from_slice(buffer.get(..length).unwrap_or_default());
+    }
+}
+
+fn unreachable(error: &io::Error) -> Outcome {
+    Outcome::Unreachable {
+        error: error.to_string(),
+    }
+}

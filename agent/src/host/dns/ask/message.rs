@@ -1,0 +1,246 @@
+//! One question as a DNS message, and what a message that came means for it (RFC 1035, RFC 7766).
+
+use std::{net::IpAddr, str::FromStr as _};
+
+use domain::base::{
+    Message, MessageBuilder, Name, Rtype, iana::Class, iana::Opcode, iana::Rcode, name::ToName as _,
+};
+use virtfleet_agent_core::dns::answers::{ECHO, Outcome, Purpose, Question, Transport};
+
+/// What is sent, and what an answer must have to be one.
+#[derive(Debug)]
+pub(super) struct Asked {
+    id: u16,
+    name: Name<Vec<u8>>,
+    kind: Rtype,
+    transport: Transport,
+    /// The message, without the length that goes before it over TCP.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What to make of a message that came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It answers what was asked.
+    Answer(Outcome),
+    /// It does not, for this reason. Anybody may have sent it: the answer may come still.
+    Other(&'static str),
+}
+
+impl Asked {
+    /// The question as a message. Addresses of the nameserver's own family are asked for: a cluster of IPv6 alone has no others. There is no
+    /// EDNS in it, as glibc has it by default: some forwarders refuse what they do not know.
+    ///
+    /// `random` makes the id and, for [`Purpose::Random`], the label before the name. Errors: why the name cannot be asked for.
+    pub(super) fn new(question: &Question, random: [u8; 8]) -> Result<Self, String> {
+        let [high, low, label @ ..] = random;
+        let id = u16::from_be_bytes([high, low]);
+        let text = match question.purpose {
+            Purpose::Random => format!("{}.{}", random_label(label), question.name),
+            Purpose::Cluster | Purpose::Named => question.name.clone(),
+        };
+        let refuse = |why: String| format!("{text:?} was not asked for: {why}");
+        let name = Name::<Vec<u8>>::from_str(text.trim_end_matches('.'))
+            .map_err(|error| refuse(error.to_string()))?;
+        let kind = match question.nameserver {
+            IpAddr::V4(_) => Rtype::A,
+            IpAddr::V6(_) => Rtype::AAAA,
+        };
+        let mut builder = MessageBuilder::new_vec().question();
+        builder.header_mut().set_id(id);
+        builder.header_mut().set_rd(true);
+        builder
+            .push((&name, kind, Class::IN))
+            .map_err(|error| refuse(error.to_string()))?;
+        Ok(Self {
+            id,
+            name,
+            kind,
+            transport: question.transport,
+            bytes: builder.finish(),
+        })
+    }
+
+    /// What came, as an answer to this. What comes is anybody's bytes.
+    pub(super) fn read(&self, bytes: &[u8]) -> Verdict {
+        let Ok(message) = Message::from_octets(bytes) else {
+            return Verdict::Other("shorter than a DNS message");
+        };
+        let header = message.header();
+        if header.id() != self.id {
+            return Verdict::Other("the id of another question");
+        }
+        if !header.qr() {
+            // That it is our own shows a loop, or a mirror.
+            return Verdict::Other(if self.repeats_question(message) {
+                ECHO
+            } else {
+                "a question instead of an answer"
+            });
+        }
+        if header.opcode() != Opcode::QUERY {
+            return Verdict::Other("an answer to something else than a query");
+        }
+        let code = header.rcode();
+        let told = code == Rcode::NOERROR || code == Rcode::NXDOMAIN;
+        // Whoever refuses may leave the question out.
+        let bare = message.header_counts().qdcount() == 0;
+        if !(self.repeats_question(message) || (bare && !told)) {
+            return Verdict::Other("an answer to another question");
+        }
+        Verdict::Answer(if header.tc() && self.transport == Transport::Udp {
+            Outcome::Truncated
+        } else if header.tc() {
+            garbled("an answer by TCP that says it was cut off")
+        } else if code == Rcode::NXDOMAIN {
+            Outcome::NoSuchName
+        } else if code == Rcode::NOERROR {
+            self.addresses(message).map_or_else(
+                || garbled("an answer whose records cannot be read"),
+                |count| Outcome::Addresses { count },
+            )
+        } else {
+            Outcome::Code {
+                code: code.to_string(),
+            }
+        })
+    }
+
+    fn repeats_question(&self, message: Message<&[u8]>) -> bool {
+        message.sole_question().is_ok_and(|question| {
+            question.qtype() == self.kind
+                && question.qclass() == Class::IN
+                && question.qname().name_eq(&self.name)
+        })
+    }
+
+    /// How many addresses are in it, whatever alias they stand under; none when a record cannot be read.
+    fn addresses(&self, message: Message<&[u8]>) -> Option<usize> {
+        let mut count = 0;
+        for record in message.answer().ok()? {
+            let record = record.ok()?;
+            count += usize::from(record.rtype() == self.kind && record.class() == Class::IN);
+        }
+        Some(count)
+    }
+}
+
+pub(super) fn garbled(reason: &str) -> Outcome {
+    Outcome::Garbled {
+        reason: reason.to_owned(),
+    }
+}
+
+/// Whose question it is, for people who read a nameserver's log, and 48 random bits: no cache has it.
+fn random_label(bytes: [u8; 6]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold("virtfleet-".to_owned(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn asked(purpose: Purpose, name: &str) -> Result<Asked, String> {
+        let question = Question {
+            nameserver: "192.0.2.1".parse().unwrap(),
+            zone: None,
+            transport: Transport::Udp,
+            purpose,
+            name: name.to_owned(),
+        };
+        Asked::new(&question, [0x12, 0x34, 1, 2, 3, 4, 5, 0xff])
+    }
+
+    #[test]
+    fn the_message_is_that_of_rfc_1035() {
+        let asked = asked(Purpose::Random, "cluster.local.").unwrap();
+        let mut expected =
+            b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x16virtfleet-0102030405ff\x07cluster\x05local\0".to_vec();
+        expected.extend([0, 1, 0, 1]);
+        assert_eq!(asked.bytes, expected);
+    }
+
+    #[test]
+    fn what_is_no_name_is_not_asked_for() {
+        for name in ["a..b", &"x".repeat(64), &"abcdefgh.".repeat(30)] {
+            let error = asked(Purpose::Named, name).unwrap_err();
+            assert!(error.contains("was not asked for"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_the_answer_to_this_question_counts() {
+        let asked = asked(Purpose::Named, "Example.com").unwrap();
+        let answer = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = asked.bytes.clone();
+            bytes[2] |= 0x80;
+            change(&mut bytes);
+            asked.read(&bytes)
+        };
+        assert_eq!(answer(&|_| ()), Verdict::Answer(Outcome::Addresses { count: 0 }));
+        assert_eq!(
+            answer(&|bytes| bytes[13] = b'e'),
+            Verdict::Answer(Outcome::Addresses { count: 0 })
+        );
+        assert_eq!(
+            answer(&|bytes| bytes[3] = 3),
+            Verdict::Answer(Outcome::NoSuchName)
+        );
+        let refused = Outcome::Code {
+            code: "REFUSED".to_owned(),
+        };
+        assert_eq!(answer(&|bytes| bytes[3] = 5), Verdict::Answer(refused.clone()));
+        let bare = |bytes: &mut Vec<u8>, code: u8| {
+            bytes.truncate(12);
+            (bytes[3], bytes[5]) = (code, 0);
+        };
+        assert_eq!(answer(&|bytes| bare(bytes, 5)), Verdict::Answer(refused));
+        assert_eq!(
+            answer(&|bytes| bare(bytes, 3)),
+            Verdict::Other("an answer to another question")
+        );
+        assert_eq!(
+            answer(&|bytes| bytes[2] |= 2),
+            Verdict::Answer(Outcome::Truncated)
+        );
+        assert_eq!(
+            answer(&|bytes| bytes[0] = 0),
+            Verdict::Other("the id of another question")
+        );
+        assert_eq!(answer(&|bytes| bytes[2] = 1), Verdict::Other(ECHO));
+        assert_eq!(
+            answer(&|bytes| bytes[14] = b'y'),
+            Verdict::Other("an answer to another question")
+        );
+        assert_eq!(
+            answer(&|bytes| bytes.truncate(4)),
+            Verdict::Other("shorter than a DNS message")
+        );
+        assert_eq!(
+            answer(&|bytes| bytes[7] = 9),
+            Verdict::Answer(garbled("an answer whose records cannot be read"))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn anybodys_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..600), keep in 0usize..30) {
+            let asked = asked(Purpose::Cluster, "kubernetes.default.svc.cluster.local").unwrap();
+            asked.read(&bytes);
+            // With the right beginning, so that what stands behind the question is looked at, too.
+            let mut near = asked.bytes.clone();
+            near[2] |= 0x80;
+            near[7] = bytes.first().copied().unwrap_or(1);
+            near.truncate(near.len().saturating_sub(keep.saturating_sub(20)));
+            near.extend(&bytes);
+            asked.read(&near);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+use super::*;
+
+/// systemd-resolved in front of NetworkManager: taken back by `off`, and by the undoing of a change that nobody answered.
+#[test]
+fn what_network_manager_was_given_is_told_before_ours_goes() {
+    const NM: &str = "/etc/NetworkManager/conf.d/zz-virtfleet.conf";
+    let silent = format!("{}\n[main]\ndns=none\n", ours::MARK);
+    for off in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = roots_at(dir.path());
+        for folder in [
+            "/run/NetworkManager/devices",
+            "/run/systemd/resolve/netif",
+            "/etc",
+        ] {
+            fs::create_dir_all(roots.root(folder)).unwrap();
+        }
+        symlink(
+            "../run/systemd/resolve/stub-resolv.conf",
+            roots.root("/etc/resolv.conf"),
+        )
+        .unwrap();
+        let told = roots.root("/run/systemd/resolve/netif/2");
+        let (late, ours) = (told.clone(), roots.root(NM));
+        let commands = FakeCommands::new(move |line| {
+            let late = late.clone();
+            match line {
+                "nmcli general reload" if !ours.exists() => {
+                    std::thread::spawn(move || {
+                        nix::poll::poll(&mut [], 120u8).unwrap();
+                        fs::write(late, "SERVERS=192.0.2.9\n").unwrap();
+                    });
+                }
+                "nmcli general reload" => fs::remove_file(late).unwrap_or_default(),
+                _ if line.contains("reset-failed") => {}
+                _ if !ours.exists() => assert!(late.exists(), "{line} before NetworkManager has told"),
+                _ => {}
+            }
+            Some(Done::default())
+        });
+        let there = [
+            write("[Resolve]\nDNS=192.0.2.1\n", RESOLVED),
+            reload(Service::Resolved),
+            write(&silent, NM),
+            reload(Service::NetworkManager),
+        ];
+        fs::write(&told, "SERVERS=192.0.2.9\n").unwrap();
+        let done = apply(&roots, &commands, &Unwatched, &there, &mut || {
+            if off {
+                Ok(())
+            } else {
+                Err("nobody answers".to_owned())
+            }
+        });
+        assert_eq!(done.is_ok(), off, "{done:?}");
+        if off {
+            let remove = |path: &str| Step::RemoveFile {
+                path: path.to_owned(),
+            };
+            let back = [
+                remove(NM),
+                reload(Service::NetworkManager),
+                remove(RESOLVED),
+                reload(Service::Resolved),
+            ];
+            apply(&roots, &commands, &Unwatched, &back, &mut || Ok(())).unwrap();
+        }
+        assert_eq!(commands.take().len(), 6);
+        assert!(told.exists() && !roots.root(RESOLVED).exists());
+    }
+}

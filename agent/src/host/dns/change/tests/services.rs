@@ -1,0 +1,348 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// NetworkManager tells it again when all is put back.
+#[test]
+fn a_link_is_reverted_and_one_that_cannot_be_is_no_reason_to_put_all_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = roots_at(dir.path());
+    let steps = [Step::Revert {
+        link: "eth0".to_owned(),
+    }];
+    let commands = FakeCommands::content();
+    let applied = apply(&roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    assert_eq!(commands.take(), ["resolvectl revert eth0"]);
+    assert_eq!(
+        (applied.done, applied.notes.len()),
+        (vec!["revert eth0".to_owned()], 0)
+    );
+    let none = FakeCommands::new(|_| None);
+    let applied = apply(&roots, &none, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    assert_eq!(applied.notes.len(), 1);
+}
+
+/// `off`: networkd has reloaded, and a lease comes a moment later.
+#[test]
+fn giving_back_waits_for_the_links_servers_too() {
+    let guest = Guest::new();
+    let (roots, commands) = (&guest.roots, &guest.commands);
+    apply(roots, commands, &Unwatched, &Guest::steps(), &mut || Ok(())).unwrap();
+    let link = roots.root("/run/systemd/netif/links/2");
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    fs::write(&link, "ADMIN_STATE=configured\n").unwrap();
+    let leased = link.clone();
+    let commands = FakeCommands::new(move |line| {
+        let leased = leased.clone();
+        if line.starts_with("networkctl") {
+            std::thread::spawn(move || {
+                nix::poll::poll(&mut [], 120u8).unwrap();
+                fs::write(leased, LEASED).unwrap();
+            });
+        } else if line.starts_with("systemctl") {
+            assert_eq!(fs::read_to_string(&leased).unwrap(), LEASED);
+        }
+        Some(Done::default())
+    });
+    let remove = |path: &str| Step::RemoveFile {
+        path: path.to_owned(),
+    };
+    let steps = [
+        remove(NETWORKD),
+        reload(Service::Networkd),
+        remove(RESOLVED),
+        reload(Service::Resolved),
+    ];
+    apply(roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    assert_eq!(commands.take(), ["networkctl reload", FORGOTTEN, RESTARTED]);
+}
+
+/// systemd 252 may leave a link without an address that it is told to configure anew while it takes up a lease.
+#[test]
+fn networkd_is_told_once_it_is_through_with_its_links() {
+    let guest = Guest::new();
+    let links = guest.roots.root("/run/systemd/netif/links");
+    fs::create_dir_all(&links).unwrap();
+    // Never through, and not waited for.
+    fs::write(
+        links.join("3"),
+        "ADMIN_STATE=configuring\nCARRIER_STATE=no-carrier\n",
+    )
+    .unwrap();
+    let link = links.join("2");
+    fs::write(&link, "ADMIN_STATE=configuring\nCARRIER_STATE=carrier\n").unwrap();
+    let leased = link.clone();
+    let begun = Instant::now();
+    let lease = std::thread::spawn(move || {
+        nix::poll::poll(&mut [], 120u8).unwrap();
+        fs::write(leased, LEASED).unwrap();
+    });
+    let commands = FakeCommands::new(move |line| {
+        assert_eq!(line, "networkctl reload");
+        assert_eq!(fs::read_to_string(&link).unwrap(), LEASED);
+        Some(Done::default())
+    });
+    let steps = [reload(Service::Networkd)];
+    apply(&guest.roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    lease.join().unwrap();
+    assert_eq!(commands.take(), ["networkctl reload"]);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+/// resolved of systemd 252 is restarted instead of reloaded, and systemd leaves it dead after five times in ten seconds.
+#[test]
+fn how_often_resolved_was_restarted_is_forgotten_first_and_failing_to_is_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = roots_at(dir.path());
+    let commands = FakeCommands::new(|line| {
+        Some(Done {
+            code: i32::from(line.contains("reset-failed")),
+            ..Done::default()
+        })
+    });
+    let steps = [write("[Resolve]\n", RESOLVED), reload(Service::Resolved)];
+    apply(&roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    assert_eq!(commands.take(), [FORGOTTEN, RELOADED]);
+}
+
+fn quiet() -> Step {
+    Step::Quiet {
+        link: "eth0".to_owned(),
+    }
+}
+
+const QUIETED: [&str; 2] = ["resolvectl dns eth0 ", "resolvectl domain eth0 "];
+const FORGOTTEN: &str = "systemctl reset-failed systemd-resolved";
+const RELOADED: &str = "systemctl try-reload-or-restart systemd-resolved";
+/// Without a file of ours.
+const RESTARTED: &str = "systemctl try-restart systemd-resolved";
+
+#[test]
+fn a_link_is_quieted_without_being_configured_anew_and_speaks_again_before_ours_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = roots_at(dir.path());
+    let commands = FakeCommands::content();
+    let steps = [
+        write("[Resolve]\n", RESOLVED),
+        reload(Service::Resolved),
+        write("[DHCPv4]\n", NETWORKD),
+        quiet(),
+    ];
+    let error = apply(
+        &roots,
+        &commands,
+        &Unwatched,
+        &steps,
+        &mut || Err("no".to_owned()),
+    )
+    .unwrap_err();
+    assert!(matches!(error, ApplyDnsError::RolledBack { .. }));
+    assert_eq!(
+        commands.take(),
+        [
+            FORGOTTEN,
+            RELOADED,
+            QUIETED[0],
+            QUIETED[1],
+            "resolvectl revert eth0",
+            FORGOTTEN,
+            RESTARTED
+        ]
+    );
+    assert!(!unfinished(&roots) && !roots.root(NETWORKD).exists());
+    // The same after a crash.
+    let kill = Kill::at(6, |_| {});
+    assert!(killed(|| drop(apply(
+        &roots,
+        &commands,
+        &kill,
+        &steps,
+        &mut || Ok(())
+    ))));
+    assert_eq!(kill.points.borrow().last().unwrap(), "before end");
+    commands.take();
+    recover(&roots, &commands).unwrap().unwrap();
+    assert_eq!(commands.take(), ["resolvectl revert eth0", FORGOTTEN, RESTARTED]);
+    // Without a way to be quieted, all is put back.
+    let none = FakeCommands::new(|line| (!line.starts_with("resolvectl d")).then(Done::default));
+    apply(&roots, &none, &Unwatched, &steps, &mut || Ok(())).unwrap_err();
+    assert!(!roots.root(NETWORKD).exists() && !roots.root(RESOLVED).exists());
+}
+
+#[test]
+fn a_link_that_knows_nothing_is_told_what_it_was_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Roots {
+        sysfs: dir.path().join("sys"),
+        ..roots_at(dir.path())
+    };
+    let put = |path: &Path, text: &str| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put(&roots.sys("class/net/eth0/ifindex"), "2\n");
+    let link = roots.root("/run/systemd/netif/links/2");
+    put(&link, "DNS=192.0.2.9\n");
+    let steps = [Step::Speak {
+        link: "eth0".to_owned(),
+        nameservers: vec!["192.0.2.9".to_owned()],
+        searches: vec!["a.example".to_owned()],
+    }];
+    let commands = FakeCommands::content();
+    let go = |verified: Result<(), String>| {
+        apply(&roots, &commands, &Unwatched, &steps, &mut || verified.clone()).ok();
+        commands.take()
+    };
+    assert_eq!(go(Ok(())), ["resolvectl revert eth0"]);
+    let told = link.clone();
+    put(&link, "DNS=\n");
+    let commands = FakeCommands::new(move |line| {
+        if line.starts_with("resolvectl dns") {
+            fs::write(&told, "DNS=192.0.2.9\n").unwrap();
+        }
+        Some(Done::default())
+    });
+    apply(
+        &roots,
+        &commands,
+        &Unwatched,
+        &steps,
+        &mut || Err("no".to_owned()),
+    )
+    .unwrap_err();
+    assert_eq!(
+        commands.take(),
+        [
+            "resolvectl revert eth0",
+            "resolvectl dns eth0 192.0.2.9",
+            "resolvectl domain eth0 a.example",
+            QUIETED[0],
+            QUIETED[1],
+        ]
+    );
+}
+
+/// The time for changing is over, that for putting back is not.
+#[test]
+fn what_is_put_back_has_commands_of_its_own() {
+    let guest = Guest::new();
+    let late = FakeCommands::new(|_| None);
+    let error = apply_with(
+        &guest.roots,
+        &late,
+        &guest.commands,
+        &Unwatched,
+        &Guest::steps(),
+        &mut || Ok(()),
+    );
+    assert!(matches!(error.unwrap_err(), ApplyDnsError::RolledBack { .. }));
+    assert!(guest.is_old());
+    assert_eq!(guest.commands.take().len(), 3);
+}
+
+/// The change was begun at boot or by a person, and cut.
+#[test]
+fn on_a_live_node_a_change_that_was_cut_is_undone_without_configuring_links_anew() {
+    let guest = Guest::new();
+    let roots = &guest.roots;
+    let mut link = Link {
+        name: "eth0".to_owned(),
+        profile: Some("/run/systemd/network/10-eth.network".to_owned()),
+        ..Default::default()
+    };
+    let mut given = virtfleet_agent_core::dns::seen::Given::default();
+    given.conf.nameservers.push("192.0.2.9".parse().unwrap());
+    link.given.push(given);
+    let kill = Kill::at(5, |_| {});
+    assert!(killed(|| drop(apply(
+        roots,
+        &guest.commands,
+        &kill,
+        &Guest::steps(),
+        &mut || Ok(())
+    ))));
+    let commands = FakeCommands::content();
+    recover_live(roots, &commands, std::slice::from_ref(&link)).unwrap();
+    assert!(!unfinished(roots) && !roots.root(NETWORKD).exists() && !roots.root(RESOLVED).exists());
+    assert_eq!(
+        commands.take(),
+        [
+            "resolvectl revert eth0",
+            "resolvectl dns eth0 192.0.2.9",
+            "resolvectl domain eth0 ",
+            FORGOTTEN,
+            RESTARTED
+        ]
+    );
+}
+
+/// Whose files are removed may have been uninstalled before, tools and all.
+#[test]
+fn a_service_that_does_not_run_need_not_take_up_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = roots_at(dir.path());
+    let nobody = FakeCommands::new(|_| None);
+    for (service, id) in [
+        (Service::Resolved, 1),
+        (Service::Networkd, 2),
+        (Service::NetworkManager, 3),
+    ] {
+        let go = || apply(&roots, &nobody, &Unwatched, &[reload(service)], &mut || Ok(()));
+        assert!(matches!(go().unwrap_err(), ApplyDnsError::RolledBack { .. }));
+        fs::remove_dir_all(roots.proc(id.to_string())).unwrap();
+        assert_eq!(go().unwrap().reloaded, [service]);
+    }
+}
+
+/// After a reset networkd has started with the drop-in, or without it, and nobody remembers what it was told at run time.
+#[test]
+fn what_a_reset_cut_short_on_a_live_node_is_put_back_with_networkd_reading_its_files() {
+    let forward = [
+        write("[Resolve]\n", RESOLVED),
+        reload(Service::Resolved),
+        write("[DHCPv4]\n", NETWORKD),
+        quiet(),
+    ];
+    let remove = |path: &str| Step::RemoveFile {
+        path: path.to_owned(),
+    };
+    let back = [
+        Step::Speak {
+            link: "eth0".to_owned(),
+            nameservers: Vec::new(),
+            searches: Vec::new(),
+        },
+        remove(NETWORKD),
+        remove(RESOLVED),
+        reload(Service::Resolved),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let roots = roots_at(dir.path());
+    let boot = |id: &str| {
+        let path = roots.proc("sys/kernel/random/boot_id");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{id}\n")).unwrap();
+    };
+    let cut = |steps: &[Step], at: usize| {
+        boot("one");
+        let kill = Kill::at(at, |_| {});
+        let commands = FakeCommands::content();
+        assert!(killed(|| drop(apply(
+            &roots,
+            &commands,
+            &kill,
+            steps,
+            &mut || Ok(())
+        ))));
+        boot("two");
+        let commands = FakeCommands::content();
+        recover(&roots, &commands).unwrap().unwrap();
+        commands.take()
+    };
+    assert_eq!(cut(&forward, 6), ["networkctl reload", FORGOTTEN, RESTARTED]);
+    assert!(!roots.root(NETWORKD).exists() && !roots.root(RESOLVED).exists());
+    let commands = FakeCommands::content();
+    apply(&roots, &commands, &Unwatched, &forward, &mut || Ok(())).unwrap();
+    assert_eq!(cut(&back, 6), [FORGOTTEN, RELOADED, "networkctl reload"]);
+    assert!(roots.root(NETWORKD).exists() && roots.root(RESOLVED).exists());
+}

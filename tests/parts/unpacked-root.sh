@@ -1,0 +1,68 @@
+# The unpacked root of a Debian, for containers that boot it; sourced by machine-root.sh and owners-root.sh, which say what it is made of.
+#
+#   VIRTFLEET_GUESTS  the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/guests
+#
+# A root is kept packed and unpacked, by the content of what makes it; nobody writes to it.
+
+cache="${VIRTFLEET_GUESTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_GUESTS, XDG_CACHE_HOME nor HOME is set}/.cache}/virtfleet/guests}"
+
+die() {
+    printf 'machines: %s\n' "$*" >&2
+    exit 1
+}
+
+found() { # TREE
+    # What nobody has used for a month is removed by image.sh.
+    touch "$1"
+    printf '%s\n' "$1"
+    exit 0
+}
+
+# Prints the folder of the root: unpacks it when it is not there (as root), makes it when it is in no cache (network), which `--cached` as the
+# script's first argument forbids. The first of MAKERS makes it: MAKER SUITE TAR.
+unpacked_root() { # PREFIX WHAT-IT-HAS SCRIPT MAKERS -- [--cached] SUITE
+    local prefix=$1 what=$2 script=$3 makers=() only_cached=no
+    shift 3
+    while [ "$1" != -- ]; do
+        makers+=("$1")
+        shift
+    done
+    shift
+    if [ "${1:-}" = --cached ]; then
+        only_cached=yes
+        shift
+    fi
+    local suite=${1:-}
+    case $suite in
+    bookworm | trixie) ;;
+    *) die "which suite? bookworm or trixie, not '$suite'" ;;
+    esac
+
+    local key tree packed
+    key=$(sha256sum "${makers[@]}" | sha256sum | cut -c1-12)
+    tree="$cache/tree-$prefix$suite-$key"
+    packed="$cache/root-$prefix$suite-$key.tar.zst"
+    [ ! -d "$tree" ] || found "$tree"
+    [ "$(id -u)" = 0 ] || die "only root can unpack a root filesystem: files in it belong to many users"
+    [ -e "$packed" ] || [ "$only_cached" = no ] || die "there is no root with $what of $suite for this checkout; tests/parts/$script $suite makes it"
+
+    mkdir -p "$cache"
+    # The lock of image.sh.
+    exec 9>"$cache/.lock"
+    flock 9
+    [ ! -d "$tree" ] || found "$tree"
+    work=$(mktemp -d "$cache/.new.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    if [ ! -e "$packed" ]; then
+        printf 'machines: %s: installing %s into a new root filesystem (a minute or two)\n' "$suite" "$what" >&2
+        "./${makers[0]}" "$suite" "$work/root.tar" >&2
+        zstd -q -3 -T0 "$work/root.tar" -o "$work/root.tar.zst"
+        rm "$work/root.tar"
+        mv "$work/root.tar.zst" "$packed"
+    fi
+    mkdir "$work/tree"
+    zstd -dcq "$packed" | tar -C "$work/tree" --numeric-owner --xattrs --xattrs-include='*' -xpf -
+    # A rename: whoever looks sees the whole tree or none of it.
+    mv "$work/tree" "$tree"
+    found "$tree"
+}

@@ -1,0 +1,71 @@
+//! What the agent's `run` notices on a Debian that boots, with the package's units: a lease that names others, and files of ours that somebody else changes.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use virtfleet_tests::{
+    guest::Suite,
+    machine::{INFRA, Machine, NODE_LOCAL, OTHER, Options, Root, Site, play},
+};
+
+/// A pass is asked for at once; on a busy machine it takes its time.
+const NOTICED: Duration = Duration::from_secs(50);
+/// Lookups that may be under way, one after the other, while systemd-resolved takes up its configuration.
+const IN_FLIGHT: usize = 2;
+const RESOLVED: &str = "/etc/systemd/resolved.conf.d/zz-virtfleet.conf";
+
+fn until_uses(machine: &Machine, nameserver: &str) -> Result<()> {
+    let wanted = |state: &Value| {
+        let now = &state["effective"]["nameservers"];
+        state["standing"] == "verified" && *now == serde_json::json!([nameserver])
+    };
+    machine.until_dns(NOTICED, nameserver, wanted)?;
+    let text = machine.sh("resolvectl --no-pager dns")?;
+    ensure!(text.contains(&format!("Global: {nameserver}\n")), "{text}");
+    machine.lookup("host.example")
+}
+
+fn story(root: &Root) -> Result<()> {
+    let mut site = Site::new(&format!("{NODE_LOCAL},{INFRA}"))?;
+    let options = Options::default().networkd().agent("dns: {manage: auto}");
+    let machine = Machine::boot(root, site.inside(), options)?;
+    machine.sh("systemctl is-active virtfleet-agent.service")?;
+    until_uses(&machine, INFRA)?;
+
+    // The platform hands out another one.
+    let lookups = machine.watch("w%d.example")?;
+    site.give(&format!("{NODE_LOCAL},{OTHER}"))?;
+    machine.sh("networkctl renew eth0")?;
+    until_uses(&machine, OTHER)?;
+    lookups.more(5)?;
+    let (good, failed) = lookups.so_far();
+    println!("{} of {good} lookups failed", failed.len());
+    ensure!(
+        failed.len() <= IN_FLIGHT,
+        "{failed:?} beside {good} that succeeded"
+    );
+
+    // Somebody removes our file, then somebody writes into it, and each has it taken up.
+    let taken_up =
+        "systemctl reload-or-restart systemd-resolved && ! resolvectl --no-pager dns | grep -q 10.78.0.54";
+    for edit in ["rm", "sed -i 's/^DNS=10.78.0.54$/DNS=10.78.0.99/'"] {
+        machine.sh(&format!("{edit} {RESOLVED} && {taken_up}"))?;
+        machine.until_sh(NOTICED, &format!("grep -qx DNS={OTHER} {RESOLVED}"))?;
+        until_uses(&machine, OTHER)?;
+    }
+    for line in machine
+        .journal("virtfleet-agent")?
+        .lines()
+        .filter(|line| line.contains("asked for"))
+    {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+#[test]
+fn tier2_a_new_lease_and_edits_by_others_are_put_right_by_themselves() {
+    let test = "tier2_a_new_lease_and_edits_by_others_are_put_right_by_themselves";
+    play(test, Suite::Trixie, story).unwrap();
+}

@@ -1,0 +1,348 @@
+//! A machine that runs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::{
+    Options, Root, agent,
+    program::{BOOT, END},
+};
+use crate::{
+    dns::NetNs,
+    process::{AtEnd, Launch, Process},
+    wait::{eventually, until},
+};
+
+/// For a boot, on a machine that does much else.
+const BOOTED: Duration = Duration::from_mins(3);
+/// For a command in it.
+const COMMAND: Duration = Duration::from_mins(3);
+const SOON: Duration = Duration::from_secs(30);
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// The machine. All of it ends with its drop, and when this process has ended without one.
+pub struct Machine {
+    // In the order of their drop.
+    container: Option<Container>,
+    _end: AtEnd,
+    folder: PathBuf,
+    root: Root,
+    group: String,
+    network: String,
+    /// The links that its network has without it.
+    links: Vec<String>,
+    options: Options,
+}
+
+/// Its processes, from one boot to the next.
+struct Container {
+    process: Process,
+    /// The container's first process, as this process sees it.
+    first: u32,
+    /// The first process of the namespace around systemd-nspawn: when it is gone, all are.
+    outer: u32,
+}
+
+impl Machine {
+    /// Boots it for the first time and waits until systemd says that it is done.
+    pub fn boot(root: &Root, network: &NetNs, options: Options) -> Result<Self> {
+        let mut own = Self::prepare(root, network, options)?;
+        own.start(true)?;
+        own.booted()?;
+        Ok(own)
+    }
+
+    /// The same without waiting for more than its first process.
+    pub fn start_boot(root: &Root, network: &NetNs, options: Options) -> Result<Self> {
+        let mut own = Self::prepare(root, network, options)?;
+        own.start(true)?;
+        Ok(own)
+    }
+
+    fn prepare(root: &Root, network: &NetNs, options: Options) -> Result<Self> {
+        let options = if options.agent {
+            agent::install(options)?
+        } else {
+            options
+        };
+        let folder = tempfile::tempdir().context("a folder for the machine")?.keep();
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let group = format!("virtfleet-{}-machine{number}", process::id());
+        let folder_text = folder.display().to_string();
+        let end = AtEnd::new(END, [&group, &folder_text])?;
+        let own = Self {
+            container: None,
+            _end: end,
+            folder,
+            root: root.clone(),
+            group,
+            network: network.name().to_owned(),
+            links: links(network.name())?,
+            options,
+        };
+        for part in ["upper", "work", "root"] {
+            let path = own.folder.join(part);
+            fs::create_dir(&path).with_context(|| path.display().to_string())?;
+        }
+        own.write_upper()?;
+        Ok(own)
+    }
+
+    /// What is there before the first boot, in the overlay's own part.
+    fn write_upper(&self) -> Result<()> {
+        let upper = self.folder.join("upper");
+        let write = |path: &str, text: &str| {
+            let file = upper.join(path.trim_start_matches('/'));
+            fs::create_dir_all(file.parent().unwrap_or(&upper))?;
+            fs::write(&file, text).with_context(|| file.display().to_string())
+        };
+        // Not a first boot, in which systemd enables whatever there is and asks on the console.
+        write("/etc/machine-id", &format!("{:032x}\n", fastrand::u128(1..)))?;
+        write("/etc/hostname", "machine\n")?;
+        write("/etc/cloud/cloud-init.disabled", "")?;
+        write("/etc/fstab", "")?;
+        // Readable from outside until the machine goes, and not lost with a power cut.
+        write(
+            "/etc/systemd/journald.conf.d/50-test.conf",
+            "[Journal]\nStorage=persistent\nSyncIntervalSec=1s\nRateLimitIntervalSec=0\n",
+        )?;
+        for (path, text) in &self.options.files {
+            write(path, text)?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, first_boot: bool) -> Result<()> {
+        let mut launch = Launch::new("unshare")
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "--pid",
+                "--fork",
+                "--kill-child=KILL",
+                "--mount-proc",
+                "--",
+            ])
+            .args(["/bin/sh", "-c", BOOT, "machine"])
+            .arg(&self.folder)
+            .arg(self.root.path())
+            .arg(&self.group)
+            .arg(format!("/run/netns/{}", self.network))
+            .arg(if first_boot { "first" } else { "again" })
+            .arg(self.options.enabled.join(" "))
+            .arg(self.options.masked.join(" "));
+        for (name, path) in &self.options.programs {
+            let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
+            launch = launch.arg(format!("--bind-ro={}:/usr/bin/{name}", path.display()));
+        }
+        // In its network from the start: sysfs shows the links of the namespace in which it is mounted.
+        let mut process = launch.in_namespace(&self.network).tied().start(&self.folder)?;
+        let id = process.id();
+        let (outer, first) = process.wait_for(BOOTED, "the container's first process", |_| {
+            let outer = *children(id)?.first().context("no namespace yet")?;
+            Ok((outer, init_below(outer)?))
+        })?;
+        self.container = Some(Container {
+            process,
+            first,
+            outer,
+        });
+        Ok(())
+    }
+
+    fn container(&self) -> Result<&Container> {
+        self.container.as_ref().context("the machine is off")
+    }
+
+    /// Waits until systemd says that it is done, with or without failed units.
+    pub fn booted(&self) -> Result<()> {
+        let state = eventually(BOOTED, "the end of the boot", || {
+            let output = self.launch("systemctl")?.args(["is-system-running", "--wait"]);
+            let output = output.output(BOOTED)?;
+            let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            match text.as_str() {
+                "running" | "degraded" | "maintenance" | "stopping" => Ok(text),
+                _ => bail!("{text:?} {}", String::from_utf8_lossy(&output.stderr)),
+            }
+        });
+        match state {
+            Ok(state) if state == "running" || state == "degraded" => Ok(()),
+            Ok(state) => bail!("the machine's state is {state}: {}", self.console()),
+            Err(error) => Err(error.context(self.console())),
+        }
+    }
+
+    /// Where its files lie from outside.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What systemd-nspawn and the console printed since the start.
+    pub fn console(&self) -> String {
+        self.container
+            .as_ref()
+            .map_or_else(String::new, |container| container.process.log())
+    }
+
+    /// The id of its first process, outside.
+    pub fn first(&self) -> Result<u32> {
+        Ok(self.container()?.first)
+    }
+
+    /// A program in it, as root, outside of its control groups.
+    pub fn launch(&self, program: &str) -> Result<Launch> {
+        let first = self.container()?.first.to_string();
+        Ok(Launch::new("nsenter")
+            .args([
+                "--target", &first, "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--root",
+            ])
+            .args(["--", "/usr/bin/env", "-C", "/", "-i"])
+            .args([
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                "HOME=/root",
+                "LANG=C.UTF-8",
+            ])
+            .arg(program))
+    }
+
+    /// A shell script in it: its exit code and what it printed on both streams.
+    pub fn try_sh(&self, script: &str) -> Result<(i32, String)> {
+        self.launch("/bin/sh")?.args(["-c", script]).said(COMMAND)
+    }
+
+    /// The same, which must succeed.
+    pub fn sh(&self, script: &str) -> Result<String> {
+        let (code, text) = self.try_sh(script)?;
+        ensure!(code == 0, "{script}: {code}: {text}");
+        Ok(text)
+    }
+
+    /// Waits until a script succeeds, and gives what it printed.
+    pub fn until_sh(&self, deadline: Duration, script: &str) -> Result<String> {
+        eventually(deadline, script, || self.sh(script))
+    }
+
+    /// Writes a file, whatever was there, a link included.
+    pub fn write(&self, path: &str, text: &str) -> Result<()> {
+        let script = "set -e; mkdir -p \"$(dirname \"$1\")\"; rm -f \"$1\"; cat >\"$1\"";
+        let launch = self.launch("/bin/sh")?.args(["-c", script, "write", path]);
+        launch.stdin(text).text(SOON).map(drop)
+    }
+
+    /// What a file holds, behind a link where it is one.
+    pub fn read(&self, path: &str) -> Result<String> {
+        self.launch("cat")?.args(["--", path]).text(SOON)
+    }
+
+    /// The journal of a unit since the boot, without decoration.
+    pub fn journal(&self, unit: &str) -> Result<String> {
+        self.sh(&format!(
+            "journalctl --no-pager --boot --output=cat --unit={unit}"
+        ))
+    }
+
+    /// Shuts it down in order, and boots it again with what it has written.
+    pub fn reboot(&mut self) -> Result<()> {
+        self.power_off()?;
+        self.power_on()
+    }
+
+    /// Shuts it down in order.
+    pub fn power_off(&mut self) -> Result<()> {
+        // The answer may be lost with the bus.
+        self.try_sh("systemctl poweroff")?;
+        let container = self.container.as_mut().context("the machine is off")?;
+        container.process.wait(BOOTED)?;
+        self.kill()
+    }
+
+    /// Boots it again with what it has written, and waits until systemd is done.
+    pub fn power_on(&mut self) -> Result<()> {
+        self.start_again()?;
+        self.booted()
+    }
+
+    /// The same without waiting for more than its first process.
+    pub fn start_again(&mut self) -> Result<()> {
+        ensure!(self.container.is_none(), "the machine runs");
+        self.start(false)
+    }
+
+    /// Ends all of its processes at once, as a cut of the power does. (What they had written and not yet synced is kept: the kernel is the host's.)
+    /// Its links are as they were before the machine, without addresses.
+    pub fn kill(&mut self) -> Result<()> {
+        let container = self.container.take().context("the machine is off")?;
+        let outer = PathBuf::from(format!("/proc/{}", container.outer));
+        drop(container);
+        until(SOON, "the end of all its processes", || !outer.exists())?;
+        for link in links(&self.network)? {
+            let ip = |words: &[&str]| {
+                let launch = Launch::new("ip").args(["-n", &self.network]);
+                launch.args(words).text(SOON)
+            };
+            if !self.links.contains(&link) {
+                // The other end of a cable may have gone with its first.
+                drop(ip(&["link", "delete", &link]));
+            } else if link != "lo" {
+                ip(&["link", "set", &link, "down"])?;
+                ip(&["address", "flush", "dev", &link])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The links of a network namespace.
+fn links(network: &str) -> Result<Vec<String>> {
+    let text = Launch::new("ip")
+        .args(["-n", network, "-brief", "link"])
+        .text(SOON)?;
+    let names = text
+        .lines()
+        .filter_map(|line| line.split_ascii_whitespace().next());
+    Ok(names
+        .filter_map(|name| name.split('@').next())
+        .map(str::to_owned)
+        .collect())
+}
+
+fn children(id: u32) -> Result<Vec<u32>> {
+    let path = format!("/proc/{id}/task/{id}/children");
+    let text = fs::read_to_string(&path).context(path)?;
+    Ok(text
+        .split_ascii_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect())
+}
+
+/// The first process of the container below a process of the outer namespace: number one in a PID namespace inside of that, and systemd already.
+fn init_below(outer: u32) -> Result<u32> {
+    let mut open = children(outer)?;
+    while let Some(id) = open.pop() {
+        let folder = PathBuf::from(format!("/proc/{id}"));
+        if is_init(&folder) {
+            return Ok(id);
+        }
+        // One that has just ended has no children any more.
+        open.extend(children(id).unwrap_or_default());
+    }
+    bail!("not yet")
+}
+
+fn is_init(folder: &Path) -> bool {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+    read("comm").trim() == "systemd"
+        && read("status")
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))
+            .is_some_and(|ids| ids.split_ascii_whitespace().last() == Some("1"))
+}
