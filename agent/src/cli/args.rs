@@ -9,7 +9,14 @@ use virtfleet_agent_core::pass::Stage;
 use virtfleet_wire::settings::{LogFormat, LogLevel};
 
 use super::{disk_args, disks::DisksVerb};
-use crate::{VERSION, host::Roots, install::Options, metrics::COLLECTORS, output::Output, provision::STEPS};
+use crate::{
+    VERSION,
+    host::Roots,
+    install::Options,
+    metrics::{COLLECTORS, DefaultOn},
+    output::Output,
+    provision::STEPS,
+};
 
 /// What was typed.
 #[derive(Debug, Clone)]
@@ -209,7 +216,11 @@ fn collector_flags() -> impl Iterator<Item = Arg> {
                 .help(format!(
                     "{}{}",
                     entry.about,
-                    if entry.default_on { " (on by default)" } else { "" }
+                    match entry.default_on {
+                        DefaultOn::Always => " (on by default)",
+                        DefaultOn::Dashboards => " (on in the profile dashboards)",
+                        DefaultOn::Never => "",
+                    }
                 )),
             Arg::new(off.clone())
                 .long(off)

@@ -8,12 +8,15 @@ use std::{
 };
 
 use virtfleet_agent_core::procfs::ParseError;
-use virtfleet_wire::{exposition::Page, settings::MetricsSettings};
+use virtfleet_wire::{
+    exposition::Page,
+    settings::{MetricsProfile, MetricsSettings},
+};
 
 use super::RegistryError;
 use crate::{
     dns_watch::History,
-    host::{Kernel, Machine, RereadError, Roots, Statfs},
+    host::{ClockCalls, Kernel, Machine, NetworkCalls, RereadError, Roots, ServiceCalls, Statfs},
 };
 
 /// Reads one corner of the guest and writes its families.
@@ -92,6 +95,12 @@ pub struct Context {
     pub statfs: Arc<dyn Statfs>,
     /// Who is asked about the machine.
     pub machine: Arc<dyn Machine>,
+    /// Who is asked about the network, by netlink and ioctl.
+    pub network: Arc<dyn NetworkCalls>,
+    /// Who is asked about the clock.
+    pub clock: Arc<dyn ClockCalls>,
+    /// Who is asked about services.
+    pub services: Arc<dyn ServiceCalls>,
     /// What the watch over DNS hears.
     pub dns: History,
 }
@@ -104,6 +113,9 @@ impl Context {
             settings,
             statfs: Arc::new(Kernel),
             machine: Arc::new(Kernel),
+            network: Arc::new(Kernel),
+            clock: Arc::new(Kernel),
+            services: Arc::new(Kernel),
             dns: History::default(),
         }
     }
@@ -112,17 +124,79 @@ impl Context {
 /// Builds a collector; nothing is read before its first scrape, so that only settings can be wrong.
 pub type Build = fn(&Context) -> Result<Box<dyn Collector>, RegistryError>;
 
-/// A line of the registration table.
+/// When a collector is on without being named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultOn {
+    /// In every profile.
+    Always,
+    /// In the profile `dashboards`.
+    Dashboards,
+    /// In none.
+    Never,
+}
+
+/// A setting of a collector that node_exporter has as a flag, `--collector.NAME.SUFFIX`.
+#[derive(Debug, Clone, Copy)]
+pub struct Flag {
+    /// Behind the collector's name, e.g. `device-exclude`.
+    pub suffix: &'static str,
+    /// The key under the collector's settings, e.g. `deviceExclude`.
+    pub key: &'static str,
+    /// What the setting holds.
+    pub holds: Holds,
+}
+
+/// What a flag's setting holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// One text; the last flag wins.
+    Text,
+    /// Texts; each flag adds one.
+    Texts,
+    /// Yes; a flag without a value.
+    Switch,
+}
+
+impl Flag {
+    /// A flag with one text, mostly a regular expression.
+    pub const fn text(suffix: &'static str, key: &'static str) -> Self {
+        Self {
+            suffix,
+            key,
+            holds: Holds::Text,
+        }
+    }
+    /// A flag that may be given several times.
+    pub const fn texts(suffix: &'static str, key: &'static str) -> Self {
+        Self {
+            suffix,
+            key,
+            holds: Holds::Texts,
+        }
+    }
+    /// A flag without a value.
+    pub const fn switch(suffix: &'static str, key: &'static str) -> Self {
+        Self {
+            suffix,
+            key,
+            holds: Holds::Switch,
+        }
+    }
+}
+
+/// A line of a registration table.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
     /// The collector's name, as in `--collector.NAME`, `collect[]=NAME` and the label `collector`.
     pub name: &'static str,
     /// Whether it runs unless the settings say otherwise.
-    pub default_on: bool,
+    pub default_on: DefaultOn,
     /// One line for help texts.
     pub about: &'static str,
     /// Its constructor.
     pub build: Build,
+    /// Its settings that are flags, too.
+    pub flags: &'static [Flag],
 }
 
 impl Entry {
@@ -130,9 +204,36 @@ impl Entry {
     pub const fn on(name: &'static str, about: &'static str, build: Build) -> Self {
         Self {
             name,
-            default_on: true,
+            default_on: DefaultOn::Always,
             about,
             build,
+            flags: &[],
+        }
+    }
+    /// A collector that runs in the profile `dashboards`, or when it is named.
+    pub const fn dashboards(name: &'static str, about: &'static str, build: Build) -> Self {
+        Self {
+            default_on: DefaultOn::Dashboards,
+            ..Self::on(name, about, build)
+        }
+    }
+    /// A collector that runs only when it is named.
+    pub const fn off(name: &'static str, about: &'static str, build: Build) -> Self {
+        Self {
+            default_on: DefaultOn::Never,
+            ..Self::on(name, about, build)
+        }
+    }
+    /// The same with flags.
+    pub const fn with(self, flags: &'static [Flag]) -> Self {
+        Self { flags, ..self }
+    }
+    /// Whether it runs in `profile` unless it is named.
+    pub fn runs_in(&self, profile: MetricsProfile) -> bool {
+        match self.default_on {
+            DefaultOn::Always => true,
+            DefaultOn::Dashboards => profile == MetricsProfile::Dashboards,
+            DefaultOn::Never => false,
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Guest metrics: one collector a file, one registration table, one page (room: `agent/src/metrics`).
+//! Guest metrics: one collector a file, one registration table a room, one page (room: `agent/src/metrics`).
 //!
 //! ```text
 //! Roots ─▶ collector ─▶ parser (agent/core) ─▶ families ─▶ page     one owner thread calls Registry::scrape
 //! ```
 //! Families, labels, units and meaning are node_exporter's (1.12); `docs/collectors.md` lists them. Adding a collector is
-//! one file here, one line in [`COLLECTORS`], and one row in that page; a test holds all three together.
+//! one file in a room, one line in the room's `ENTRIES`, and one row in the room's page under `docs/collectors`; a test holds all three together.
 
 #![expect(
     clippy::unnecessary_wraps,
@@ -12,63 +12,56 @@
 )]
 
 mod collect;
-mod cpu;
-mod cpu_sysfs;
-mod disk_health;
-mod disks;
-mod diskstats;
-mod dns;
-mod filesystem;
-mod loadavg;
-mod meminfo;
+mod declared;
+mod guest;
+mod hardware;
+mod memory;
 mod name_filter;
-mod netdev;
-mod os;
-mod pressure;
+mod network;
+mod node;
+mod processor;
 mod registry;
-mod stat;
-mod time;
-mod udev;
-mod uname;
-mod vmstat;
+mod services;
+mod storage;
 
-pub use collect::{Build, CollectError, Collector, Context, Entry};
+pub use collect::{Build, CollectError, Collector, Context, DefaultOn, Entry, Flag, Holds};
 pub use registry::{Filter, FilterError, Registry, RegistryError};
 
-/// Every collector, in the order of the page.
-pub static COLLECTORS: &[Entry] = &[
-    Entry::on("cpu", "CPU time by mode, and which CPUs are online", cpu::new),
-    Entry::on("disks", "Declared disks and how they stand", disks::new),
-    Entry::on(
-        "diskstats",
-        "I/O of block devices, and what they are",
-        diskstats::new,
-    ),
-    Entry::on("dns", "The guest's nameservers and how they stand", dns::new),
-    Entry::on(
-        "filesystem",
-        "Space and state of mounted filesystems",
-        filesystem::new,
-    ),
-    Entry::on("loadavg", "Load averages", loadavg::new),
-    Entry::on("meminfo", "Memory", meminfo::new),
-    Entry::on("netdev", "Traffic and errors of network devices", netdev::new),
-    Entry::on("os", "The operating system by its os-release file", os::new),
-    Entry::on(
-        "pressure",
-        "Time lost waiting for CPU, memory, I/O and interrupts",
-        pressure::new,
-    ),
-    Entry::on(
-        "stat",
-        "Interrupts, context switches, forks, boot time",
-        stat::new,
-    ),
-    Entry::on("time", "Wall clock, time zone and clock sources", time::new),
-    Entry::on("uname", "Kernel and host name", uname::new),
-    Entry::on(
-        "vmstat",
-        "Paging, swapping, faults and kills for want of memory",
-        vmstat::new,
-    ),
+const ROOMS: &[&[Entry]] = &[
+    processor::ENTRIES,
+    memory::ENTRIES,
+    storage::ENTRIES,
+    network::ENTRIES,
+    node::ENTRIES,
+    hardware::ENTRIES,
+    services::ENTRIES,
+    guest::ENTRIES,
+    declared::ENTRIES,
 ];
+
+/// Every collector, room by room: the order of the page.
+pub static COLLECTORS: &[Entry] = &joined();
+
+const COUNT: usize = {
+    let (mut count, mut room) = (0, 0);
+    while room < ROOMS.len() {
+        count += ROOMS[room].len();
+        room += 1;
+    }
+    count
+};
+
+const fn joined() -> [Entry; COUNT] {
+    let mut all = [ROOMS[0][0]; COUNT];
+    let (mut next, mut room) = (0, 0);
+    while room < ROOMS.len() {
+        let mut at = 0;
+        while at < ROOMS[room].len() {
+            all[next] = ROOMS[room][at];
+            next += 1;
+            at += 1;
+        }
+        room += 1;
+    }
+    all
+}

@@ -170,7 +170,7 @@ impl Registry {
             // A collector that is off is built, too, so that its settings are checked when they are written and not
             // when somebody turns it on. Building reads nothing and starts nothing.
             let collector = (entry.build)(&context)?;
-            if *on.unwrap_or(&entry.default_on) {
+            if on.copied().unwrap_or(entry.runs_in(context.settings.profile)) {
                 slots.push(Slot {
                     entry,
                     collector: Some(collector),

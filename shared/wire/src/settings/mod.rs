@@ -3,8 +3,6 @@
 //! The docstrings here are the schema's descriptions, so they are written for the person who writes the YAML. Every field
 //! has a default; the defaults change nothing in the guest.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +10,7 @@ pub use crate::duration::Span;
 
 mod disks;
 mod dns;
+mod metrics;
 
 pub use disks::{
     DiskEncryption, DiskFilesystem, DiskMatch, DiskOwner, DiskSettings, Luks2Settings, ProofKind, SeedFrom,
@@ -19,6 +18,11 @@ pub use disks::{
 pub use dns::{
     DnsConfig, DnsManage, DnsOption, DnsPolicy, DnsProbeSettings, DnsSettings, InfraDns, NODE_LOCAL_ADDRESS,
     UserClusterDns,
+};
+pub use metrics::{
+    CpuSettings, DeviceFilter, EthtoolSettings, FieldsSettings, FilesystemSettings, HwmonSettings,
+    IgnoredSettings, InterruptsSettings, MetricsProfile, MetricsSettings, NetdevSettings, SlabinfoSettings,
+    StatSettings, SysctlSettings, SystemdSettings, TextfileSettings,
 };
 
 /// The settings' `apiVersion`.
@@ -132,47 +136,6 @@ pub struct ServerTls {
     /// SPIFFE URIs or DNS names that a client certificate must carry one of. Empty: any client that `clientCA` vouches
     /// for, except another agent (`spiffe://…/vmi/…`).
     pub clients: Vec<String>,
-}
-
-/// What is measured.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct MetricsSettings {
-    /// Collectors to turn on (`true`) or off (`false`) by name; others keep their default. `--collector.NAME` and
-    /// `--no-collector.NAME` on the command line win.
-    pub collectors: BTreeMap<String, bool>,
-    /// The `filesystem` collector.
-    pub filesystem: FilesystemSettings,
-    /// The `diskstats` collector.
-    pub diskstats: DeviceFilter,
-    /// The `netdev` collector.
-    pub netdev: DeviceFilter,
-}
-
-/// The `filesystem` collector. Regular expressions as node_exporter has them, with its defaults when absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct FilesystemSettings {
-    /// Mount points to leave out. Not together with `mountPointsInclude`.
-    pub mount_points_exclude: Option<String>,
-    /// Mount points to take; all others are left out.
-    pub mount_points_include: Option<String>,
-    /// Filesystem types to leave out. Not together with `fsTypesInclude`.
-    pub fs_types_exclude: Option<String>,
-    /// Filesystem types to take; all others are left out.
-    pub fs_types_include: Option<String>,
-    /// How long a mount may take to answer before it counts as stuck. Default 5s.
-    pub mount_timeout: Option<Span>,
-}
-
-/// Devices to take or to leave out, by a regular expression on their kernel name. At most one of the two.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct DeviceFilter {
-    /// Devices to leave out.
-    pub device_exclude: Option<String>,
-    /// Devices to take; all others are left out.
-    pub device_include: Option<String>,
 }
 
 /// How a program logs.

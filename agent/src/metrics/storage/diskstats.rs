@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use virtfleet_agent_core::procfs::diskstats::{Disk, disks};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter, udev::Udev};
+use super::udev::Udev;
 use crate::host::{Reread, Roots, Stamped};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 
 /// node_exporter's default: RAM disks, loops, floppies, and partitions.
 const EXCLUDED: &str = r"^(z?ram|loop|fd|(h|s|v|xv)d[a-z]|nvme\d+n\d+p)\d+$";

@@ -3,8 +3,8 @@
 use virtfleet_agent_core::procfs::stat::{Counters, counters};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError};
 use crate::host::Reread;
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 struct Stat(Reread);
 

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use virtfleet_agent_core::procfs::net_dev::{NetDevice, devices};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 use crate::host::{Reread, Roots, slurp};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 
 const KEYS: [&str; 2] = ["metrics.netdev.deviceExclude", "metrics.netdev.deviceInclude"];
 /// A file of one number.

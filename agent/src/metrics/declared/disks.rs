@@ -9,10 +9,8 @@ use virtfleet_agent_core::disks::{
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{
-    CollectError, Collector, Context, RegistryError,
-    disk_health::{self, Row},
-};
+use super::disk_health::{self, Row};
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 use crate::{
     host::{DiskHealth, Reread, Roots, Stamped},
     provision::disks::{DISKS_FILE, ReadDisksError, asked, parse_disks},

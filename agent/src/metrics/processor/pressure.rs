@@ -3,8 +3,8 @@
 use virtfleet_agent_core::procfs::pressure::{Pressure, pressure};
 use virtfleet_wire::exposition::Page;
 
-use super::{CollectError, Collector, Context, RegistryError};
 use crate::host::Reread;
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 /// A line of a resource's file, and its family.
 struct Line {

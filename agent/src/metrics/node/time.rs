@@ -5,8 +5,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use jiff::{Timestamp, tz::TimeZone};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError};
 use crate::host::{Machine, Reread, Roots, Stamped};
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 struct Time {
     machine: Arc<dyn Machine>,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError};
 use crate::host::Machine;
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 struct UnameInfo(Arc<dyn Machine>);
 

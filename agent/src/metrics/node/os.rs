@@ -3,8 +3,8 @@
 use virtfleet_agent_core::procfs::os_release;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError};
 use crate::host::{Roots, slurp};
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 const FILES: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 /// Far more than any os-release file holds.

@@ -15,8 +15,8 @@ use nix::errno::Errno;
 use virtfleet_agent_core::procfs::mountinfo::{Mount, mounts};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 use crate::host::{FsSpace, MountProbe, Outcome, Reread, Roots, Target};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 
 /// node_exporter's defaults.
 const MOUNTS_EXCLUDED: &str =

@@ -3,8 +3,8 @@
 use virtfleet_agent_core::procfs::meminfo;
 use virtfleet_wire::exposition::Page;
 
-use super::{CollectError, Collector, Context, RegistryError};
 use crate::host::Reread;
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 /// A field and its family.
 struct Field {

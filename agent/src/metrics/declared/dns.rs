@@ -9,7 +9,7 @@ use virtfleet_agent_core::dns::{
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError};
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 use crate::{
     dns_watch::{Heard, History},
     host::{Reread, Stamped},

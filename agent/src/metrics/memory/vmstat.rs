@@ -3,8 +3,8 @@
 use virtfleet_agent_core::procfs::pairs::pairs;
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
-use super::{CollectError, Collector, Context, RegistryError};
 use crate::host::Reread;
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 struct Vmstat {
     file: Reread,

@@ -3,8 +3,8 @@
 use virtfleet_agent_core::procfs::loadavg;
 use virtfleet_wire::exposition::Page;
 
-use super::{CollectError, Collector, Context, RegistryError};
 use crate::host::Reread;
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 struct Loadavg(Reread);
 

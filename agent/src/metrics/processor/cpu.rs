@@ -7,8 +7,9 @@
 use virtfleet_agent_core::procfs::stat::{self, CpuTimes, TICKS_PER_SECOND};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{CollectError, Collector, Context, RegistryError, cpu_sysfs::CpuSysfs};
+use super::cpu_sysfs::CpuSysfs;
 use crate::host::Reread;
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 /// Idle time that falls by this much, in ticks, means a new CPU.
 const JUMP_BACK: u64 = 300;
