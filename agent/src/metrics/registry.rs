@@ -155,7 +155,10 @@ impl Registry {
         }
         let round = self.runner.play(jobs, self.deadline, page);
         for (index, waited) in round.hung {
-            let text = format!("no answer within {waited:.1?}; the page goes out without it");
+            let text = format!(
+                "no answer within {:?}; the page goes out without it",
+                self.deadline
+            );
             self.slots[index].fails(&CollectError::failed(text));
             self.outcomes.push(Line::failed(index, waited));
         }
