@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use virtfleet_wire::exposition::Page;
 
-use super::{OwnMetrics, answer::gzip};
+use super::{OwnMetrics, gzip::Gzip};
 use crate::{
     metrics::{Filter, FilterError, Registry},
     pause::ClockWatch,
@@ -65,6 +65,7 @@ impl Worker {
             clocks,
             page: Page::new(),
             openmetrics: String::new(),
+            gzip: None,
         };
         std::thread::Builder::new()
             .name("collect".to_owned())
@@ -126,6 +127,8 @@ struct Work {
     clocks: ClockWatch,
     page: Page,
     openmetrics: String,
+    /// Made for the first who asks for it.
+    gzip: Option<Gzip>,
 }
 
 impl Work {
@@ -180,11 +183,10 @@ impl Work {
         Ok(())
     }
 
-    fn body(&self, compress: bool) -> Body {
+    fn body(&mut self, compress: bool) -> Body {
         if compress {
-            gzip(self.page.as_bytes())
-                .map(Bytes::from)
-                .map_err(|error| error.to_string())
+            let gzip = self.gzip.get_or_insert_with(Gzip::new);
+            gzip.pack(self.page.as_bytes())
         } else {
             Ok(Bytes::copy_from_slice(self.page.as_bytes()))
         }
