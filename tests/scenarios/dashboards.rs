@@ -13,21 +13,9 @@ use virtfleet_agent::{
     host::Roots,
     metrics::{COLLECTORS, Filter, Registry},
 };
+use virtfleet_runtime::process::append_process_metrics;
 use virtfleet_tests::parity;
 use virtfleet_wire::{exposition::Page, settings::MetricsSettings};
-
-/// Series that the agent writes about its own process and server, beside the registry's page.
-const OWN: [&str; 9] = [
-    "process_cpu_seconds_total",
-    "process_max_fds",
-    "process_open_fds",
-    "process_resident_memory_bytes",
-    "process_start_time_seconds",
-    "process_virtual_memory_bytes",
-    "process_virtual_memory_max_bytes",
-    "node_exporter_build_info",
-    "virtfleet_agent_build_info",
-];
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
@@ -39,7 +27,7 @@ fn wanted() -> BTreeMap<String, BTreeSet<String>> {
     let (mut groups, mut title) = (BTreeMap::new(), String::new());
     for line in text.lines().filter(|line| !line.is_empty()) {
         if let Some(comment) = line.strip_prefix("# ") {
-            title = comment.split(": ").next().unwrap().to_owned();
+            comment.split(": ").next().unwrap().clone_into(&mut title);
         } else {
             let group: &mut BTreeSet<String> = groups.entry(title.clone()).or_default();
             assert!(group.insert(line.to_owned()), "{line} stands there twice");
@@ -69,7 +57,7 @@ fn names(text: &str) -> BTreeSet<String> {
     series.map(|key| key.name).collect()
 }
 
-/// The page of this machine with every collector.
+/// The page of this machine with every collector, and what the agent says of its process.
 fn here() -> String {
     let everything = COLLECTORS
         .iter()
@@ -78,6 +66,7 @@ fn here() -> String {
     let mut registry = Registry::new(&Roots::default(), &MetricsSettings::default(), &everything).unwrap();
     let mut page = Page::new();
     registry.scrape(&Filter::default(), &mut page).unwrap();
+    append_process_metrics(&mut page, Path::new("/proc"));
     page.to_text()
 }
 
@@ -90,22 +79,25 @@ fn what_dashboards_and_mixins_ask_for_is_exported() {
             exported.extend(names(&fs::read_to_string(page).unwrap()));
         }
     }
-    exported.extend(OWN.map(str::to_owned));
     let groups = wanted();
     assert!(groups.len() == 3 && groups.values().all(|names| names.len() >= 10));
-    let mut missing = String::new();
+    let mut missing = Vec::new();
     for (title, names) in &groups {
         let lacking: Vec<&str> = names.difference(&exported).map(String::as_str).collect();
         if !lacking.is_empty() {
-            missing += &format!(
-                "{title}: {} of {} are missing:\n  {}\n",
+            missing.push(format!(
+                "{title}: {} of {} are missing:\n  {}",
                 lacking.len(),
                 names.len(),
                 lacking.join("\n  ")
-            );
+            ));
         }
     }
-    assert!(missing.is_empty(), "no page has what these ask for\n{missing}");
+    assert!(
+        missing.is_empty(),
+        "no page has what these ask for\n{}",
+        missing.join("\n")
+    );
     let both: Vec<_> = apart().intersection(&exported).cloned().collect();
     assert!(both.is_empty(), "listed as another's, but exported: {both:?}");
 }

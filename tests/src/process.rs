@@ -112,7 +112,12 @@ impl Launch {
             words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
         }
         if self.nobody {
-            let user = ["--reuid=nobody", "--regid=nogroup", "--clear-groups", "--inh-caps=-all"];
+            let user = [
+                "--reuid=nobody",
+                "--regid=nogroup",
+                "--clear-groups",
+                "--inh-caps=-all",
+            ];
             words.push("setpriv".into());
             words.extend(user.map(OsString::from));
             words.push("--".into());

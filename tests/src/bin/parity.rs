@@ -47,5 +47,9 @@ fn main() -> Result<ExitCode> {
         .context("print")?;
     }
     let equal = verdicts.iter().all(|verdict| verdict.unexplained.is_empty());
-    Ok(if equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if equal {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -18,7 +18,6 @@ use anyhow::Result;
 pub use compare::{Difference, Round, What, compare};
 pub use page::{Family, Key, Page};
 
-use crate::measure::Table;
 use allowed::{ALLOWED, Allowed};
 use programs::{Programs, Serve};
 
@@ -85,20 +84,17 @@ impl fmt::Display for Verdict {
             f,
             "{families} families, {series} series: {found} differences, and {known} explained ones"
         )?;
-        if found > 0 {
-            let mut table = Table::new(&["family", "what", "detail"]);
-            for difference in &self.unexplained {
-                table.row(&[&difference.family, difference.what.as_str(), &difference.detail]);
-            }
-            writeln!(f, "\n{}", table.render())?;
+        for difference in &self.unexplained {
+            line(f, "DIFFERENT", difference, &difference.detail)?;
         }
-        if known > 0 {
-            let mut table = Table::new(&["explained", "what", "why"]);
-            for (difference, entry) in &self.explained {
-                table.row(&[&difference.family, difference.what.as_str(), entry.reason]);
-            }
-            writeln!(f, "\n{}", table.render())?;
+        for (difference, entry) in &self.explained {
+            line(f, "explained", difference, entry.reason)?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, word: &str, difference: &Difference, text: &str) -> fmt::Result {
+    let (family, what) = (&difference.family, difference.what.as_str());
+    writeln!(f, "{word}  {family:<42} {what:<8} {text}")
 }

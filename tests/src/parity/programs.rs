@@ -26,9 +26,16 @@ use crate::{
 /// How long a start or an answer may take.
 pub const SOON: Duration = Duration::from_secs(30);
 /// Mount points that are left out: node_exporter's own default, which Debian's build widens.
-const MOUNT_POINTS: &str = "^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)";
+const MOUNT_POINTS: &str =
+    "^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)";
+/// What node_exporter asks the kernel for by netlink when it is not told to read files: on roots the files are meant.
+const FILES: [&str; 2] = ["--no-collector.arp.netlink", "--no-collector.netdev.netlink"];
 /// Sysctls that every Linux has.
-const SYSCTLS: [&str; 3] = ["vm.swappiness", "kernel.pid_max", "net.ipv4.tcp_rmem:min,default,max"];
+const SYSCTLS: [&str; 3] = [
+    "vm.swappiness",
+    "kernel.pid_max",
+    "net.ipv4.tcp_rmem:min,default,max",
+];
 const SYSCTL_INFO: &str = "kernel.core_pattern";
 /// Flags of node_exporter that export more, and our settings for the same.
 const WIDE: [&str; 7] = [
@@ -75,16 +82,14 @@ impl Serve {
     /// The collectors that both have on by default, and those of the profile `dashboards`, with default settings.
     pub fn defaults(roots: Option<&Path>) -> Result<Self> {
         let theirs = theirs()?;
-        let wanted = COLLECTORS
-            .iter()
-            .filter(|entry| match theirs.get(entry.name) {
-                Some(on) => match entry.default_on {
-                    DefaultOn::Always => *on,
-                    DefaultOn::Dashboards => true,
-                    DefaultOn::Never => false,
-                },
-                None => false,
-            });
+        let wanted = COLLECTORS.iter().filter(|entry| match theirs.get(entry.name) {
+            Some(on) => match entry.default_on {
+                DefaultOn::Always => *on,
+                DefaultOn::Dashboards => true,
+                DefaultOn::Never => false,
+            },
+            None => false,
+        });
         Ok(Self {
             collectors: wanted.map(|entry| entry.name).collect(),
             roots: roots.map(Path::to_owned),
@@ -108,9 +113,9 @@ impl Serve {
         let text = format!(
             "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  - name: default\n    \
              address: {address}\n{tls}metrics:\n  interrupts: {{ perInterrupt: true }}\n  filesystem: {{ \
-             mountPointsExclude: {MOUNT_POINTS:?} }}\n  textfile: {{ directories: [{:?}] }}\n  sysctl: {{ include: \
+             mountPointsExclude: {MOUNT_POINTS:?} }}\n  textfile: {{ directories: [\"{}\"] }}\n  sysctl: {{ include: \
              [{sysctls}], includeInfo: [{SYSCTL_INFO:?}] }}\n{}",
-            textfiles(folder)?,
+            textfiles(folder)?.display(),
             if self.wide { WIDE_SETTINGS } else { "" }
         );
         let path = folder.join("agent.yaml");
@@ -147,6 +152,12 @@ impl Serve {
             .arg(format!("--collector.sysctl.include-info={SYSCTL_INFO}"));
         if self.wide {
             launch = launch.args(WIDE);
+        }
+        if let Some(roots) = &self.roots {
+            launch = launch.args(FILES);
+            if let Some(zone) = time_zone(&roots.join("rootfs")) {
+                launch = launch.env("TZ", zone);
+            }
         }
         if let Some(files) = tls {
             let text = format!(
@@ -187,11 +198,19 @@ impl Serve {
     }
 }
 
+/// The time zone that a guest's root says, where the file lies there: node_exporter knows only that of its own process.
+fn time_zone(rootfs: &Path) -> Option<PathBuf> {
+    let target = fs::read_link(rootfs.join("etc/localtime")).ok()?;
+    let file = rootfs.join(target.strip_prefix("/").ok()?);
+    file.is_file().then_some(file)
+}
+
 /// A folder with a text file that both read.
 fn textfiles(folder: &Path) -> Result<PathBuf> {
     let inside = folder.join("textfiles");
     fs::create_dir_all(&inside)?;
-    let text = "# HELP parity_answer An answer.\n# TYPE parity_answer gauge\nparity_answer{of=\"a textfile\"} 42\n";
+    let text =
+        "# HELP parity_answer An answer.\n# TYPE parity_answer gauge\nparity_answer{of=\"a textfile\"} 42\n";
     fs::write(inside.join("parity.prom"), text).context("write a text file")?;
     Ok(inside)
 }
@@ -200,7 +219,10 @@ fn textfiles(folder: &Path) -> Result<PathBuf> {
 pub fn theirs() -> Result<BTreeMap<String, bool>> {
     let (_, text) = Launch::new(parts::node_exporter()?).arg("--help").said(SOON)?;
     let found = collectors_in(&text);
-    ensure!(found.len() > 30, "node_exporter --help lists no collectors:\n{text}");
+    ensure!(
+        found.len() > 30,
+        "node_exporter --help lists no collectors:\n{text}"
+    );
     Ok(found)
 }
 
@@ -246,6 +268,10 @@ impl Programs {
             // A copy that everybody may read, and that nobody changes meanwhile.
             let copy = path.join("roots");
             roots::copy(roots, &copy)?;
+            // node_exporter does not start without them.
+            for name in ["proc", "sys", "rootfs", "udev"] {
+                fs::create_dir_all(copy.join(name))?;
+            }
             serve.roots = Some(copy);
         }
         let (own, other) = (ports::free()?, ports::free()?);

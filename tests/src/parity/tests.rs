@@ -65,15 +65,27 @@ fn counters_lie_between_and_one_good_round_is_enough() {
 
 #[test]
 fn static_values_are_equal_and_gauges_have_the_slack_that_they_move_by() {
-    assert_eq!(kinds(&[round(&gauge("100"), &gauge("101"), &gauge("100"))]).len(), 1);
+    assert_eq!(
+        kinds(&[round(&gauge("100"), &gauge("101"), &gauge("100"))]).len(),
+        1
+    );
     assert!(kinds(&[round(&gauge("0.1"), &gauge("0.10000000000000002"), &gauge("0.1"))]).is_empty());
     assert!(kinds(&[round(&gauge("100"), &gauge("103"), &gauge("101"))]).is_empty());
-    assert_eq!(kinds(&[round(&gauge("100"), &gauge("150"), &gauge("101"))]).len(), 1);
+    assert_eq!(
+        kinds(&[round(&gauge("100"), &gauge("150"), &gauge("101"))]).len(),
+        1
+    );
     assert!(kinds(&[round(&gauge("NaN"), &gauge("NaN"), &gauge("NaN"))]).is_empty());
     assert_eq!(kinds(&[round(&gauge("1"), &gauge("NaN"), &gauge("1"))]).len(), 1);
-    assert_eq!(kinds(&[round(&gauge("NaN"), &gauge("1"), &gauge("NaN"))]).len(), 1);
+    assert_eq!(
+        kinds(&[round(&gauge("NaN"), &gauge("1"), &gauge("NaN"))]).len(),
+        1
+    );
     assert!(kinds(&[round(&gauge("+Inf"), &gauge("+Inf"), &gauge("+Inf"))]).is_empty());
-    assert_eq!(kinds(&[round(&gauge("+Inf"), &gauge("1"), &gauge("+Inf"))]).len(), 1);
+    assert_eq!(
+        kinds(&[round(&gauge("+Inf"), &gauge("1"), &gauge("+Inf"))]).len(),
+        1
+    );
 }
 
 #[test]
@@ -86,10 +98,7 @@ fn series_that_come_or_go_during_a_round_prove_nothing() {
     let found = compare(&[round(&counter("1"), &with, &counter("1"))]);
     assert_eq!((found[0].what, found[0].ours.len()), (What::Labels, 1));
     // Missing in one round and there in another: it was not there to be seen.
-    let rounds = [
-        round(&with, &counter("1"), &with),
-        round(&with, &with, &with),
-    ];
+    let rounds = [round(&with, &counter("1"), &with), round(&with, &with, &with)];
     assert!(kinds(&rounds).is_empty());
 }
 
