@@ -19,8 +19,13 @@ fn need(test: &str) -> bool {
     skip::need(TIER, test, parts::node_exporter()).unwrap().is_some()
 }
 
+/// With everything that settings can add.
 fn check(place: &str, roots: Option<&Path>) -> Verdict {
-    let verdict = parity::run(roots, ROUNDS).unwrap();
+    played(place, roots, true)
+}
+
+fn played(place: &str, roots: Option<&Path>, wide: bool) -> Verdict {
+    let verdict = parity::run(roots, wide, ROUNDS).unwrap();
     println!("{place}: {verdict}");
     assert!(verdict.compared.0 > 50, "{place}: too few families: {verdict}");
     verdict
@@ -34,6 +39,13 @@ fn assert_equal(place: &str, verdict: &Verdict) {
 fn tier3_parity_on_this_machine() {
     if need("tier3_parity_on_this_machine") {
         assert_equal("this machine", &check("this machine", None));
+    }
+}
+
+#[test]
+fn tier3_parity_with_default_settings() {
+    if need("tier3_parity_with_default_settings") {
+        assert_equal("this machine", &played("this machine", None, false));
     }
 }
 

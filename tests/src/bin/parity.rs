@@ -20,6 +20,9 @@ struct Arguments {
     /// How often theirs, ours and theirs is scraped.
     #[arg(long, default_value_t = 6)]
     rounds: usize,
+    /// With default settings, not with everything that they can add.
+    #[arg(long)]
+    plain: bool,
 }
 
 fn main() -> Result<ExitCode> {
@@ -31,7 +34,7 @@ fn main() -> Result<ExitCode> {
     };
     let mut verdicts = Vec::new();
     for place in places {
-        let verdict = parity::run(place, arguments.rounds)?;
+        let verdict = parity::run(place, !arguments.plain, arguments.rounds)?;
         let name = place.map_or_else(|| "this machine".to_owned(), |path| path.display().to_string());
         writeln!(stdout(), "== {name}: {verdict}").context("print")?;
         verdicts.push(verdict);

@@ -35,8 +35,9 @@ pub struct Verdict {
 }
 
 /// Starts both programs, on this machine or on the roots in `roots` (`proc`, `sys`, `rootfs`, `udev`), and compares them.
-pub fn run(roots: Option<&Path>, rounds: usize) -> Result<Verdict> {
-    let serve = Serve::everything(roots)?;
+/// `wide`: with everything that settings can add.
+pub fn run(roots: Option<&Path>, wide: bool, rounds: usize) -> Result<Verdict> {
+    let serve = Serve::everything(roots, wide)?;
     let mut programs = Programs::start(&serve)?;
     let rounds = programs.rounds(rounds)?;
     let mut verdict = judge(&rounds, ALLOWED);

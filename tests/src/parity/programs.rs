@@ -38,20 +38,24 @@ const SYSCTLS: [&str; 3] = [
 ];
 const SYSCTL_INFO: &str = "kernel.core_pattern";
 /// Flags of node_exporter that export more, and our settings for the same.
-const WIDE: [&str; 7] = [
-    "--collector.cpu.info",
-    "--collector.cpu.info.flags-include=^(aes|avx.?|fpu)$",
-    "--collector.cpu.info.bugs-include=.*",
+const WIDE: [&str; 4] = [
     "--collector.stat.softirq",
     "--collector.netdev.address-info",
     "--collector.systemd.enable-restarts-metrics",
     "--collector.systemd.enable-start-time-metrics",
 ];
-const WIDE_SETTINGS: &str = r#"  cpu: { info: true, flagsInclude: "^(aes|avx.?|fpu)$", bugsInclude: ".*" }
-  stat: { softirq: true }
+const WIDE_SETTINGS: &str = r#"  stat: { softirq: true }
   netdev: { addressInfo: true }
   systemd: { restarts: true, startTimes: true }
 "#;
+/// The same of the `cpu` collector, which fails without `/proc/cpuinfo` then.
+const CPU_INFO: [&str; 3] = [
+    "--collector.cpu.info",
+    "--collector.cpu.info.flags-include=^(aes|avx.?|fpu)$",
+    "--collector.cpu.info.bugs-include=.*",
+];
+const CPU_INFO_SETTINGS: &str =
+    "  cpu: { info: true, flagsInclude: \"^(aes|avx.?|fpu)$\", bugsInclude: \".*\" }\n";
 
 /// What both serve.
 #[derive(Debug, Clone)]
@@ -67,14 +71,14 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// All collectors that both have, with all that they can export. As `nobody` where that is possible.
-    pub fn everything(roots: Option<&Path>) -> Result<Self> {
+    /// All collectors that both have, as `nobody` where that is possible; `wide`: with all that they can export.
+    pub fn everything(roots: Option<&Path>, wide: bool) -> Result<Self> {
         let theirs = theirs()?;
         let collectors = COLLECTORS.iter().map(|entry| entry.name);
         Ok(Self {
             collectors: collectors.filter(|name| theirs.contains_key(*name)).collect(),
             roots: roots.map(Path::to_owned),
-            wide: true,
+            wide,
             nobody: nix::unistd::geteuid().is_root(),
         })
     }
@@ -114,9 +118,10 @@ impl Serve {
             "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  - name: default\n    \
              address: {address}\n{tls}metrics:\n  interrupts: {{ perInterrupt: true }}\n  filesystem: {{ \
              mountPointsExclude: {MOUNT_POINTS:?} }}\n  textfile: {{ directories: [\"{}\"] }}\n  sysctl: {{ include: \
-             [{sysctls}], includeInfo: [{SYSCTL_INFO:?}] }}\n{}",
+             [{sysctls}], includeInfo: [{SYSCTL_INFO:?}] }}\n{}{}",
             textfiles(folder)?.display(),
-            if self.wide { WIDE_SETTINGS } else { "" }
+            if self.wide { WIDE_SETTINGS } else { "" },
+            if self.cpu_info() { CPU_INFO_SETTINGS } else { "" }
         );
         let path = folder.join("agent.yaml");
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
@@ -153,6 +158,9 @@ impl Serve {
         if self.wide {
             launch = launch.args(WIDE);
         }
+        if self.cpu_info() {
+            launch = launch.args(CPU_INFO);
+        }
         if let Some(roots) = &self.roots {
             launch = launch.args(FILES);
             if let Some(zone) = time_zone(&roots.join("rootfs")) {
@@ -171,6 +179,11 @@ impl Serve {
             launch = launch.arg(format!("--web.config.file={}", path.display()));
         }
         launch.start(folder)
+    }
+
+    fn cpu_info(&self) -> bool {
+        let there = |roots: &PathBuf| roots.join("proc/cpuinfo").is_file();
+        self.wide && self.roots.as_ref().is_none_or(there)
     }
 
     fn paths(&self) -> Vec<String> {
