@@ -119,7 +119,7 @@ impl Serve {
              address: {address}\n{tls}metrics:\n  interrupts: {{ perInterrupt: true }}\n  filesystem: {{ \
              mountPointsExclude: {MOUNT_POINTS:?} }}\n  textfile: {{ directories: [\"{}\"] }}\n  sysctl: {{ include: \
              [{sysctls}], includeInfo: [{SYSCTL_INFO:?}] }}\n{}{}",
-            textfiles(folder)?.display(),
+            self.textfiles(folder)?.display(),
             if self.wide { WIDE_SETTINGS } else { "" },
             if self.cpu_info() { CPU_INFO_SETTINGS } else { "" }
         );
@@ -151,7 +151,7 @@ impl Serve {
             ))
             .arg(format!(
                 "--collector.textfile.directory={}",
-                textfiles(folder)?.display()
+                self.textfiles(folder)?.display()
             ))
             .args(SYSCTLS.map(|name| format!("--collector.sysctl.include={name}")))
             .arg(format!("--collector.sysctl.include-info={SYSCTL_INFO}"));
@@ -179,6 +179,23 @@ impl Serve {
             launch = launch.arg(format!("--web.config.file={}", path.display()));
         }
         launch.start(folder)
+    }
+
+    /// A folder with a text file that both read, by the same path: the agent looks for it under its roots.
+    fn textfiles(&self, folder: &Path) -> Result<PathBuf> {
+        let inside = folder.join("textfiles");
+        fs::create_dir_all(&inside)?;
+        let file = inside.join("parity.prom");
+        let text = "# HELP parity_answer An answer.\n# TYPE parity_answer gauge\nparity_answer{of=\"a textfile\"} 42\n";
+        fs::write(&file, text).context("write a text file")?;
+        if let Some(roots) = &self.roots {
+            let under = roots.join("rootfs").join(file.strip_prefix("/")?);
+            fs::create_dir_all(under.parent().context("a file has a folder")?)?;
+            if !under.exists() {
+                fs::hard_link(&file, &under).with_context(|| under.display().to_string())?;
+            }
+        }
+        Ok(inside)
     }
 
     fn cpu_info(&self) -> bool {
@@ -218,14 +235,16 @@ fn time_zone(rootfs: &Path) -> Option<PathBuf> {
     file.is_file().then_some(file)
 }
 
-/// A folder with a text file that both read.
-fn textfiles(folder: &Path) -> Result<PathBuf> {
-    let inside = folder.join("textfiles");
-    fs::create_dir_all(&inside)?;
-    let text =
-        "# HELP parity_answer An answer.\n# TYPE parity_answer gauge\nparity_answer{of=\"a textfile\"} 42\n";
-    fs::write(inside.join("parity.prom"), text).context("write a text file")?;
-    Ok(inside)
+/// Makes a copy of roots complete where a fixture leaves out what every kernel has and node_exporter cannot do without.
+fn complete(roots: &Path) -> Result<()> {
+    for name in ["proc", "sys/devices/system/cpu", "rootfs", "udev"] {
+        fs::create_dir_all(roots.join(name))?;
+    }
+    let offline = roots.join("sys/devices/system/cpu/offline");
+    if !offline.exists() {
+        fs::write(&offline, "\n").with_context(|| offline.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// node_exporter's collectors, and whether each is on by default, from what `--help` says.
@@ -281,10 +300,7 @@ impl Programs {
             // A copy that everybody may read, and that nobody changes meanwhile.
             let copy = path.join("roots");
             roots::copy(roots, &copy)?;
-            // node_exporter does not start without them.
-            for name in ["proc", "sys", "rootfs", "udev"] {
-                fs::create_dir_all(copy.join(name))?;
-            }
+            complete(&copy)?;
             serve.roots = Some(copy);
         }
         let (own, other) = (ports::free()?, ports::free()?);
