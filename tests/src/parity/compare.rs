@@ -7,7 +7,9 @@ use virtfleet_wire::exposition::MetricType;
 use super::page::{Key, Page};
 
 /// Families of node_exporter that are about itself and its language, by how they begin.
-const OF_ITSELF: [&str; 4] = ["go_", "process_", "promhttp_", "node_exporter_build_info"];
+const OF_ITSELF: [&str; 3] = ["go_", "process_", "promhttp_"];
+/// Families that must be there and say what each program likes.
+const ONLY_THERE: [&str; 1] = ["node_exporter_build_info"];
 /// Families whose values are the exporter's own doing; their series are compared.
 const OWN_VALUES: [&str; 1] = ["node_scrape_collector_duration_seconds"];
 
@@ -76,6 +78,9 @@ pub fn compare(rounds: &[Round]) -> Vec<Difference> {
             found.push(difference(family, What::Missing, detail, theirs, BTreeSet::new()));
             continue;
         };
+        if ONLY_THERE.contains(&family) {
+            continue;
+        }
         let (kind, own) = (last.before.0[family].kind, last.ours.0[family].kind);
         if kind != own {
             let detail = format!("theirs is a {}, ours a {}", kind.as_str(), own.as_str());
@@ -234,26 +239,20 @@ pub(super) fn extent(rounds: &[Round]) -> (usize, usize) {
     (names.len(), series)
 }
 
-/// Families that only the agent has, under node_exporter's prefix; and what dashboards ask of the exporter itself.
+/// Families that only the agent has, under node_exporter's prefix.
 pub(super) fn notes(rounds: &[Round]) -> Vec<String> {
     let Some(last) = rounds.last() else {
         return Vec::new();
     };
     let theirs = families(rounds);
-    let beyond: Vec<&str> = last.ours.0.keys().map(String::as_str).collect();
-    let beyond: Vec<&str> = beyond
-        .into_iter()
+    let ours = last.ours.0.keys().map(String::as_str);
+    let beyond: Vec<&str> = ours
         .filter(|name| name.starts_with("node_") && !theirs.contains(name))
-        .filter(|name| *name != "node_exporter_build_info")
         .collect();
-    let mut notes = Vec::new();
-    if !beyond.is_empty() {
-        notes.push(format!("families that only ours has: {}", beyond.join(" ")));
+    if beyond.is_empty() {
+        return Vec::new();
     }
-    if !last.ours.0.contains_key("node_exporter_build_info") {
-        notes.push("ours has no node_exporter_build_info, which some dashboards ask for".to_owned());
-    }
-    notes
+    vec![format!("families that only ours has: {}", beyond.join(" "))]
 }
 
 #[cfg(test)]

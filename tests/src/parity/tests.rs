@@ -124,8 +124,18 @@ fn an_entry_explains_its_family_its_kind_and_its_label_alone() {
 #[test]
 fn notes_say_what_only_ours_has() {
     let found = notes(&[round("", &gauge("1"), "")]);
-    assert_eq!(found[0], "families that only ours has: node_g");
-    assert!(found[1].contains("node_exporter_build_info"), "{found:?}");
+    assert_eq!(found, ["families that only ours has: node_g"]);
+    assert!(notes(&[round(&gauge("1"), &gauge("1"), &gauge("1"))]).is_empty());
+}
+
+#[test]
+fn the_build_must_be_said_in_whatever_words() {
+    let build = |version: &str| {
+        format!("# TYPE node_exporter_build_info gauge\nnode_exporter_build_info{{version={version:?}}} 1\n")
+    };
+    assert!(kinds(&[round(&build("1"), &build("2"), &build("1"))]).is_empty());
+    let found = kinds(&[round(&build("1"), "", &build("1"))]);
+    assert_eq!(found, [(What::Missing, "node_exporter_build_info".to_owned())]);
 }
 
 #[test]
