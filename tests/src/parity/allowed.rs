@@ -5,7 +5,7 @@ use super::compare::{Difference, What};
 /// A difference that is meant.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// The family.
+    /// The family; `node_x_*` stands for all that begin so.
     pub family: &'static str,
     /// What may differ.
     pub what: What,
@@ -22,8 +22,8 @@ pub enum Only {
     Everything,
     /// The value of this label; without it the series are the same.
     Label(&'static str),
-    /// Series in which this label has this value.
-    Series(&'static str, &'static str),
+    /// Series in which the value of this label begins so.
+    Starts(&'static str, &'static str),
 }
 
 impl Allowed {
@@ -45,7 +45,11 @@ impl Allowed {
 
     /// Whether it explains all of `difference`.
     pub fn explains(&self, difference: &Difference) -> bool {
-        if self.family != difference.family || self.what != difference.what {
+        let named = match self.family.strip_suffix('*') {
+            Some(start) => difference.family.starts_with(start),
+            None => self.family == difference.family,
+        };
+        if !named || self.what != difference.what {
             return false;
         }
         match self.only {
@@ -58,10 +62,10 @@ impl Allowed {
                 };
                 without(&difference.theirs) == without(&difference.ours)
             }
-            Only::Series(label, value) => difference.theirs.iter().chain(&difference.ours).all(|key| {
+            Only::Starts(label, start) => difference.theirs.iter().chain(&difference.ours).all(|key| {
                 key.labels
                     .iter()
-                    .any(|(name, text)| name == label && text == value)
+                    .any(|(name, text)| name == label && text.starts_with(start))
             }),
         }
     }
@@ -85,4 +89,10 @@ pub static ALLOWED: &[Allowed] = &[
         "theirs says rotational 0 where the kernel has no queue file; we leave the label empty",
     )
     .only(Only::Label("rotational")),
+    Allowed::new(
+        "node_hwmon_*",
+        What::Labels,
+        "1.11 gives two chips of one device one label and mixes their sensors; 1.12 and we tell them apart by name",
+    )
+    .only(Only::Starts("chip", "platform_asus_nb_wmi")),
 ];

@@ -20,7 +20,7 @@ use crate::{
     ports,
     process::{Launch, Process},
     roots,
-    scrape::Client,
+    scrape::{Answer, Client},
 };
 
 /// How long a start or an answer may take.
@@ -44,10 +44,10 @@ const WIDE: [&str; 4] = [
     "--collector.systemd.enable-restarts-metrics",
     "--collector.systemd.enable-start-time-metrics",
 ];
-const WIDE_SETTINGS: &str = r#"  stat: { softirq: true }
+const WIDE_SETTINGS: &str = "  stat: { softirq: true }
   netdev: { addressInfo: true }
   systemd: { restarts: true, startTimes: true }
-"#;
+";
 /// The same of the `cpu` collector, which fails without `/proc/cpuinfo` then.
 const CPU_INFO: [&str; 3] = [
     "--collector.cpu.info",
@@ -235,14 +235,25 @@ fn time_zone(rootfs: &Path) -> Option<PathBuf> {
     file.is_file().then_some(file)
 }
 
-/// Makes a copy of roots complete where a fixture leaves out what every kernel has and node_exporter cannot do without.
+/// Makes a copy of roots complete where a fixture leaves out what every kernel has and node_exporter cannot do without:
+/// the roots themselves, the list of CPUs that are off, and of each process its first thread.
 fn complete(roots: &Path) -> Result<()> {
-    for name in ["proc", "sys/devices/system/cpu", "rootfs", "udev"] {
+    for name in ["proc", "sys", "rootfs", "udev"] {
         fs::create_dir_all(roots.join(name))?;
     }
-    let offline = roots.join("sys/devices/system/cpu/offline");
-    if !offline.exists() {
-        fs::write(&offline, "\n").with_context(|| offline.display().to_string())?;
+    let cpus = roots.join("sys/devices/system/cpu");
+    if cpus.is_dir() && !cpus.join("offline").exists() {
+        fs::write(cpus.join("offline"), "\n").with_context(|| cpus.display().to_string())?;
+    }
+    for entry in fs::read_dir(roots.join("proc"))? {
+        let path = entry?.path();
+        let (stat, tasks) = (path.join("stat"), path.join("task"));
+        let id = path.file_name().unwrap_or_default();
+        let process = id.to_string_lossy().bytes().all(|byte| byte.is_ascii_digit());
+        if process && stat.is_file() && !tasks.exists() {
+            fs::create_dir_all(tasks.join(id))?;
+            fs::copy(&stat, tasks.join(id).join("stat")).with_context(|| stat.display().to_string())?;
+        }
     }
     Ok(())
 }
@@ -284,8 +295,10 @@ fn collectors_in(help: &str) -> BTreeMap<String, bool> {
 pub struct Programs {
     ours: Client,
     theirs: Client,
+    /// The copy of the roots that both read.
+    roots: Option<PathBuf>,
     // They end before the folder does that holds their logs.
-    _processes: [Process; 2],
+    processes: [Process; 2],
     _folder: TempDir,
 }
 
@@ -311,7 +324,8 @@ impl Programs {
         Ok(Self {
             ours: Client::plain(own, SOON)?,
             theirs: Client::plain(other, SOON)?,
-            _processes: [agent, exporter],
+            roots: serve.roots,
+            processes: [agent, exporter],
             _folder: folder,
         })
     }
@@ -319,22 +333,45 @@ impl Programs {
     /// `count` rounds: theirs, ours, theirs.
     pub fn rounds(&mut self, count: usize) -> Result<Vec<Round>> {
         // The first page of each is not looked at: some series are only there once something was counted.
-        page(&mut self.theirs)?;
-        page(&mut self.ours)?;
+        self.theirs()?;
+        self.ours()?;
         (0..count.max(1))
             .map(|_| {
                 Ok(Round {
-                    before: page(&mut self.theirs)?,
-                    ours: page(&mut self.ours)?,
-                    after: page(&mut self.theirs)?,
+                    before: self.theirs()?,
+                    ours: self.ours()?,
+                    after: self.theirs()?,
                 })
             })
             .collect()
     }
+
+    fn ours(&mut self) -> Result<Page> {
+        let text = text(&mut self.ours, &self.processes[0])?;
+        Page::read(&text).context("the agent's page")
+    }
+
+    /// Where it names a file, by the path that the guest has for it, as the agent does.
+    fn theirs(&mut self) -> Result<Page> {
+        let mut text = text(&mut self.theirs, &self.processes[1])?;
+        if let Some(roots) = &self.roots {
+            for (place, name) in [("/proc", "proc"), ("/sys", "sys"), ("", "rootfs")] {
+                text = text.replace(&roots.join(name).display().to_string(), place);
+            }
+        }
+        Page::read(&text).context("node_exporter's page")
+    }
 }
 
-fn page(client: &mut Client) -> Result<Page> {
-    Page::read(client.get("/metrics")?.ok()?.text()?)
+/// A page; an error quotes the end of the program's log.
+fn text(client: &mut Client, process: &Process) -> Result<String> {
+    let answer = client.get("/metrics").and_then(Answer::ok);
+    let answer = answer.with_context(|| {
+        let log = process.log();
+        let from = log.char_indices().rev().nth(3000).map_or(0, |(at, _)| at);
+        format!("a scrape failed; the log ends with:\n{}", &log[from..])
+    })?;
+    Ok(answer.text()?.to_owned())
 }
 
 #[test]

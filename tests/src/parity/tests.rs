@@ -107,6 +107,7 @@ fn an_entry_explains_its_family_its_kind_and_its_label_alone() {
     static LIST: &[Allowed] = &[
         Allowed::new("node_g", What::Value, "because"),
         Allowed::new("node_a_total", What::Labels, "because").only(Only::Label("cpu")),
+        Allowed::new("node_b_*", What::Labels, "because").only(Only::Starts("cpu", "7")),
     ];
     let verdict = judge(&[round(&gauge("1"), &gauge("2"), &gauge("1"))], LIST);
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));
@@ -117,6 +118,22 @@ fn an_entry_explains_its_family_its_kind_and_its_label_alone() {
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));
     let other = other.replace('}', ",core=\"1\"}");
     let verdict = judge(&[round(&counter("1"), &other, &counter("1"))], LIST);
+    assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (1, 0));
+    let seven = "# TYPE node_b_x gauge\nnode_b_x{cpu=\"7a\"} 1\n";
+    let verdict = judge(
+        &[round("# TYPE node_b_x gauge\n", seven, "# TYPE node_b_x gauge\n")],
+        LIST,
+    );
+    assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));
+    let eight = seven.replace('7', "8");
+    let verdict = judge(
+        &[round(
+            "# TYPE node_b_x gauge\n",
+            &eight,
+            "# TYPE node_b_x gauge\n",
+        )],
+        LIST,
+    );
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (1, 0));
     assert!(verdict.to_string().contains("1 differences"), "{verdict}");
 }
