@@ -95,4 +95,15 @@ pub static ALLOWED: &[Allowed] = &[
         "1.11 gives two chips of one device one label and mixes their sensors; 1.12 and we tell them apart by name",
     )
     .only(Only::Starts("chip", "platform_asus_nb_wmi")),
+    Allowed::new(
+        "node_interrupts_total",
+        What::Labels,
+        "theirs counts columns where a CPU is off; we give the number of the CPU",
+    )
+    .only(Only::Label("cpu")),
+    Allowed::new(
+        "node_selinux_enabled",
+        What::Value,
+        "theirs asks the kernel that runs it, whatever roots it is given; we ask the roots",
+    ),
 ];

@@ -236,12 +236,19 @@ fn time_zone(rootfs: &Path) -> Option<PathBuf> {
 }
 
 /// Makes a copy of roots complete where a fixture leaves out what every kernel has and node_exporter cannot do without:
-/// the roots themselves, the list of CPUs that are off, and of each process its first thread.
+/// the roots themselves, CPUs in sysfs, the list of those that are off, and of each process its first thread.
 fn complete(roots: &Path) -> Result<()> {
     for name in ["proc", "sys", "rootfs", "udev"] {
         fs::create_dir_all(roots.join(name))?;
     }
     let cpus = roots.join("sys/devices/system/cpu");
+    if !cpus.is_dir() {
+        let stat = fs::read_to_string(roots.join("proc/stat")).unwrap_or_default();
+        let names = stat.lines().filter_map(|line| line.split(' ').next());
+        for name in names.filter(|name| name.starts_with("cpu") && name.len() > 3) {
+            fs::create_dir_all(cpus.join(name))?;
+        }
+    }
     if cpus.is_dir() && !cpus.join("offline").exists() {
         fs::write(cpus.join("offline"), "\n").with_context(|| cpus.display().to_string())?;
     }
