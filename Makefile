@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-dns guest-soak guest-disk-soak guest-dns-soak churn-soak disk-soak fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-dns parity guest-soak guest-disk-soak guest-dns-soak churn-soak disk-soak fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,11 @@ bench-agent: static ## The agent's figures beside node_exporter's, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
 	@$(CARGO) build -q $(TOOLS) --bin bench-agent
 	@VIRTFLEET_BIN_VIRTFLEET_AGENT=target/$(TARGET)/release/virtfleet-agent target/tools/bench-agent
+
+parity: ## The agent's page beside node_exporter's, family by family: what differs (ARGS='--roots DIR')
+	@tests/parts/parts.sh fetch node-exporter >/dev/null
+	@$(CARGO) build -q -p virtfleet-agent -p virtfleet-tests --bin virtfleet-agent --bin parity
+	@target/debug/parity $(ARGS)
 
 bench-fleet: ## The collector's figures with N simulated guests beside vmagent's, in one run
 	@tests/parts/parts.sh fetch vmagent >/dev/null

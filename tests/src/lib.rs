@@ -11,6 +11,8 @@
 //!                                    ├─ dns                    network namespaces with resolvers, good and bad, and a guest among them
 //!                                    ├─ machine                a Debian in a container, with systemd as its first process
 //!                                    ├─ measure                what a process costs
+//!                                    ├─ parity                 the agent's page beside node_exporter's
+//!                                    ├─ roots                  proc and sys of guests of any size, generated
 //!                                    └─ sim                    a fleet of simulated guests and its manifests
 //! ```
 //!
@@ -25,12 +27,14 @@ pub mod guest;
 pub mod loops;
 pub mod machine;
 pub mod measure;
+pub mod parity;
 pub mod parts;
 pub mod pki;
 pub mod ports;
 pub mod process;
 pub mod prometheus;
 pub mod real;
+pub mod roots;
 pub mod scrape;
 pub mod sim;
 pub mod skip;

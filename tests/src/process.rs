@@ -29,6 +29,7 @@ pub struct Launch {
     stdin: Option<String>,
     namespace: Option<String>,
     tied: bool,
+    nobody: bool,
 }
 
 impl Launch {
@@ -41,6 +42,7 @@ impl Launch {
             stdin: None,
             namespace: None,
             tied: false,
+            nobody: false,
         }
     }
     /// One more argument.
@@ -85,12 +87,19 @@ impl Launch {
         self
     }
 
+    /// As the user `nobody`, without groups and capabilities. Needs root; the program and its files must be readable for all.
+    #[must_use]
+    pub fn as_nobody(mut self) -> Self {
+        self.nobody = true;
+        self
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place of this crate that starts processes"
     )]
     fn command(&self) -> Command {
-        // Both replace themselves by what they are told to start, so the process keeps its id.
+        // Each replaces itself by what they are told to start, so the process keeps its id.
         let mut words: Vec<OsString> = Vec::new();
         if let Some(namespace) = &self.namespace {
             words.extend([
@@ -101,6 +110,17 @@ impl Launch {
         }
         if self.tied {
             words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+        }
+        if self.nobody {
+            let user = [
+                "--reuid=nobody",
+                "--regid=nogroup",
+                "--clear-groups",
+                "--inh-caps=-all",
+            ];
+            words.push("setpriv".into());
+            words.extend(user.map(OsString::from));
+            words.push("--".into());
         }
         words.push(self.program.clone().into_os_string());
         let mut command = Command::new(&words[0]);

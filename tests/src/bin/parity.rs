@@ -1,0 +1,58 @@
+//! The agent's page beside node_exporter's, family by family: what differs, and what of it is meant.
+
+use std::{
+    io::{Write as _, stdout},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use virtfleet_tests::parity;
+
+/// Compare the agent's page with node_exporter's.
+#[derive(Debug, Parser)]
+#[command(name = "parity")]
+struct Arguments {
+    /// Folders with `proc`, `sys`, `rootfs` and `udev` to compare on; without one, this machine.
+    #[arg(long, value_name = "DIR")]
+    roots: Vec<PathBuf>,
+    /// How often theirs, ours and theirs is scraped.
+    #[arg(long, default_value_t = 6)]
+    rounds: usize,
+    /// With default settings, not with everything that they can add.
+    #[arg(long)]
+    plain: bool,
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let places = if arguments.roots.is_empty() {
+        vec![None]
+    } else {
+        arguments.roots.iter().map(|path| Some(path.as_path())).collect()
+    };
+    let mut verdicts = Vec::new();
+    for place in places {
+        let verdict = parity::run(place, !arguments.plain, arguments.rounds)?;
+        let name = place.map_or_else(|| "this machine".to_owned(), |path| path.display().to_string());
+        writeln!(stdout(), "== {name}: {verdict}").context("print")?;
+        verdicts.push(verdict);
+    }
+    for entry in parity::unused(&verdicts) {
+        let what = entry.what.as_str();
+        writeln!(
+            stdout(),
+            "not needed here: {} ({what}): {}",
+            entry.family,
+            entry.reason
+        )
+        .context("print")?;
+    }
+    let equal = verdicts.iter().all(|verdict| verdict.unexplained.is_empty());
+    Ok(if equal {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,109 @@
+//! The differences that are meant, each with its reason. It stays short: what is not listed here is a fault of ours.
+
+use super::compare::{Difference, What};
+
+/// A difference that is meant.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// The family; `node_x_*` stands for all that begin so.
+    pub family: &'static str,
+    /// What may differ.
+    pub what: What,
+    /// Where it may differ.
+    pub only: Only,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// How far an entry goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Only {
+    /// The whole family.
+    Everything,
+    /// The value of this label; without it the series are the same.
+    Label(&'static str),
+    /// Series in which the value of this label begins so.
+    Starts(&'static str, &'static str),
+}
+
+impl Allowed {
+    /// For the whole family.
+    pub const fn new(family: &'static str, what: What, reason: &'static str) -> Self {
+        Self {
+            family,
+            what,
+            only: Only::Everything,
+            reason,
+        }
+    }
+
+    /// The same, not as far.
+    #[must_use]
+    pub const fn only(self, only: Only) -> Self {
+        Self { only, ..self }
+    }
+
+    /// Whether it explains all of `difference`.
+    pub fn explains(&self, difference: &Difference) -> bool {
+        let named = match self.family.strip_suffix('*') {
+            Some(start) => difference.family.starts_with(start),
+            None => self.family == difference.family,
+        };
+        if !named || self.what != difference.what {
+            return false;
+        }
+        match self.only {
+            Only::Everything => true,
+            Only::Label(label) => {
+                let without = |keys: &std::collections::BTreeSet<super::Key>| {
+                    let mut keys: Vec<_> = keys.iter().map(|key| key.without(label)).collect();
+                    keys.sort();
+                    keys
+                };
+                without(&difference.theirs) == without(&difference.ours)
+            }
+            Only::Starts(label, start) => difference.theirs.iter().chain(&difference.ours).all(|key| {
+                key.labels
+                    .iter()
+                    .any(|(name, text)| name == label && text.starts_with(start))
+            }),
+        }
+    }
+}
+
+/// Every difference that is meant.
+pub static ALLOWED: &[Allowed] = &[
+    Allowed::new(
+        "node_filesystem_readonly",
+        What::Value,
+        "1.11 says 0 for a read-only mount of a writable superblock, as a read-only bind mount is; 1.12 and we say 1",
+    ),
+    Allowed::new(
+        "node_sockstat_sockets_used",
+        What::Value,
+        "each program opens sockets of its own while it is scraped",
+    ),
+    Allowed::new(
+        "node_disk_info",
+        What::Labels,
+        "theirs says rotational 0 where the kernel has no queue file; we leave the label empty",
+    )
+    .only(Only::Label("rotational")),
+    Allowed::new(
+        "node_hwmon_*",
+        What::Labels,
+        "1.11 gives two chips of one device one label and mixes their sensors; 1.12 and we tell them apart by name",
+    )
+    .only(Only::Starts("chip", "platform_asus_nb_wmi")),
+    Allowed::new(
+        "node_interrupts_total",
+        What::Labels,
+        "theirs counts columns where a CPU is off; we give the number of the CPU",
+    )
+    .only(Only::Label("cpu")),
+    Allowed::new(
+        "node_selinux_enabled",
+        What::Value,
+        "theirs asks the kernel that runs it, whatever roots it is given; we ask the roots",
+    ),
+];

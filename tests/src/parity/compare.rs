@@ -1,0 +1,260 @@
+//! What differs between two pages of the same moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use virtfleet_wire::exposition::MetricType;
+
+use super::page::{Key, Page};
+
+/// Families of node_exporter that are about itself and its language, by how they begin.
+const OF_ITSELF: [&str; 3] = ["go_", "process_", "promhttp_"];
+/// Families that must be there and say what each program likes.
+const ONLY_THERE: [&str; 1] = ["node_exporter_build_info"];
+/// Families whose values are the exporter's own doing; their series are compared.
+const OWN_VALUES: [&str; 1] = ["node_scrape_collector_duration_seconds"];
+
+/// One round: ours lies between two of theirs.
+#[derive(Debug, Clone)]
+pub struct Round {
+    /// node_exporter's page.
+    pub before: Page,
+    /// The agent's.
+    pub ours: Page,
+    /// node_exporter's again.
+    pub after: Page,
+}
+
+/// What kind of difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// The agent has no such family.
+    Missing,
+    /// Another type.
+    Type,
+    /// Other series: labels or their values.
+    Labels,
+    /// A series has another value.
+    Value,
+}
+
+impl What {
+    /// For tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Type => "type",
+            Self::Labels => "labels",
+            Self::Value => "value",
+        }
+    }
+}
+
+/// A difference that was there in every round.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// The family.
+    pub family: String,
+    /// What differs.
+    pub what: What,
+    /// For a person.
+    pub detail: String,
+    /// Series that only they have; for [`What::Value`] those that differ.
+    pub theirs: BTreeSet<Key>,
+    /// Series that only the agent has.
+    pub ours: BTreeSet<Key>,
+}
+
+/// All differences, by family.
+pub fn compare(rounds: &[Round]) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for family in families(rounds) {
+        let both: Vec<&Round> = rounds
+            .iter()
+            .filter(|round| round.before.0.contains_key(family) && round.after.0.contains_key(family))
+            .collect();
+        let Some(last) = both.iter().rfind(|round| round.ours.0.contains_key(family)) else {
+            let theirs = keys(&both.last().map_or(&rounds[0], |round| *round).before, family);
+            let detail = format!("{} series, e.g. {}", theirs.len(), first(&theirs));
+            found.push(difference(family, What::Missing, detail, theirs, BTreeSet::new()));
+            continue;
+        };
+        if ONLY_THERE.contains(&family) {
+            continue;
+        }
+        let (kind, own) = (last.before.0[family].kind, last.ours.0[family].kind);
+        if kind != own {
+            let detail = format!("theirs is a {}, ours a {}", kind.as_str(), own.as_str());
+            found.push(difference(
+                family,
+                What::Type,
+                detail,
+                BTreeSet::new(),
+                BTreeSet::new(),
+            ));
+        }
+        found.extend(labels(family, &both));
+        if !OWN_VALUES.contains(&family) {
+            found.extend(values(family, kind, &both));
+        }
+    }
+    found
+}
+
+/// Families that they had in both pages of some round.
+fn families(rounds: &[Round]) -> BTreeSet<&str> {
+    let steady = |round: &'_ Round, name: &String| round.after.0.contains_key(name);
+    rounds
+        .iter()
+        .flat_map(|round| round.before.0.keys().filter(move |name| steady(round, name)))
+        .map(String::as_str)
+        .filter(|name| !OF_ITSELF.iter().any(|start| name.starts_with(start)))
+        .collect()
+}
+
+fn difference(
+    family: &str,
+    what: What,
+    detail: String,
+    theirs: BTreeSet<Key>,
+    ours: BTreeSet<Key>,
+) -> Difference {
+    Difference {
+        family: family.to_owned(),
+        what,
+        detail,
+        theirs,
+        ours,
+    }
+}
+
+fn keys(page: &Page, family: &str) -> BTreeSet<Key> {
+    let family = page.0.get(family);
+    family
+        .map(|family| family.series.keys().cloned().collect())
+        .unwrap_or_default()
+}
+
+fn first(keys: &BTreeSet<Key>) -> String {
+    keys.first().map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
+/// Series that only one of the two has, in every round. What came or went during a round proves nothing.
+fn labels(family: &str, rounds: &[&Round]) -> Option<Difference> {
+    let mut always: Option<(BTreeSet<Key>, BTreeSet<Key>)> = None;
+    for round in rounds {
+        let (before, after) = (keys(&round.before, family), keys(&round.after, family));
+        let ours = keys(&round.ours, family);
+        let missing = before.intersection(&after).filter(|key| !ours.contains(key));
+        let extra = ours
+            .iter()
+            .filter(|key| !before.contains(key) && !after.contains(key));
+        let (missing, extra): (BTreeSet<Key>, BTreeSet<Key>) =
+            (missing.cloned().collect(), extra.cloned().collect());
+        always = Some(match always {
+            None => (missing, extra),
+            Some((m, e)) => (&m & &missing, &e & &extra),
+        });
+    }
+    let (theirs, ours) = always?;
+    if theirs.is_empty() && ours.is_empty() {
+        return None;
+    }
+    let detail = format!(
+        "{} only theirs, e.g. {}; {} only ours, e.g. {}",
+        theirs.len(),
+        first(&theirs),
+        ours.len(),
+        first(&ours)
+    );
+    Some(difference(family, What::Labels, detail, theirs, ours))
+}
+
+/// Series whose value fits in no round.
+fn values(family: &str, kind: MetricType, rounds: &[&Round]) -> Option<Difference> {
+    // What they said of each series over the whole run: how far it moves by itself.
+    let mut range: BTreeMap<&Key, (f64, f64)> = BTreeMap::new();
+    for page in rounds.iter().flat_map(|round| [&round.before, &round.after]) {
+        for (key, value) in page.0.get(family).into_iter().flat_map(|family| &family.series) {
+            let (low, high) = range.entry(key).or_insert((*value, *value));
+            (*low, *high) = (low.min(*value), high.max(*value));
+        }
+    }
+    let mut detail = String::new();
+    let mut off = BTreeSet::new();
+    for (key, range) in range {
+        let triples: Vec<[f64; 3]> = rounds
+            .iter()
+            .filter_map(|round| {
+                let of = |page: &Page| page.value(family, key);
+                Some([of(&round.before)?, of(&round.ours)?, of(&round.after)?])
+            })
+            .collect();
+        let Some([before, ours, after]) = triples.last() else {
+            continue;
+        };
+        if !triples.iter().any(|triple| fits(kind, *triple, range)) {
+            if off.is_empty() {
+                detail = format!("{key}: ours {ours}, theirs {before} and {after}");
+            }
+            off.insert(key.clone());
+        }
+    }
+    if off.len() > 1 {
+        detail = format!("{} series, e.g. {detail}", off.len());
+    }
+    (!off.is_empty()).then(|| difference(family, What::Value, detail, off, BTreeSet::new()))
+}
+
+/// Whether ours can be what stood there between `before` and `after`. `range` is how far it went over the whole run.
+fn fits(kind: MetricType, [before, ours, after]: [f64; 3], range: (f64, f64)) -> bool {
+    if before.is_nan() || after.is_nan() {
+        return ours.is_nan();
+    }
+    if ours.is_nan() {
+        return false;
+    }
+    let (low, high) = (before.min(after), before.max(after));
+    // Sums of fractions differ in their last digits with the order in which they are added.
+    let dust = 1e-9 * low.abs().max(high.abs());
+    let slack = match kind {
+        _ if range.0.to_bits() == range.1.to_bits() => dust,
+        // A counter moves one way: it lies between the two.
+        MetricType::Counter | MetricType::Histogram | MetricType::Summary => dust,
+        // A gauge may have been anywhere near.
+        MetricType::Gauge | MetricType::Untyped => {
+            (range.1 - range.0) + 0.02 * range.0.abs().max(range.1.abs())
+        }
+    };
+    // Infinite on both sides is equal, and has no distance.
+    ours.to_bits() == before.to_bits() || (low - slack <= ours && ours <= high + slack)
+}
+
+/// How many families and series of theirs were there to compare.
+pub(super) fn extent(rounds: &[Round]) -> (usize, usize) {
+    let names = families(rounds);
+    let Some(last) = rounds.last() else {
+        return (0, 0);
+    };
+    let series = names.iter().map(|name| keys(&last.before, name).len()).sum();
+    (names.len(), series)
+}
+
+/// Families that only the agent has, under node_exporter's prefix.
+pub(super) fn notes(rounds: &[Round]) -> Vec<String> {
+    let Some(last) = rounds.last() else {
+        return Vec::new();
+    };
+    let theirs = families(rounds);
+    let ours = last.ours.0.keys().map(String::as_str);
+    let beyond: Vec<&str> = ours
+        .filter(|name| name.starts_with("node_") && !theirs.contains(name))
+        .collect();
+    if beyond.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("families that only ours has: {}", beyond.join(" "))]
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,162 @@
+//! The comparison on small pages.
+
+use super::*;
+use crate::parity::{
+    allowed::{Allowed, Only},
+    judge,
+};
+
+fn page(text: &str) -> Page {
+    Page::read(text).unwrap()
+}
+
+fn round(before: &str, ours: &str, after: &str) -> Round {
+    Round {
+        before: page(before),
+        ours: page(ours),
+        after: page(after),
+    }
+}
+
+fn counter(value: &str) -> String {
+    format!("# HELP node_a_total A.\n# TYPE node_a_total counter\nnode_a_total{{cpu=\"0\"}} {value}\n")
+}
+
+fn gauge(value: &str) -> String {
+    format!("# TYPE node_g gauge\nnode_g {value}\n")
+}
+
+fn kinds(rounds: &[Round]) -> Vec<(What, String)> {
+    let found = compare(rounds).into_iter();
+    found.map(|found| (found.what, found.family)).collect()
+}
+
+#[test]
+fn equal_pages_do_not_differ_and_what_is_theirs_alone_is_passed_over() {
+    let theirs = counter("1") + "# TYPE go_threads gauge\ngo_threads 7\n";
+    assert_eq!(
+        kinds(&[round(&theirs, &counter("1"), &theirs)]),
+        Vec::<(What, String)>::new()
+    );
+    assert_eq!(extent(&[round(&theirs, "", &theirs)]), (1, 1));
+}
+
+#[test]
+fn a_family_that_is_not_there_and_one_of_another_type_are_said() {
+    let found = kinds(&[round(&counter("1"), "", &counter("1"))]);
+    assert_eq!(found, [(What::Missing, "node_a_total".to_owned())]);
+    let untyped = counter("1").replace(" counter", " untyped");
+    let found = kinds(&[round(&counter("1"), &untyped, &counter("1"))]);
+    assert_eq!(found, [(What::Type, "node_a_total".to_owned())]);
+}
+
+#[test]
+fn counters_lie_between_and_one_good_round_is_enough() {
+    assert!(kinds(&[round(&counter("10"), &counter("12"), &counter("12"))]).is_empty());
+    let late = round(&counter("10"), &counter("13"), &counter("12"));
+    let found = compare(std::slice::from_ref(&late));
+    assert_eq!(
+        (found[0].what, found[0].detail.as_str()),
+        (What::Value, "node_a_total{cpu=\"0\"}: ours 13, theirs 10 and 12")
+    );
+    let good = round(&counter("20"), &counter("21"), &counter("22"));
+    assert!(kinds(&[late, good]).is_empty());
+}
+
+#[test]
+fn static_values_are_equal_and_gauges_have_the_slack_that_they_move_by() {
+    assert_eq!(
+        kinds(&[round(&gauge("100"), &gauge("101"), &gauge("100"))]).len(),
+        1
+    );
+    assert!(kinds(&[round(&gauge("0.1"), &gauge("0.10000000000000002"), &gauge("0.1"))]).is_empty());
+    assert!(kinds(&[round(&gauge("100"), &gauge("103"), &gauge("101"))]).is_empty());
+    assert_eq!(
+        kinds(&[round(&gauge("100"), &gauge("150"), &gauge("101"))]).len(),
+        1
+    );
+    assert!(kinds(&[round(&gauge("NaN"), &gauge("NaN"), &gauge("NaN"))]).is_empty());
+    assert_eq!(kinds(&[round(&gauge("1"), &gauge("NaN"), &gauge("1"))]).len(), 1);
+    assert_eq!(
+        kinds(&[round(&gauge("NaN"), &gauge("1"), &gauge("NaN"))]).len(),
+        1
+    );
+    assert!(kinds(&[round(&gauge("+Inf"), &gauge("+Inf"), &gauge("+Inf"))]).is_empty());
+    assert_eq!(
+        kinds(&[round(&gauge("+Inf"), &gauge("1"), &gauge("+Inf"))]).len(),
+        1
+    );
+}
+
+#[test]
+fn series_that_come_or_go_during_a_round_prove_nothing() {
+    let with = counter("1") + "node_a_total{cpu=\"1\"} 1\n";
+    assert!(kinds(&[round(&with, &counter("1"), &counter("1"))]).is_empty());
+    assert!(kinds(&[round(&counter("1"), &with, &with)]).is_empty());
+    let found = compare(&[round(&with, &counter("1"), &with)]);
+    assert_eq!((found[0].what, found[0].theirs.len()), (What::Labels, 1));
+    let found = compare(&[round(&counter("1"), &with, &counter("1"))]);
+    assert_eq!((found[0].what, found[0].ours.len()), (What::Labels, 1));
+    // Missing in one round and there in another: it was not there to be seen.
+    let rounds = [round(&with, &counter("1"), &with), round(&with, &with, &with)];
+    assert!(kinds(&rounds).is_empty());
+}
+
+#[test]
+fn an_entry_explains_its_family_its_kind_and_its_label_alone() {
+    static LIST: &[Allowed] = &[
+        Allowed::new("node_g", What::Value, "because"),
+        Allowed::new("node_a_total", What::Labels, "because").only(Only::Label("cpu")),
+        Allowed::new("node_b_*", What::Labels, "because").only(Only::Starts("cpu", "7")),
+    ];
+    let verdict = judge(&[round(&gauge("1"), &gauge("2"), &gauge("1"))], LIST);
+    assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));
+    let verdict = judge(&[round(&gauge("1"), "", &gauge("1"))], LIST);
+    assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (1, 0));
+    let other = counter("1").replace("\"0\"", "\"7\"");
+    let verdict = judge(&[round(&counter("1"), &other, &counter("1"))], LIST);
+    assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));
+    let other = other.replace('}', ",core=\"1\"}");
+    let verdict = judge(&[round(&counter("1"), &other, &counter("1"))], LIST);
+    assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (1, 0));
+    let seven = "# TYPE node_b_x gauge\nnode_b_x{cpu=\"7a\"} 1\n";
+    let verdict = judge(
+        &[round("# TYPE node_b_x gauge\n", seven, "# TYPE node_b_x gauge\n")],
+        LIST,
+    );
+    assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));
+    let eight = seven.replace('7', "8");
+    let verdict = judge(
+        &[round(
+            "# TYPE node_b_x gauge\n",
+            &eight,
+            "# TYPE node_b_x gauge\n",
+        )],
+        LIST,
+    );
+    assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (1, 0));
+    assert!(verdict.to_string().contains("1 differences"), "{verdict}");
+}
+
+#[test]
+fn notes_say_what_only_ours_has() {
+    let found = notes(&[round("", &gauge("1"), "")]);
+    assert_eq!(found, ["families that only ours has: node_g"]);
+    assert!(notes(&[round(&gauge("1"), &gauge("1"), &gauge("1"))]).is_empty());
+}
+
+#[test]
+fn the_build_must_be_said_in_whatever_words() {
+    let build = |version: &str| {
+        format!("# TYPE node_exporter_build_info gauge\nnode_exporter_build_info{{version={version:?}}} 1\n")
+    };
+    assert!(kinds(&[round(&build("1"), &build("2"), &build("1"))]).is_empty());
+    let found = kinds(&[round(&build("1"), "", &build("1"))]);
+    assert_eq!(found, [(What::Missing, "node_exporter_build_info".to_owned())]);
+}
+
+#[test]
+fn a_sample_outside_its_family_is_refused() {
+    Page::read("# TYPE node_g gauge\nother 1\n").unwrap_err();
+    Page::read("other 1\n").unwrap_err();
+}
