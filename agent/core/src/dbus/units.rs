@@ -16,7 +16,7 @@ pub struct Unit<'bytes> {
 }
 
 /// The units of an answer.
-pub fn units<'bytes>(mut body: Reader<'bytes>) -> Result<Vec<Unit<'bytes>>, WireError> {
+pub fn units(mut body: Reader<'_>) -> Result<Vec<Unit<'_>>, WireError> {
     let mut rows = body.array(8)?;
     let mut units = Vec::new();
     while !rows.is_at_end() {

@@ -102,16 +102,12 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 
 /// A time, which ends in `Z` (RFC 5280, 4.1.2.5), and what follows it.
 fn time(bytes: &[u8]) -> Option<(i64, &[u8])> {
-    let (text, rest, century) = match bytes.first()? {
-        &UTC_TIME => {
-            let (text, rest) = element(bytes, UTC_TIME)?;
-            let century = if *text.first()? >= b'5' { "19" } else { "20" };
-            (text, rest, century)
-        }
-        _ => {
-            let (text, rest) = element(bytes, GENERALIZED_TIME)?;
-            (text, rest, "")
-        }
+    let (text, rest, century) = if let Some((text, rest)) = element(bytes, UTC_TIME) {
+        let century = if *text.first()? >= b'5' { "19" } else { "20" };
+        (text, rest, century)
+    } else {
+        let (text, rest) = element(bytes, GENERALIZED_TIME)?;
+        (text, rest, "")
     };
     let text = format!("{century}{}", str::from_utf8(text).ok()?);
     let digits = text.strip_suffix('Z')?;

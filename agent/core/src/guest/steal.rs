@@ -83,7 +83,8 @@ mod tests {
             sums(&text);
             let mut steal = Steal::default();
             for (all, stolen) in looks {
-                prop_assert!((0.0..=1.0).contains(&steal.share(Sums { all, stolen })));
+                let share = steal.share(Sums { all, stolen });
+                prop_assert!((0.0..=1.0).contains(&share), "{}", share);
             }
         }
     }

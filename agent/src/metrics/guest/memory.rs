@@ -60,7 +60,7 @@ impl Memory {
             if files::text(&device.join("device"), &mut self.buffer).map(str::trim) == Some(BALLOON) {
                 let features = files::text(&device.join("features"), &mut self.buffer).unwrap_or_default();
                 let has = |bit| features.as_bytes().get(bit) == Some(&b'1');
-                balloon = Some((name, has(DEFLATE_ON_OOM), has(REPORTING)));
+                balloon = Some((name, [has(DEFLATE_ON_OOM), has(REPORTING)]));
                 break;
             }
         }
@@ -69,7 +69,7 @@ impl Memory {
             "Whether the guest has a balloon, by which the host can take memory back.",
             f64::from(u8::from(balloon.is_some())),
         );
-        let Some((device, deflates, reports)) = balloon else {
+        let Some((device, [on_oom, reporting])) = balloon else {
             return;
         };
         let word = |is| if is { "true" } else { "false" };
@@ -80,8 +80,8 @@ impl Memory {
         );
         let labels = [
             ("device", device.as_str()),
-            ("deflate_on_oom", word(deflates)),
-            ("free_page_reporting", word(reports)),
+            ("deflate_on_oom", word(on_oom)),
+            ("free_page_reporting", word(reporting)),
         ];
         family.sample(&labels, 1.0);
         let Ok(text) = self.vmstat.text() else { return };

@@ -16,10 +16,10 @@ type States = [u32; 128];
 
 struct Processes {
     tasks: Tasks,
-    most_threads: Reread,
-    most_processes: Reread,
+    thread_limit: Reread,
+    process_limit: Reread,
     /// Kept for their memory.
-    processes: Vec<u32>,
+    listed: Vec<u32>,
     threads: Vec<u32>,
     path: String,
 }
@@ -28,9 +28,9 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let number = |path: &str| Reread::with_limit(context.roots.proc(path), 4096);
     Ok(Box::new(Processes {
         tasks: Tasks::new(context.roots.procfs.clone()),
-        most_threads: number("sys/kernel/threads-max"),
-        most_processes: number("sys/kernel/pid_max"),
-        processes: Vec::new(),
+        thread_limit: number("sys/kernel/threads-max"),
+        process_limit: number("sys/kernel/pid_max"),
+        listed: Vec::new(),
         threads: Vec::new(),
         path: String::new(),
     }))
@@ -47,8 +47,8 @@ struct Counted {
 impl Collector for Processes {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let counted = self.count()?;
-        let most_threads = number(&mut self.most_threads)?;
-        let most_processes = number(&mut self.most_processes)?;
+        let most_threads = number(&mut self.thread_limit)?;
+        let most_processes = number(&mut self.process_limit)?;
         page.gauge(
             "node_processes_threads",
             "Threads of all processes.",
@@ -89,13 +89,13 @@ impl Processes {
             process_states: [0; 128],
             thread_states: [0; 128],
         };
-        self.processes.clear();
-        let listed = self.tasks.begin();
-        listed
-            .and_then(|()| self.tasks.numbers(".", &mut self.processes))
+        self.listed.clear();
+        let begun = self.tasks.begin();
+        begun
+            .and_then(|()| self.tasks.numbers(".", &mut self.listed))
             .map_err(|errno| CollectError::because("cannot list processes", errno))?;
-        for at in 0..self.processes.len() {
-            let process = self.processes[at];
+        for at in 0..self.listed.len() {
+            let process = self.listed[at];
             self.go_to(format_args!("{process}/stat"));
             let Some(stat) = self.stat()? else { continue };
             counted.processes += 1;

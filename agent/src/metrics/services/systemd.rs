@@ -343,12 +343,10 @@ impl Systemd {
         let mut about: Vec<(&Unit<'a>, Option<usize>)> = Vec::new();
         let now = Instant::now();
         for unit in taken {
-            let names = if unit.name.ends_with(".service") {
-                Some(&SERVICE_TYPE)
-            } else if unit.name.ends_with(".mount") {
-                Some(&MOUNT_TYPE)
-            } else {
-                None
+            let names = match unit.name.rsplit_once('.') {
+                Some((_, "service")) => Some(&SERVICE_TYPE),
+                Some((_, "mount")) => Some(&MOUNT_TYPE),
+                _ => None,
             };
             let fresh = self.known.get(unit.name).and_then(|known| known.asked);
             let fresh = fresh.is_some_and(|asked| now.saturating_duration_since(asked) < TYPE_AGE);
