@@ -146,6 +146,10 @@ impl Memory {
                 continue;
             }
             let size = files::number(&block.join(&name).join("size"), &mut self.buffer);
+            // Not set up.
+            if size.is_none_or(|size| size == 0) {
+                continue;
+            }
             // orig_data_size compr_data_size mem_used_total …, in bytes (kernel: Documentation/admin-guide/blockdev/zram.rst).
             let Some(text) = files::text(&block.join(&name).join("mm_stat"), &mut self.buffer) else {
                 continue;
