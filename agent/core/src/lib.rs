@@ -1,7 +1,9 @@
 //! What decides in the agent, and touches nothing: parsers, models, plans.
 
+pub mod dbus;
 pub mod disks;
 pub mod dns;
+pub mod guest;
 pub mod identity;
 pub mod pass;
 pub mod pause;

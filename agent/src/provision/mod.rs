@@ -11,6 +11,7 @@
 mod ask;
 pub mod disks;
 pub mod dns;
+mod health;
 mod pass;
 mod print;
 mod record;
@@ -18,11 +19,13 @@ mod settings;
 mod steps;
 
 pub use ask::{ASK_DIRECTORY, AskError, ask, ask_for_dns};
+pub use health::{HEALTH_FILE, ReadHealthError};
 pub use pass::{Applied, ApplyError, LOCK_FILE, PATIENCE, apply};
 pub use print::print;
 pub use record::{GUEST_FILE, ReadRecordError, read_record};
 pub use steps::{Guest, STEPS, Step};
 
+pub(crate) use health::parse_health;
 pub(crate) use record::parse_record;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use virtfleet_agent_core::pass::{GuestRecord, Outcome, SettingsProblem, Stage, StepPlan};
 
-use super::{disks, dns, settings};
+use super::{disks, dns, health, settings};
 use crate::{
     host::{Lock, Roots, Services},
     identity::state::write_state,
@@ -85,6 +85,15 @@ pub static STEPS: &[Step] = &[
         },
         about: "asks the nameservers, and with dns.manage: auto writes those that answer, or puts back what was there",
         run: dns::run,
+    },
+    Step {
+        plan: StepPlan {
+            name: "guest-health",
+            stages: &[Stage::Provision, Stage::Reconcile],
+            needs: &[],
+        },
+        about: "writes the dates of kubelet's certificates to /run/virtfleet/state/guest-health.json",
+        run: health::run,
     },
     Step {
         plan: StepPlan {

@@ -14,6 +14,7 @@ pub mod os_release;
 pub mod pairs;
 pub mod pressure;
 pub mod stat;
+pub mod task_stat;
 pub mod udev;
 
 /// A text that is not what the kernel prints.

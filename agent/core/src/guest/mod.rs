@@ -1,0 +1,7 @@
+//! What the collectors `guest_*` decide: shares, remounts, newer kernels, certificates' dates.
+
+pub mod certificate;
+pub mod health;
+pub mod kernels;
+pub mod remounts;
+pub mod steal;

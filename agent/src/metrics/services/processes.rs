@@ -1,0 +1,178 @@
+//! `processes`: how many processes and threads there are, and in which states.
+//!
+//! A process of one thread has been read with its own `stat`; only the threads of others are listed.
+
+use std::fmt::{self, Write as _};
+
+use nix::errno::Errno;
+use virtfleet_agent_core::procfs::task_stat::{TaskStat, task_stat};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::host::{Reread, Tasks};
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+
+/// Tasks by the letter of their state.
+type States = [u32; 128];
+
+struct Processes {
+    tasks: Tasks,
+    thread_limit: Reread,
+    process_limit: Reread,
+    /// Kept for their memory.
+    listed: Vec<u32>,
+    threads: Vec<u32>,
+    path: String,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let number = |path: &str| Reread::with_limit(context.roots.proc(path), 4096);
+    Ok(Box::new(Processes {
+        tasks: Tasks::new(context.roots.procfs.clone()),
+        thread_limit: number("sys/kernel/threads-max"),
+        process_limit: number("sys/kernel/pid_max"),
+        listed: Vec::new(),
+        threads: Vec::new(),
+        path: String::new(),
+    }))
+}
+
+#[derive(Debug)]
+struct Counted {
+    processes: u32,
+    threads: u64,
+    process_states: States,
+    thread_states: States,
+}
+
+impl Collector for Processes {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let counted = self.count()?;
+        let most_threads = number(&mut self.thread_limit)?;
+        let most_processes = number(&mut self.process_limit)?;
+        page.gauge(
+            "node_processes_threads",
+            "Threads of all processes.",
+            counted.threads as f64,
+        );
+        page.gauge(
+            "node_processes_max_threads",
+            "Threads that there can be at the most.",
+            most_threads,
+        );
+        write(
+            page,
+            ("node_processes_state", "Processes in each state."),
+            "state",
+            &counted.process_states,
+        );
+        write(
+            page,
+            ("node_processes_threads_state", "Threads in each state."),
+            "thread_state",
+            &counted.thread_states,
+        );
+        page.gauge("node_processes_pids", "Processes.", f64::from(counted.processes));
+        page.gauge(
+            "node_processes_max_processes",
+            "Where the numbers of processes end.",
+            most_processes,
+        );
+        Ok(())
+    }
+}
+
+impl Processes {
+    fn count(&mut self) -> Result<Counted, CollectError> {
+        let mut counted = Counted {
+            processes: 0,
+            threads: 0,
+            process_states: [0; 128],
+            thread_states: [0; 128],
+        };
+        self.listed.clear();
+        let begun = self.tasks.begin();
+        begun
+            .and_then(|()| self.tasks.numbers(".", &mut self.listed))
+            .map_err(|errno| CollectError::because("cannot list processes", errno))?;
+        for at in 0..self.listed.len() {
+            let process = self.listed[at];
+            self.go_to(format_args!("{process}/stat"));
+            let Some(stat) = self.stat()? else { continue };
+            counted.processes += 1;
+            counted.threads += u64::from(stat.threads);
+            counted.process_states[usize::from(stat.state & 127)] += 1;
+            if stat.threads <= 1 {
+                counted.thread_states[usize::from(stat.state & 127)] += 1;
+            } else {
+                self.count_threads(process, stat, &mut counted.thread_states)?;
+            }
+        }
+        Ok(counted)
+    }
+
+    fn count_threads(
+        &mut self,
+        process: u32,
+        stat: TaskStat,
+        states: &mut States,
+    ) -> Result<(), CollectError> {
+        self.threads.clear();
+        self.go_to(format_args!("{process}/task"));
+        match self.tasks.numbers(&self.path, &mut self.threads) {
+            Ok(()) => {}
+            Err(Errno::ENOENT | Errno::ESRCH) => return Ok(()),
+            Err(errno) => return Err(CollectError::because(format!("cannot list {}", self.path), errno)),
+        }
+        for at in 0..self.threads.len() {
+            let thread = self.threads[at];
+            if thread == process {
+                states[usize::from(stat.state & 127)] += 1;
+                continue;
+            }
+            self.go_to(format_args!("{process}/task/{thread}/stat"));
+            if let Some(stat) = self.stat()? {
+                states[usize::from(stat.state & 127)] += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn go_to(&mut self, path: fmt::Arguments<'_>) {
+        self.path.clear();
+        // A text takes whatever is written.
+        self.path.write_fmt(path).ok();
+    }
+
+    /// The stat at `self.path`; none when its task is gone.
+    fn stat(&mut self) -> Result<Option<TaskStat>, CollectError> {
+        let failed = |errno| CollectError::because(format!("cannot read {}", self.path), errno);
+        let Some(text) = self.tasks.read(&self.path).map_err(failed)? else {
+            return Ok(None);
+        };
+        task_stat(text)
+            .map(Some)
+            .map_err(CollectError::parse(self.path.as_ref()))
+    }
+}
+
+fn write(page: &mut Page, (name, help): (&str, &str), label: &str, states: &States) {
+    let mut family = page.family(name, help, MetricType::Gauge);
+    for (letter, count) in (0_u8..).zip(states) {
+        if *count > 0 {
+            family.sample(
+                &[(label, char::from(letter).encode_utf8(&mut [0; 4]))],
+                f64::from(*count),
+            );
+        }
+    }
+}
+
+fn number(file: &mut Reread) -> Result<f64, CollectError> {
+    let path = file.path().to_owned();
+    let text = file.text()?;
+    let number: u64 = text
+        .trim()
+        .parse()
+        .map_err(|error| CollectError::because(format!("{} holds no number", path.display()), error))?;
+    Ok(number as f64)
+}
