@@ -20,7 +20,7 @@ use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 /// Files that are shown at the most, and bytes of them. A single file may hold 1 MiB.
 const FILES: usize = 1000;
-const BYTES: usize = 16 << 20;
+const BYTES: usize = 4 << 20;
 /// Names of a folder that are looked at.
 const NAMES: usize = 10_000;
 /// What the agent says of itself, after all collectors or at the end of this one.
@@ -87,15 +87,21 @@ impl Collector for Textfile {
                 .or_insert_with(|| Stamped::new(file));
         }
         let mut shown = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut full) = (0, false);
         for (path, file) in &mut self.held {
+            if full {
+                // Nothing of it is kept, either.
+                *file = Stamped::new(self.roots.root_file(path));
+                continue;
+            }
             let modified = fs::metadata(self.roots.root_file(path)).map_or(0, |meta| meta.mtime());
             match file.get(read) {
                 Err(error) if error.is_missing() => {}
                 Err(error) => drop(wrong.insert(with_source(path, &error))),
                 Ok((_, Err(error))) => drop(wrong.insert(format!("{path}: {error}"))),
                 Ok((size, Ok(_))) if bytes + size > BYTES => {
-                    wrong.insert(format!("{path}: more than {BYTES} bytes in all files"));
+                    full = true;
+                    wrong.insert(format!("{path} and what follows: more than {BYTES} bytes in all files"));
                 }
                 Ok((size, Ok(families))) => {
                     bytes += size;
