@@ -145,10 +145,7 @@ fn family<'all>(families: &'all mut BTreeMap<String, TextFamily>, name: &str) ->
 }
 
 /// The family that a sample belongs to, and its suffix there.
-fn owner<'name>(
-    families: &BTreeMap<String, TextFamily>,
-    name: &'name str,
-) -> (&'name str, &'static str) {
+fn owner<'name>(families: &BTreeMap<String, TextFamily>, name: &'name str) -> (&'name str, &'static str) {
     for suffix in ["_bucket", "_sum", "_count"] {
         let base = name.strip_suffix(suffix);
         let kind = base.and_then(|base| families.get(base)).map(|family| family.kind);
@@ -197,7 +194,8 @@ fn series(suffix: &str, labels: &[(String, String)]) -> String {
     let mut key = suffix.to_owned();
     for (name, value) in sorted {
         // A name holds no NUL; a value may, so its length is said.
-        key.push_str(&format!("\0{name}\0{}\0{value}", value.len()));
+        let length = value.len().to_string();
+        key.extend(["\0", name, "\0", &length, "\0", value]);
     }
     key
 }
@@ -224,7 +222,10 @@ mod tests {
         let suffixes: Vec<_> = all["took"].samples.iter().map(|sample| sample.suffix).collect();
         assert_eq!(suffixes, ["_bucket", "_bucket", "_sum", "_count"]);
         assert!(families("").unwrap().is_empty());
-        assert!(families("# TYPE a counter\n").unwrap().is_empty(), "no sample, no family");
+        assert!(
+            families("# TYPE a counter\n").unwrap().is_empty(),
+            "no sample, no family"
+        );
     }
 
     #[test]
@@ -236,18 +237,27 @@ mod tests {
                 "a 1 1395066363000\n",
                 "line 1: a time stamp; Prometheus would take the value for one of the past",
             ),
-            ("# HELP a b\n# HELP a b\n", "line 2: a second # HELP of the metric"),
+            (
+                "# HELP a b\n# HELP a b\n",
+                "line 2: a second # HELP of the metric",
+            ),
             (
                 "a 1\n# TYPE a gauge\n",
                 "line 2: a second # TYPE of the metric, or one behind its samples",
             ),
             ("a{b=\"1\",b=\"2\"} 1\n", "line 1: a label twice, or __name__"),
-            ("a{b=\"1\",c=\"\"} 1\na{b=\"1\"} 2\n", "line 2: the series comes twice"),
+            (
+                "a{b=\"1\",c=\"\"} 1\na{b=\"1\"} 2\n",
+                "line 2: the series comes twice",
+            ),
             (
                 "# TYPE a histogram\na_bucket 1\n",
                 "line 2: not a part of a histogram or summary",
             ),
-            ("# TYPE a histogram\na 1\n", "line 2: not a part of a histogram or summary"),
+            (
+                "# TYPE a histogram\na 1\n",
+                "line 2: not a part of a histogram or summary",
+            ),
         ] {
             assert_eq!(families(text).unwrap_err().to_string(), message);
         }

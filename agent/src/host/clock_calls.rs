@@ -65,7 +65,11 @@ fn state(answer: i32, timex: &libc::timex) -> ClockState {
     /// Parts per million with 16 bits of fraction, see adjtimex(2).
     const PPM_16: f64 = 65_536e6;
     // The offset and the jitter are in microseconds unless the clock was told to count nanoseconds.
-    let fraction = if timex.status & libc::STA_NANO == 0 { 1e6 } else { 1e9 };
+    let fraction = if timex.status & libc::STA_NANO == 0 {
+        1e6
+    } else {
+        1e9
+    };
     ClockState {
         synchronised: answer != libc::TIME_ERROR,
         offset: timex.offset as f64 / fraction,

@@ -32,7 +32,11 @@ fn interrupts_are_added_up_by_device_and_keep_the_numbers_of_cpus() {
     let found = of(&page, "node_interrupts_total");
     let of_device = |device: &str| -> Vec<_> {
         let kind = format!("type=\"{device}\"");
-        found.iter().filter(|line| line.contains(&kind)).copied().collect()
+        found
+            .iter()
+            .filter(|line| line.contains(&kind))
+            .copied()
+            .collect()
     };
     assert_eq!(
         of_device("virtio0"),
@@ -43,7 +47,11 @@ fn interrupts_are_added_up_by_device_and_keep_the_numbers_of_cpus() {
         ]
     );
     assert!(of_device("ens4").is_empty(), "nobody has served it");
-    assert_eq!(of_device("NMI").len(), 3, "the architecture's own keep their zeros");
+    assert_eq!(
+        of_device("NMI").len(),
+        3,
+        "the architecture's own keep their zeros"
+    );
     let all = page_with(&fixture("kubevirt"), |settings| {
         settings.interrupts.include_zeros = Some(true);
     });
@@ -76,11 +84,20 @@ fn interrupts_follow_devices_and_cpus_that_come_and_go() {
     let file = dir.path().join("proc/interrupts");
     let mut registry = registry_with(dir.path(), |_| {});
     for (text, expected) in [
-        ("CPU0 CPU1\n1: 1 2 C 0-edge a\n2: 3 4 C 1-edge b-rx-0\n", vec!["0 a 1", "1 a 2", "0 b 3", "1 b 4"]),
-        ("CPU0 CPU1\n1: 1 2 C 0-edge a\n2: 3 5 C 1-edge a-tx-0\n", vec!["0 a 4", "1 a 7"]),
+        (
+            "CPU0 CPU1\n1: 1 2 C 0-edge a\n2: 3 4 C 1-edge b-rx-0\n",
+            vec!["0 a 1", "1 a 2", "0 b 3", "1 b 4"],
+        ),
+        (
+            "CPU0 CPU1\n1: 1 2 C 0-edge a\n2: 3 5 C 1-edge a-tx-0\n",
+            vec!["0 a 4", "1 a 7"],
+        ),
         ("CPU1\n1: 9 C 0-edge a\n", vec!["1 a 9"]),
         ("CPU1\n1: x C 0-edge a\n", vec![]),
-        ("CPU0 CPU1\n3: 1 2 C 0-edge c\n1: 1 2 C 0-edge a\n", vec!["0 c 1", "1 c 2", "0 a 1", "1 a 2"]),
+        (
+            "CPU0 CPU1\n3: 1 2 C 0-edge c\n1: 1 2 C 0-edge a\n",
+            vec!["0 c 1", "1 c 2", "0 a 1", "1 a 2"],
+        ),
     ] {
         fs::write(&file, text).unwrap();
         let page = scrape(&mut registry);
@@ -112,7 +129,10 @@ fn what_the_cpu_collector_says_with_settings() {
     assert!(of(&page, "node_cpu_info").contains(&expected), "{page}");
     assert_eq!(
         of(&page, "node_cpu_flag_info"),
-        ["node_cpu_flag_info{flag=\"aes\"} 1", "node_cpu_flag_info{flag=\"avx2\"} 1"]
+        [
+            "node_cpu_flag_info{flag=\"aes\"} 1",
+            "node_cpu_flag_info{flag=\"avx2\"} 1"
+        ]
     );
     assert_eq!(of(&page, "node_cpu_bug_info").len(), 2);
     assert!(
@@ -122,7 +142,10 @@ fn what_the_cpu_collector_says_with_settings() {
     fs::remove_dir_all(dir.path().join("sys/devices/system/cpu/cpufreq")).unwrap();
     let page = page_with(dir.path(), info);
     let expected = "node_cpu_frequency_hertz{package=\"0\",core=\"1\",cpu=\"1\"} 3245124000";
-    assert!(of(&page, "node_cpu_frequency_hertz").contains(&expected), "{page}");
+    assert!(
+        of(&page, "node_cpu_frequency_hertz").contains(&expected),
+        "{page}"
+    );
     assert!(successes(&page)["cpufreq"]);
 }
 
@@ -141,9 +164,18 @@ fn stat_and_vmstat_say_more_when_asked() {
 #[test]
 fn patterns_that_cannot_work_are_named() {
     for (settings, key) in [
-        (serde_json::json!({"vmstat": {"fields": "("}}), "metrics.vmstat.fields"),
-        (serde_json::json!({"cpu": {"flagsInclude": "("}}), "metrics.cpu.flagsInclude"),
-        (serde_json::json!({"cpu": {"bugsInclude": "("}}), "metrics.cpu.bugsInclude"),
+        (
+            serde_json::json!({"vmstat": {"fields": "("}}),
+            "metrics.vmstat.fields",
+        ),
+        (
+            serde_json::json!({"cpu": {"flagsInclude": "("}}),
+            "metrics.cpu.flagsInclude",
+        ),
+        (
+            serde_json::json!({"cpu": {"bugsInclude": "("}}),
+            "metrics.cpu.bugsInclude",
+        ),
         (
             serde_json::json!({"interrupts": {"nameInclude": "a", "nameExclude": "b"}}),
             "metrics.interrupts.nameInclude",
@@ -156,7 +188,10 @@ fn patterns_that_cannot_work_are_named() {
             serde_json::json!({"textfile": {"directories": ["relative"]}}),
             "metrics.textfile.directories",
         ),
-        (serde_json::json!({"sysctl": {"include": [""]}}), "metrics.sysctl.include"),
+        (
+            serde_json::json!({"sysctl": {"include": [""]}}),
+            "metrics.sysctl.include",
+        ),
         (
             serde_json::json!({"sysctl": {"include": ["a.b", "a_b"]}}),
             "metrics.sysctl.include",

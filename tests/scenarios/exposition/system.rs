@@ -56,7 +56,9 @@ fn sysctls_are_numbers_by_index_or_name_and_texts() {
         ["node_sysctl_info{name=\"kernel.pid_max\",value=\"4194304\",index=\"0\"} 1"]
     );
     for include in ["kernel.none", "net.ipv4.tcp_rmem:one,two", "kernel..etc"] {
-        let page = page_with(dir.path(), |settings| settings.sysctl.include = vec![include.to_owned()]);
+        let page = page_with(dir.path(), |settings| {
+            settings.sysctl.include = vec![include.to_owned()];
+        });
         assert!(!successes(&page)["sysctl"], "{include}");
     }
     fs::write(dir.path().join("proc/sys/kernel/pid_max"), "many\n").unwrap();

@@ -49,12 +49,17 @@ const WRONG: &str = "node_textfile_scrape_error 1";
 #[test]
 fn families_are_joined_and_the_first_file_says_what_they_are() {
     let mut guest = guest();
-    guest.write("a.prom", "# HELP job_ok Went well.\n# TYPE job_ok gauge\njob_ok{job=\"a\"} 1\n");
+    guest.write(
+        "a.prom",
+        "# HELP job_ok Went well.\n# TYPE job_ok gauge\njob_ok{job=\"a\"} 1\n",
+    );
     guest.write("b.prom", "# TYPE job_ok gauge\njob_ok{job=\"b\"} 0\n");
     guest.write("c.txt", "not ours\n");
     let page = guest.page();
     assert!(
-        page.contains("# HELP job_ok Went well.\n# TYPE job_ok gauge\njob_ok{job=\"a\"} 1\njob_ok{job=\"b\"} 0\n"),
+        page.contains(
+            "# HELP job_ok Went well.\n# TYPE job_ok gauge\njob_ok{job=\"a\"} 1\njob_ok{job=\"b\"} 0\n"
+        ),
         "{page}"
     );
     assert_eq!(errors(&page), FINE);
@@ -75,7 +80,9 @@ fn families_are_joined_and_the_first_file_says_what_they_are() {
     }
     guest.write("b.prom", "other_total 1\n");
     let page = guest.page();
-    assert!(page.contains("# HELP other_total Metric read from /srv/text/b.prom\n# TYPE other_total untyped\n"));
+    assert!(
+        page.contains("# HELP other_total Metric read from /srv/text/b.prom\n# TYPE other_total untyped\n")
+    );
     assert_eq!(errors(&page), FINE);
 }
 
@@ -108,7 +115,11 @@ fn a_broken_file_harms_no_other() {
         let page = guest.page();
         assert_eq!(of(&page, "good"), ["good 1"]);
         assert!(of(&page, "fine").is_empty() && of(&page, "bad").is_empty());
-        assert_eq!(of(&page, "node_textfile_mtime_seconds").len(), 1, "only what was read");
+        assert_eq!(
+            of(&page, "node_textfile_mtime_seconds").len(),
+            1,
+            "only what was read"
+        );
         assert_eq!(errors(&page), WRONG);
     }
     let path = guest.dir.path().join("rootfs/srv/text/bad.prom");

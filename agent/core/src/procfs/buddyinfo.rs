@@ -17,7 +17,10 @@ pub struct FreeBlocks<'text> {
 
 /// The free lists of all zones.
 pub fn blocks(text: &str) -> impl Iterator<Item = Result<FreeBlocks<'_>, ParseError>> {
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
     lines.flat_map(|(index, line)| {
         let zone = zone(line);
         let bad = zone
@@ -65,7 +68,12 @@ mod tests {
             blocks: 15771,
         };
         assert_eq!(all[3], last);
-        for text in ["Node 0 zone DMA 1", "Node x, zone DMA 1", "Node 0, zone DMA x", "1 2"] {
+        for text in [
+            "Node 0 zone DMA 1",
+            "Node x, zone DMA 1",
+            "Node 0, zone DMA x",
+            "1 2",
+        ] {
             assert!(blocks(text).next().unwrap().is_err(), "{text}");
         }
     }

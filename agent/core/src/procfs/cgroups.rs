@@ -24,7 +24,11 @@ pub fn controllers(text: &str) -> impl Iterator<Item = Result<Controller<'_>, Pa
             let mut next = || counter(words.next(), index, "hierarchy, number of cgroups, enabled");
             // The hierarchy's number comes first.
             let numbers = next().and_then(|_| Ok((next()?, next()?)));
-            Some(numbers.map(|(cgroups, enabled)| Controller { name, cgroups, enabled }))
+            Some(numbers.map(|(cgroups, enabled)| Controller {
+                name,
+                cgroups,
+                enabled,
+            }))
         })
 }
 
@@ -34,7 +38,8 @@ mod tests {
 
     use super::{super::hostile, *};
 
-    const SAMPLE: &str = "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t17\t1\nmemory\t0\t99\t0\n";
+    const SAMPLE: &str =
+        "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpuset\t3\t17\t1\nmemory\t0\t99\t0\n";
 
     #[test]
     fn controllers_by_name() {

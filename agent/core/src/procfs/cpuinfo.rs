@@ -100,7 +100,10 @@ mod tests {
         assert_eq!((all[1].processor, all[1].mhz), (3, None));
         let arm = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
         let arm = cpus(arm).unwrap();
-        assert_eq!((arm[0].vendor, arm[0].model, arm[0].flags), ("0x41", "0xd0c", "fp asimd"));
+        assert_eq!(
+            (arm[0].vendor, arm[0].model, arm[0].flags),
+            ("0x41", "0xd0c", "fp asimd")
+        );
         assert!(cpus("").unwrap().is_empty());
     }
 

@@ -98,7 +98,9 @@ impl<'text> Interrupt<'text> {
             // `5-edge` on x86; `27 Level` elsewhere.
             let digits = word.trim_start_matches(|c: char| c.is_ascii_digit());
             let number = digits.len() < word.len() && (digits.is_empty() || digits.starts_with('-'));
-            let trigger = ["level", "edge"].iter().any(|kind| word.eq_ignore_ascii_case(kind));
+            let trigger = ["level", "edge"]
+                .iter()
+                .any(|kind| word.eq_ignore_ascii_case(kind));
             if !number && !trigger {
                 return rest.trim();
             }
@@ -142,7 +144,10 @@ mod tests {
             ["0", "10", "28", "30", "LOC"]
         );
         assert_eq!(all[1].1, [1, 2]);
-        assert_eq!(all[2].0.chip(), ("PCI-MSIX-0000:00:01.0", "0-edge      virtio0-config"));
+        assert_eq!(
+            all[2].0.chip(),
+            ("PCI-MSIX-0000:00:01.0", "0-edge      virtio0-config")
+        );
         assert_eq!(
             all.iter().map(|(i, _)| i.handlers()).take(4).collect::<Vec<_>>(),
             ["timer", "virtio1, uhci_hcd", "virtio0-config", "arch_timer"]
@@ -162,7 +167,12 @@ mod tests {
 
     #[test]
     fn broken_texts_are_errors() {
-        for (text, line) in [("", 1), ("  0: 1", 1), ("CPU0 CPUx\n", 1), ("CPU0\n1: 5\n2: x y\n", 3)] {
+        for (text, line) in [
+            ("", 1),
+            ("  0: 1", 1),
+            ("CPU0 CPUx\n", 1),
+            ("CPU0\n1: 5\n2: x y\n", 3),
+        ] {
             assert_eq!(all(text).unwrap_err().line, line, "{text:?}");
         }
     }

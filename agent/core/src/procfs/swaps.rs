@@ -60,7 +60,10 @@ mod tests {
     #[test]
     fn places_to_swap_to() {
         let all: Vec<_> = swaps(SAMPLE).collect::<Result<_, _>>().unwrap();
-        assert_eq!((all[0].file, all[0].kind, all[0].size_kib), ("/dev/zram0", "partition", 16_252_924));
+        assert_eq!(
+            (all[0].file, all[0].kind, all[0].size_kib),
+            ("/dev/zram0", "partition", 16_252_924)
+        );
         assert_eq!((all[1].file, all[1].priority), ("/swap\\040file", -2));
         for text in ["h\n/a", "h\n/a file 1 2", "h\n/a file -1 2 3"] {
             assert_eq!(swaps(text).next().unwrap().unwrap_err().line, 2, "{text}");

@@ -20,10 +20,13 @@ struct MeminfoNuma {
     buffer: Vec<u8>,
 }
 
-/// The families in the order in which they were met, with their samples by node.
+/// A family's name and type, and its samples by node.
+type Family = (String, MetricType, Vec<(String, f64)>);
+
+/// The families in the order in which they were met.
 #[derive(Default)]
 struct Families {
-    all: Vec<(String, MetricType, Vec<(String, f64)>)>,
+    all: Vec<Family>,
     places: HashMap<String, usize>,
 }
 
@@ -86,10 +89,16 @@ impl MeminfoNuma {
             plain.push('\n');
         }
         for field in meminfo::fields(&plain) {
-            let field = field.map_err(CollectError::parse(&path)).map_err(Failure::Other)?;
+            let field = field
+                .map_err(CollectError::parse(&path))
+                .map_err(Failure::Other)?;
             // A value without its unit was cut off.
             if !field.in_bytes && !field.name.starts_with("HugePages_") {
-                let what = format!("{}: {} has not the unit that it should have", path.display(), field.name);
+                let what = format!(
+                    "{}: {} has not the unit that it should have",
+                    path.display(),
+                    field.name
+                );
                 return Err(Failure::Other(CollectError::failed(what)));
             }
             let name = match field.name.split_once('(') {
@@ -101,9 +110,7 @@ impl MeminfoNuma {
         let path = dir.join("numastat");
         let text = slurp(&path, &mut self.buffer, LIMIT).map_err(Failure::Read)?;
         for pair in pairs(&String::from_utf8_lossy(text)) {
-            let (name, value) = pair
-                .map_err(CollectError::parse(&path))
-                .map_err(Failure::Other)?;
+            let (name, value) = pair.map_err(CollectError::parse(&path)).map_err(Failure::Other)?;
             let name = format!("node_memory_numa_{name}_total");
             families.add(name, MetricType::Counter, &label, value as f64);
         }

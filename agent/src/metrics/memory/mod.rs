@@ -14,7 +14,11 @@ use super::{Entry, Flag};
 /// The room's collectors, by name.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::off("buddyinfo", "Free blocks of memory by size", buddyinfo::new),
-    Entry::off("ksmd", "Pages that are shared because they are the same", ksmd::new),
+    Entry::off(
+        "ksmd",
+        "Pages that are shared because they are the same",
+        ksmd::new,
+    ),
     Entry::on("meminfo", "Memory", meminfo::new),
     Entry::off("meminfo_numa", "Memory by NUMA node", meminfo_numa::new),
     Entry::off("slabinfo", "The kernel's caches of objects", slabinfo::new).with(&[

@@ -75,7 +75,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 /// A zone and what it says, by the place in [`FIELDS`].
 struct Zone<'text> {
     node: &'text str,
-    zone: &'text str,
+    name: &'text str,
     values: Vec<Option<i64>>,
     protection: Vec<i64>,
 }
@@ -86,11 +86,11 @@ impl Collector for Zoneinfo {
         let text = self.0.text()?;
         let mut zones: Vec<Zone<'_>> = Vec::new();
         for line in lines(&text) {
-            let known = |zone: &Zone<'_>| zone.node == line.node && zone.zone == line.zone;
+            let known = |zone: &Zone<'_>| zone.node == line.node && zone.name == line.zone;
             let at = zones.iter().rposition(known).unwrap_or_else(|| {
                 zones.push(Zone {
                     node: line.node,
-                    zone: line.zone,
+                    name: line.zone,
                     values: vec![None; FIELDS.len()],
                     protection: Vec::new(),
                 });
@@ -108,7 +108,7 @@ impl Collector for Zoneinfo {
             let mut family = page.family(field.name, field.help, field.kind);
             for zone in &zones {
                 if let Some(value) = zone.values[place] {
-                    family.sample(&[("node", zone.node), ("zone", zone.zone)], value as f64);
+                    family.sample(&[("node", zone.node), ("zone", zone.name)], value as f64);
                 }
             }
         }
@@ -118,7 +118,7 @@ impl Collector for Zoneinfo {
             let mut family = page.family(&name, &help, MetricType::Gauge);
             for zone in &zones {
                 if let Some(value) = zone.protection.get(place) {
-                    family.sample(&[("node", zone.node), ("zone", zone.zone)], *value as f64);
+                    family.sample(&[("node", zone.node), ("zone", zone.name)], *value as f64);
                 }
             }
         }

@@ -17,7 +17,9 @@ impl Collector for KernelHung {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         match self.0.refresh() {
             Err(error) if error.is_missing() => {
-                return Err(CollectError::no_data("this kernel does not count tasks that hang"));
+                return Err(CollectError::no_data(
+                    "this kernel does not count tasks that hang",
+                ));
             }
             read => read?,
         }

@@ -17,7 +17,11 @@ use super::{Entry, Flag};
 
 /// The room's collectors, by name.
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry::off("cgroups", "Controllers of cgroups and how many they have", cgroups::new),
+    Entry::off(
+        "cgroups",
+        "Controllers of cgroups and how many they have",
+        cgroups::new,
+    ),
     Entry::on("entropy", "The kernel's pool of randomness", entropy::new),
     Entry::on("filefd", "Open files of the whole system", filefd::new),
     Entry::on("kernel_hung", "Tasks that were found to hang", kernel_hung::new),
@@ -33,7 +37,8 @@ pub(super) const ENTRIES: &[Entry] = &[
 ];
 
 /// What has to run after all other collectors: it must know which families are on the page.
-pub(super) const LAST: &[Entry] = &[
-    Entry::on("textfile", "Metrics that others leave in files", textfile::new)
-        .with(&[Flag::texts("directory", "directories")]),
-];
+pub(super) const LAST: &[Entry] =
+    &[
+        Entry::on("textfile", "Metrics that others leave in files", textfile::new)
+            .with(&[Flag::texts("directory", "directories")]),
+    ];

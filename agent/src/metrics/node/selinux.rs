@@ -91,7 +91,10 @@ mod tests {
     #[expect(clippy::float_cmp, reason = "the constants themselves")]
     fn modes_of_the_config_file() {
         for (text, mode) in [
-            ("# SELINUX=permissive\nSELINUX=enforcing\nSELINUXTYPE=targeted\n", ENFORCING),
+            (
+                "# SELINUX=permissive\nSELINUX=enforcing\nSELINUXTYPE=targeted\n",
+                ENFORCING,
+            ),
             (" SELINUX = permissive \n", PERMISSIVE),
             ("SELINUX=disabled\n", DISABLED),
             ("", DISABLED),

@@ -36,7 +36,11 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let mut numbers = Vec::new();
     for include in &settings.include {
         let sysctl = sysctl(context, INCLUDE, include)?;
-        if !sysctl.families.iter().all(|family| families.insert(family.clone())) {
+        if !sysctl
+            .families
+            .iter()
+            .all(|family| families.insert(family.clone()))
+        {
             return Err(wrong(INCLUDE, "a sysctl, or the name of a value, comes twice"));
         }
         numbers.push(sysctl);
@@ -86,7 +90,10 @@ fn sysctl(context: &Context, key: &'static str, include: &str) -> Result<Sysctl,
         None => vec![family],
     };
     if !families.iter().all(|family| is_metric_name(family)) {
-        return Err(wrong(key, "the names of values are letters, digits and underscores"));
+        return Err(wrong(
+            key,
+            "the names of values are letters, digits and underscores",
+        ));
     }
     Ok(Sysctl {
         name: name.to_owned(),
@@ -111,7 +118,10 @@ impl Collector for Sysctls {
             let text = String::from_utf8_lossy(slurp(&sysctl.file, &mut self.buffer, LIMIT)?);
             let mut words = text.split_ascii_whitespace().peekable();
             if words.peek().is_none() {
-                return Err(CollectError::failed(format!("sysctl {} has no value", sysctl.name)));
+                return Err(CollectError::failed(format!(
+                    "sysctl {} has no value",
+                    sysctl.name
+                )));
             }
             for (index, word) in words.take(VALUES).enumerate() {
                 let index = index.to_string();
@@ -136,11 +146,13 @@ impl Sysctl {
         let untyped = MetricType::Untyped;
         match values.as_slice() {
             [] => Err(CollectError::failed(format!("sysctl {name} has no value"))),
-            values if self.named && values.len() != self.families.len() => Err(CollectError::failed(format!(
-                "sysctl {name} has {} values, and {INCLUDE} names {}",
-                values.len(),
-                self.families.len()
-            ))),
+            values if self.named && values.len() != self.families.len() => {
+                Err(CollectError::failed(format!(
+                    "sysctl {name} has {} values, and {INCLUDE} names {}",
+                    values.len(),
+                    self.families.len()
+                )))
+            }
             values if self.named => {
                 for (index, (family, value)) in self.families.iter().zip(values).enumerate() {
                     let help = format!("sysctl {name}, field {index}.");

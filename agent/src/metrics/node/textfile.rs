@@ -101,7 +101,9 @@ impl Collector for Textfile {
                 Ok((_, Err(error))) => drop(wrong.insert(format!("{path}: {error}"))),
                 Ok((size, Ok(_))) if bytes + size > BYTES => {
                     full = true;
-                    wrong.insert(format!("{path} and what follows: more than {BYTES} bytes in all files"));
+                    wrong.insert(format!(
+                        "{path} and what follows: more than {BYTES} bytes in all files"
+                    ));
                 }
                 Ok((size, Ok(families))) => {
                     bytes += size;
@@ -166,7 +168,7 @@ impl Textfile {
             };
             for entry in entries.take(NAMES).flatten() {
                 if let Ok(name) = entry.file_name().into_string()
-                    && name.ends_with(".prom")
+                    && name.strip_suffix(".prom").is_some()
                 {
                     paths.push(in_guest(Path::new(&folder).join(name)));
                 }
@@ -200,10 +202,7 @@ fn with_source(path: &str, error: &dyn std::error::Error) -> String {
 }
 
 /// The families over all files. The first file says what a family is; a file that says otherwise is left out of it.
-fn join<'held>(
-    shown: &[Shown<'held>],
-    wrong: &mut BTreeSet<String>,
-) -> BTreeMap<&'held str, Joined<'held>> {
+fn join<'held>(shown: &[Shown<'held>], wrong: &mut BTreeSet<String>) -> BTreeMap<&'held str, Joined<'held>> {
     let mut joined: BTreeMap<&str, Joined<'held>> = BTreeMap::new();
     for file in shown {
         for (name, family) in file.families {
@@ -217,7 +216,10 @@ fn join<'held>(
             if other_help || all.kind != family.kind {
                 let first = all.parts.first().map_or("", |part| part.0);
                 let what = if other_help { "# HELP" } else { "# TYPE" };
-                wrong.insert(format!("{}: {name} has another {what} than in {first}", file.path));
+                wrong.insert(format!(
+                    "{}: {name} has another {what} than in {first}",
+                    file.path
+                ));
                 continue;
             }
             all.help = all.help.or(help);
@@ -253,7 +255,12 @@ fn write(page: &mut Page, name: &str, joined: &Joined<'_>, wrong: &mut BTreeSet<
                 continue;
             }
             labels.clear();
-            labels.extend(sample.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            labels.extend(
+                sample
+                    .labels
+                    .iter()
+                    .map(|(name, value)| (name.as_str(), value.as_str())),
+            );
             family.suffixed(sample.suffix, &labels, sample.value);
         }
     }

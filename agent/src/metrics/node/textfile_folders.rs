@@ -33,7 +33,10 @@ impl Folders {
     /// An empty path is none, as with node_exporter's flag.
     pub(super) fn new(paths: &[String]) -> Result<Self, RegistryError> {
         let folders = paths.iter().filter(|path| !path.is_empty());
-        folders.map(|path| Folder::new(path)).collect::<Result<_, _>>().map(Self)
+        folders
+            .map(|path| Folder::new(path))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// The folders that there are now, by their paths in the guest. Where a pattern finds none, it stands for itself, so

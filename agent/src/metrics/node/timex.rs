@@ -56,7 +56,11 @@ impl Collector for Timex {
                 "Time constant of the phase-locked loop.",
                 state.constant,
             ),
-            ("node_timex_tick_seconds", "Seconds between clock ticks.", state.tick),
+            (
+                "node_timex_tick_seconds",
+                "Seconds between clock ticks.",
+                state.tick,
+            ),
             (
                 "node_timex_pps_frequency_hertz",
                 "Frequency of the pulse per second.",

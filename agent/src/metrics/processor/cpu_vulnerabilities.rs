@@ -36,7 +36,11 @@ impl Collector for Vulnerabilities {
         for name in list(&self.dir).unwrap_or_default().into_iter().take(MOST) {
             let text = String::from_utf8_lossy(slurp(&self.dir.join(&name), &mut self.buffer, LIMIT)?);
             let (state, mitigation) = vulnerability::state(&text);
-            let labels = [("codename", name.as_str()), ("state", state), ("mitigation", mitigation)];
+            let labels = [
+                ("codename", name.as_str()),
+                ("state", state),
+                ("mitigation", mitigation),
+            ];
             family.sample(&labels, 1.0);
         }
         Ok(())

@@ -125,7 +125,11 @@ impl Cpufreq {
         let text = String::from_utf8_lossy(self.online.bytes());
         let online = cpulist::cpus(&text).map_err(CollectError::parse(self.online.path()))?;
         let of = |cpu: u32| (cpu.to_string(), self.dir.join(format!("cpu{cpu}/cpufreq")));
-        self.cpus = online.into_iter().map(of).filter(|(_, dir)| dir.exists()).collect();
+        self.cpus = online
+            .into_iter()
+            .map(of)
+            .filter(|(_, dir)| dir.exists())
+            .collect();
         self.listed = self.online.bytes().to_owned();
         Ok(())
     }
@@ -141,5 +145,7 @@ fn frequency(path: &Path, buffer: &mut Vec<u8>) -> Result<Option<u64>, CollectEr
     if text.trim() == "<unknown>" {
         return Ok(None);
     }
-    single::unsigned(&text).map(Some).map_err(CollectError::parse(path))
+    single::unsigned(&text)
+        .map(Some)
+        .map_err(CollectError::parse(path))
 }

@@ -4,8 +4,22 @@ use virtfleet_agent_core::procfs::interrupts::Interrupt;
 
 /// Behind a device's name, these words say what an interrupt of it is for.
 const ROLES: [&str; 16] = [
-    "rx", "tx", "txrx", "input", "output", "req", "request", "requests", "control", "config", "event", "virtqueues",
-    "comp", "mgmnt", "mgmt", "admin",
+    "rx",
+    "tx",
+    "txrx",
+    "input",
+    "output",
+    "req",
+    "request",
+    "requests",
+    "control",
+    "config",
+    "event",
+    "virtqueues",
+    "comp",
+    "mgmnt",
+    "mgmt",
+    "admin",
 ];
 
 /// The labels of a series, but for the CPU.
@@ -41,7 +55,11 @@ pub(super) fn device(interrupt: Interrupt<'_>) -> Group {
         return single(interrupt);
     }
     let mut names: Vec<String> = Vec::new();
-    for handler in interrupt.handlers().split(", ").filter(|handler| !handler.is_empty()) {
+    for handler in interrupt
+        .handlers()
+        .split(", ")
+        .filter(|handler| !handler.is_empty())
+    {
         let name = device_of(&spaced(handler));
         if !names.contains(&name) {
             names.push(name);
@@ -50,7 +68,11 @@ pub(super) fn device(interrupt: Interrupt<'_>) -> Group {
     let chip = interrupt.chip().0;
     let devices = names.join(", ");
     Group {
-        kind: if devices.is_empty() { chip.to_owned() } else { devices.clone() },
+        kind: if devices.is_empty() {
+            chip.to_owned()
+        } else {
+            devices.clone()
+        },
         info: chip.to_owned(),
         devices,
         grouped: true,
@@ -143,13 +165,19 @@ mod tests {
             labels(&single(queue)),
             ["34", "PCI-MSIX-0000:00:05.0", "1-edge virtio4-input.0"]
         );
-        assert_eq!(labels(&device(queue)), ["virtio4", "PCI-MSIX-0000:00:05.0", "virtio4"]);
+        assert_eq!(
+            labels(&device(queue)),
+            ["virtio4", "PCI-MSIX-0000:00:05.0", "virtio4"]
+        );
         let shared = of("10", "IO-APIC  10-fasteoi   virtio1, uhci_hcd:usb1, virtio1");
         assert_eq!(
             labels(&device(shared)),
             ["virtio1, uhci_hcd:usb1", "IO-APIC", "virtio1, uhci_hcd:usb1"]
         );
-        assert_eq!(labels(&device(of("9", "IO-APIC   9-fasteoi"))), ["IO-APIC", "IO-APIC", ""]);
+        assert_eq!(
+            labels(&device(of("9", "IO-APIC   9-fasteoi"))),
+            ["IO-APIC", "IO-APIC", ""]
+        );
         let own = of("LOC", "Local  timer interrupts");
         assert_eq!(labels(&device(own)), ["LOC", "Local timer interrupts", ""]);
     }

@@ -29,7 +29,11 @@ pub(super) const ENTRIES: &[Entry] = &[
         "Known vulnerabilities of the CPUs and what is done against them",
         cpu_vulnerabilities::new,
     ),
-    Entry::on("cpufreq", "Frequencies of the CPUs and their governors", cpufreq::new),
+    Entry::on(
+        "cpufreq",
+        "Frequencies of the CPUs and their governors",
+        cpufreq::new,
+    ),
     Entry::dashboards("interrupts", "Interrupts by device and CPU", interrupts::new).with(&[
         Flag::text("name-exclude", "nameExclude"),
         Flag::text("name-include", "nameInclude"),
