@@ -14,7 +14,13 @@ mod faults;
 mod network_calls;
 #[path = "exposition/pages.rs"]
 mod pages;
+#[path = "exposition/processor.rs"]
+mod processor;
 #[path = "exposition/service_calls.rs"]
 mod service_calls;
+#[path = "exposition/system.rs"]
+mod system;
+#[path = "exposition/textfile.rs"]
+mod textfile;
 #[path = "exposition/world.rs"]
 mod world;

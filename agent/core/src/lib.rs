@@ -8,3 +8,4 @@ pub mod identity;
 pub mod pass;
 pub mod pause;
 pub mod procfs;
+pub mod textfile;

@@ -38,7 +38,7 @@ pub use addresses::{AddressesError, Held, held_addresses};
 pub use atomic_file::{WriteError, write_atomic};
 pub use bounded::{ReadError, is_mask, list, read_bounded, read_device, read_text};
 pub use clock::{clock, clock_sample, is_root};
-pub use clock_calls::ClockCalls;
+pub use clock_calls::{ClockCalls, ClockState};
 #[cfg(test)]
 #[allow(unused_imports, reason = "for the tests of whoever runs commands")]
 pub(crate) use command::fake::FakeCommands;

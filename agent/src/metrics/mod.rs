@@ -43,6 +43,7 @@ const ROOMS: &[&[Entry]] = &[
     services::ENTRIES,
     guest::ENTRIES,
     declared::ENTRIES,
+    node::LAST,
 ];
 
 /// Every collector, room by room: the order of the page.

@@ -92,8 +92,20 @@ pub(crate) fn context(dir: &Path, settings: MetricsSettings) -> (Context, Arc<Fa
     (context, kernel)
 }
 
+/// The defaults, and something to do for collectors that do nothing without settings.
+pub(crate) fn settings() -> MetricsSettings {
+    let mut settings = MetricsSettings::default();
+    settings.sysctl.include = vec![
+        "kernel.pid_max".to_owned(),
+        "net.ipv4.tcp_rmem:min,default,max".to_owned(),
+    ];
+    settings.sysctl.include_info = vec!["net.ipv4.tcp_available_congestion_control".to_owned()];
+    settings.textfile.directories = vec!["/var/lib/node_exporter/*".to_owned()];
+    settings
+}
+
 pub(crate) fn registry(dir: &Path) -> Registry {
-    let (context, _) = context(dir, MetricsSettings::default());
+    let (context, _) = context(dir, settings());
     Registry::with_table(COLLECTORS, context, &everything()).unwrap()
 }
 

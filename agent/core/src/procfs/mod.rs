@@ -4,8 +4,12 @@
 //! They take what kernels from 4.x on print: columns that a later kernel added are optional, columns that we do not know
 //! are ignored, and a value that is no number is an error with its line, never a silent 0.
 
+pub mod buddyinfo;
+pub mod cgroups;
+pub mod cpuinfo;
 pub mod cpulist;
 pub mod diskstats;
+pub mod interrupts;
 pub mod loadavg;
 pub mod meminfo;
 pub mod mountinfo;
@@ -13,9 +17,15 @@ pub mod net_dev;
 pub mod os_release;
 pub mod pairs;
 pub mod pressure;
+pub mod schedstat;
+pub mod single;
+pub mod slabinfo;
 pub mod stat;
+pub mod swaps;
 pub mod task_stat;
 pub mod udev;
+pub mod vulnerability;
+pub mod zoneinfo;
 
 /// A text that is not what the kernel prints.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -147,6 +147,27 @@ pub fn counters(text: &str) -> Result<Counters, ParseError> {
     Ok(counters)
 }
 
+/// How many vectors of soft interrupts there are.
+pub const SOFTIRQS: usize = 10;
+
+/// The soft interrupts since boot, by vector, in the kernel's order (kernel: `include/linux/interrupt.h`). None where the
+/// text has no such line.
+pub fn softirqs(text: &str) -> Result<Option<[u64; SOFTIRQS]>, ParseError> {
+    let mut lines = text.lines().enumerate();
+    let Some((index, rest)) =
+        lines.find_map(|(index, line)| line.strip_prefix("softirq ").map(|rest| (index, rest)))
+    else {
+        return Ok(None);
+    };
+    // The sum comes first.
+    let mut words = words(rest).skip(1);
+    let mut vectors = [0; SOFTIRQS];
+    for vector in &mut vectors {
+        *vector = counter(words.next(), index, "10 counters of soft interrupts")?;
+    }
+    Ok(Some(vectors))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -184,6 +205,14 @@ mod tests {
     }
 
     #[test]
+    fn soft_interrupts() {
+        let text = "ctxt 1\nsoftirq 55 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(softirqs(text), Ok(Some([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])));
+        assert_eq!(softirqs("ctxt 1\n"), Ok(None));
+        assert_eq!(softirqs(SAMPLE).unwrap_err().line, 9);
+    }
+
+    #[test]
     fn broken_lines_are_named() {
         let error = cpus("cpu  1 1 1 1\ncpu0 1 2\n").collect::<Result<Vec<_>, _>>();
         assert_eq!(error.unwrap_err().line, 2);
@@ -200,6 +229,7 @@ mod tests {
         fn no_input_panics(text in hostile::text(SAMPLE)) {
             cpus(&text).count();
             counters(&text).ok();
+            softirqs(&text).ok();
         }
     }
 }

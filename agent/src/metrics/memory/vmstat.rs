@@ -1,20 +1,30 @@
 //! `vmstat`: the fields of `/proc/vmstat` about paging, swapping, faults and kills for want of memory, untyped.
 
+use std::collections::HashSet;
+
 use virtfleet_agent_core::procfs::pairs::pairs;
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use crate::host::Reread;
-use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
+
+const KEY: &str = "metrics.vmstat.fields";
 
 struct Vmstat {
     file: Reread,
+    /// The settings' fields, if they name any.
+    fields: Option<NameFilter>,
     /// Kept for their memory.
     name: String,
     help: String,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let fields = context.settings.vmstat.fields.as_deref();
     Ok(Box::new(Vmstat {
+        fields: fields
+            .map(|fields| NameFilter::new([KEY, KEY], None, Some(fields), None))
+            .transpose()?,
         file: Reread::new(context.roots.proc("vmstat")),
         name: String::new(),
         help: String::new(),
@@ -22,7 +32,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 }
 
 /// node_exporter's default, `^(oom_kill|pgpg|pswp|pg.*fault).*`.
-fn wanted(field: &str) -> bool {
+fn wanted_by_default(field: &str) -> bool {
     ["oom_kill", "pgpg", "pswp"]
         .iter()
         .any(|start| field.starts_with(start))
@@ -35,10 +45,14 @@ impl Collector for Vmstat {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
-        let mut written: Vec<&str> = Vec::new();
+        let mut written = HashSet::new();
         for pair in pairs(&text) {
             let (field, value) = pair.map_err(CollectError::parse(&path))?;
-            if !wanted(field) || written.contains(&field) {
+            let wanted = match &mut self.fields {
+                Some(fields) => fields.takes(field),
+                None => wanted_by_default(field),
+            };
+            if !wanted || written.contains(field) {
                 continue;
             }
             self.name.clear();
@@ -50,7 +64,7 @@ impl Collector for Vmstat {
             self.help.extend(["/proc/vmstat information field ", field, "."]);
             page.family(&self.name, &self.help, MetricType::Untyped)
                 .sample(&[], value as f64);
-            written.push(field);
+            written.insert(field);
         }
         if written.is_empty() {
             return Err(CollectError::failed(format!(
@@ -79,7 +93,7 @@ mod tests {
             ("pgfree", false),
             ("numa_hit", false),
         ] {
-            assert_eq!(wanted(field), is_wanted, "{field}");
+            assert_eq!(wanted_by_default(field), is_wanted, "{field}");
         }
     }
 }

@@ -7,7 +7,7 @@
 use virtfleet_agent_core::procfs::stat::{self, CpuTimes, TICKS_PER_SECOND};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::cpu_sysfs::CpuSysfs;
+use super::{cpu_info::CpuInfos, cpu_sysfs::CpuSysfs};
 use crate::host::Reread;
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
@@ -22,6 +22,9 @@ const GUEST_MODES: [&str; 2] = ["user", "nice"];
 
 struct Cpu {
     stat: Reread,
+    info: Option<CpuInfos>,
+    /// Whether time spent on virtual CPUs is exported.
+    guest: bool,
     sysfs: CpuSysfs,
     /// What was just read; kept for its memory.
     fresh: Vec<(u32, CpuTimes)>,
@@ -36,7 +39,10 @@ struct Known {
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let settings = &context.settings.cpu;
     Ok(Box::new(Cpu {
+        info: CpuInfos::new(&context.roots, settings)?,
+        guest: settings.guest.unwrap_or(true),
         stat: Reread::new(context.roots.proc("stat")),
         sysfs: CpuSysfs::new(context.roots.sys("devices/system/cpu")),
         fresh: Vec::new(),
@@ -46,6 +52,9 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Cpu {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        if let Some(info) = &mut self.info {
+            info.write(page)?;
+        }
         let path = self.stat.path().to_owned();
         let text = self.stat.text()?;
         self.fresh.clear();
@@ -72,7 +81,7 @@ impl Collector for Cpu {
             "Seconds the CPUs spent running virtual CPUs, by mode; node_cpu_seconds_total holds them, too.",
             MetricType::Counter,
         );
-        for cpu in &self.known {
+        for cpu in self.known.iter().filter(|_| self.guest) {
             for (mode, ticks) in GUEST_MODES.iter().zip(&cpu.times.columns()[MODES.len()..]) {
                 let seconds = *ticks as f64 / TICKS_PER_SECOND;
                 family.sample(&[("cpu", &cpu.label), ("mode", mode)], seconds);

@@ -1,21 +1,43 @@
 //! `stat`: the counters of `/proc/stat` that belong to no CPU. What a kernel does not print is left out.
 
-use virtfleet_agent_core::procfs::stat::{Counters, counters};
+use virtfleet_agent_core::procfs::stat::{Counters, SOFTIRQS, counters, softirqs};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::Reread;
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
-struct Stat(Reread);
+/// The vectors of soft interrupts, in the order of the file.
+const VECTORS: [&str; SOFTIRQS] = [
+    "hi",
+    "timer",
+    "net_tx",
+    "net_rx",
+    "block",
+    "block_iopoll",
+    "tasklet",
+    "sched",
+    "hrtimer",
+    "rcu",
+];
+
+struct Stat {
+    file: Reread,
+    /// Whether soft interrupts are exported.
+    softirq: bool,
+}
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    Ok(Box::new(Stat(Reread::new(context.roots.proc("stat")))))
+    Ok(Box::new(Stat {
+        file: Reread::new(context.roots.proc("stat")),
+        softirq: context.settings.stat.softirq,
+    }))
 }
 
 impl Collector for Stat {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let path = self.0.path().to_owned();
-        let found = counters(&self.0.text()?).map_err(CollectError::parse(&path))?;
+        let path = self.file.path().to_owned();
+        let text = self.file.text()?;
+        let found = counters(&text).map_err(CollectError::parse(&path))?;
         if found == Counters::default() {
             return Err(CollectError::failed(format!(
                 "{} holds no counter that is known",
@@ -58,6 +80,13 @@ impl Collector for Stat {
         ] {
             if let Some(value) = value {
                 page.family(name, help, kind).sample(&[], value as f64);
+            }
+        }
+        if self.softirq {
+            let counts = softirqs(&text).map_err(CollectError::parse(&path))?;
+            let mut family = page.family("node_softirqs_total", "Number of softirq calls.", counter);
+            for (vector, count) in VECTORS.iter().zip(counts.into_iter().flatten()) {
+                family.sample(&[("vector", vector)], count as f64);
             }
         }
         Ok(())

@@ -1,0 +1,87 @@
+//! `/proc/buddyinfo`: free blocks of memory by zone and size (kernel: `mm/vmstat.c`, `frag_show`).
+
+use super::{ParseError, counter, words};
+
+/// One free list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeBlocks<'text> {
+    /// The NUMA node's number.
+    pub node: &'text str,
+    /// The zone, e.g. `Normal`.
+    pub zone: &'text str,
+    /// The size: each block has 2 to the power of `order` pages.
+    pub order: usize,
+    /// How many are free.
+    pub blocks: u64,
+}
+
+/// The free lists of all zones.
+pub fn blocks(text: &str) -> impl Iterator<Item = Result<FreeBlocks<'_>, ParseError>> {
+    let lines = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty());
+    lines.flat_map(|(index, line)| {
+        let zone = zone(line);
+        let bad = zone
+            .is_none()
+            .then(|| Err(ParseError::at(index, "Node N, zone NAME and counts", line)));
+        let blocks = zone.into_iter().flat_map(move |(node, zone, counts)| {
+            words(counts).enumerate().map(move |(order, word)| {
+                counter(Some(word), index, "a number of free blocks").map(|blocks| FreeBlocks {
+                    node,
+                    zone,
+                    order,
+                    blocks,
+                })
+            })
+        });
+        bad.into_iter().chain(blocks)
+    })
+}
+
+/// The node, the zone and what stands behind them.
+pub(super) fn zone(line: &str) -> Option<(&str, &str, &str)> {
+    let (node, rest) = line.trim().strip_prefix("Node ")?.split_once(',')?;
+    let rest = rest.trim_start().strip_prefix("zone")?.trim_start();
+    let (zone, counts) = rest.split_once(' ').unwrap_or((rest, ""));
+    let plain = node.bytes().all(|byte| byte.is_ascii_digit()) && !node.is_empty() && !zone.is_empty();
+    plain.then_some((node, zone, counts))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "Node 0, zone      DMA      0      1\nNode 1, zone   Normal  32784  15771\n";
+
+    #[test]
+    fn lists_by_zone() {
+        let all: Vec<_> = blocks(SAMPLE).collect::<Result<_, _>>().unwrap();
+        assert_eq!(all.len(), 4);
+        let last = FreeBlocks {
+            node: "1",
+            zone: "Normal",
+            order: 1,
+            blocks: 15771,
+        };
+        assert_eq!(all[3], last);
+        for text in [
+            "Node 0 zone DMA 1",
+            "Node x, zone DMA 1",
+            "Node 0, zone DMA x",
+            "1 2",
+        ] {
+            assert!(blocks(text).next().unwrap().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE)) {
+            let _ = blocks(&text).count();
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `/proc/interrupts` and `/proc/softirqs`: counts by CPU (kernel: `fs/proc/interrupts.c`, `kernel/irq/proc.c`,
+//! `arch/*/kernel/irq.c`, `fs/proc/softirqs.c`).
+//!
+//! The heading names the CPUs of the columns. Only CPUs that are online have one, so a column's place is not its CPU.
+
+use super::{ParseError, counter, words};
+
+/// CPUs that a heading may name at the most; the kernel's largest `NR_CPUS` is below it.
+const CPUS: usize = 16_384;
+
+/// The text with its heading read.
+#[derive(Debug, Clone)]
+pub struct Table<'text> {
+    /// The CPU of each column.
+    pub cpus: Vec<u32>,
+    rows: &'text str,
+}
+
+/// One interrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interrupt<'text> {
+    /// Its number, or its short name such as `LOC`.
+    pub name: &'text str,
+    /// What stands behind the counts: the chip, the number there and the handlers, or the short name's meaning.
+    pub about: &'text str,
+}
+
+/// Reads the heading.
+pub fn table(text: &str) -> Result<Table<'_>, ParseError> {
+    let (heading, rows) = text.split_once('\n').unwrap_or((text, ""));
+    let cpu = |word: &str| {
+        let number = word.strip_prefix("CPU").and_then(|digits| digits.parse().ok());
+        number.ok_or_else(|| ParseError::at(0, "a heading of CPUs such as CPU0", word))
+    };
+    let cpus = words(heading)
+        .take(CPUS)
+        .map(cpu)
+        .collect::<Result<Vec<u32>, _>>()?;
+    if cpus.is_empty() {
+        return Err(ParseError::at(0, "a heading of CPUs such as CPU0", heading));
+    }
+    Ok(Table { cpus, rows })
+}
+
+impl<'text> Table<'text> {
+    /// Calls `each` with every interrupt and its count for each of [`Table::cpus`]; lines with fewer columns, such as
+    /// `ERR`, belong to no CPU and are passed over. `counts` is the caller's to keep for its memory.
+    pub fn rows(
+        &self,
+        counts: &mut Vec<u64>,
+        mut each: impl FnMut(Interrupt<'text>, &[u64]),
+    ) -> Result<(), ParseError> {
+        for (index, line) in self.rows.lines().enumerate() {
+            let Some((name, mut rest)) = line.split_once(':') else {
+                continue;
+            };
+            counts.clear();
+            let mut short = false;
+            for _ in &self.cpus {
+                let (word, behind) = word(rest);
+                if word.is_empty() {
+                    short = true;
+                    break;
+                }
+                counts.push(counter(Some(word), index + 1, "a count for each CPU")?);
+                rest = behind;
+            }
+            if !short {
+                let interrupt = Interrupt {
+                    name: name.trim(),
+                    about: rest.trim(),
+                };
+                each(interrupt, counts);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'text> Interrupt<'text> {
+    /// Whether it is an interrupt of a device, which has a number, and not one of the architecture's own.
+    pub fn is_numbered(&self) -> bool {
+        !self.name.is_empty() && self.name.bytes().all(|byte| byte.is_ascii_digit())
+    }
+
+    /// The chip of a numbered interrupt and what stands behind it.
+    pub fn chip(&self) -> (&'text str, &'text str) {
+        let (chip, rest) = word(self.about);
+        (chip, rest.trim_start())
+    }
+
+    /// The handlers of a numbered interrupt, as the kernel lists them: `virtio0-input.0`, or several with commas. Empty
+    /// when nobody handles it.
+    pub fn handlers(&self) -> &'text str {
+        let mut rest = self.chip().1;
+        loop {
+            let (word, behind) = word(rest);
+            // `5-edge` on x86; `27 Level` elsewhere.
+            let digits = word.trim_start_matches(|c: char| c.is_ascii_digit());
+            let number = digits.len() < word.len() && (digits.is_empty() || digits.starts_with('-'));
+            let trigger = ["level", "edge"]
+                .iter()
+                .any(|kind| word.eq_ignore_ascii_case(kind));
+            if !number && !trigger {
+                return rest.trim();
+            }
+            rest = behind;
+        }
+    }
+}
+
+/// The first word and what follows it.
+fn word(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    text.split_at(text.find(|c: char| c.is_ascii_whitespace()).unwrap_or(text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "           CPU0       CPU2\n  0:         34          0  IO-APIC   2-edge      timer\n\
+                          \x2010:          1          2  IO-APIC  10-fasteoi   virtio1, uhci_hcd\n\
+                          \x2028:        114          0 PCI-MSIX-0000:00:01.0   0-edge      virtio0-config\n\
+                          \x2030:          5          6  GICv3  27 Level     arch_timer\n\
+                          LOC:       9000       8000   Local timer interrupts\nERR:          0\nMIS:          0\n";
+
+    fn all(text: &str) -> Result<Vec<(Interrupt<'_>, Vec<u64>)>, ParseError> {
+        let mut all = Vec::new();
+        table(text)?.rows(&mut Vec::new(), |interrupt, counts| {
+            all.push((interrupt, counts.to_vec()));
+        })?;
+        Ok(all)
+    }
+
+    #[test]
+    fn columns_have_the_numbers_of_their_cpus() {
+        assert_eq!(table(SAMPLE).unwrap().cpus, [0, 2]);
+        let all = all(SAMPLE).unwrap();
+        assert_eq!(
+            all.iter().map(|(i, _)| i.name).collect::<Vec<_>>(),
+            ["0", "10", "28", "30", "LOC"]
+        );
+        assert_eq!(all[1].1, [1, 2]);
+        assert_eq!(
+            all[2].0.chip(),
+            ("PCI-MSIX-0000:00:01.0", "0-edge      virtio0-config")
+        );
+        assert_eq!(
+            all.iter().map(|(i, _)| i.handlers()).take(4).collect::<Vec<_>>(),
+            ["timer", "virtio1, uhci_hcd", "virtio0-config", "arch_timer"]
+        );
+        assert!(!all[4].0.is_numbered());
+        assert_eq!(all[4].0.about, "Local timer interrupts");
+    }
+
+    #[test]
+    fn one_cpu_and_tight_columns() {
+        let text = "CPU7\nIPI0:12 Rescheduling interrupts\n  5:1\nERR:\n";
+        let all = all(text).unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!((all[0].0.name, all[0].1.as_slice()), ("IPI0", [12].as_slice()));
+        assert_eq!((all[1].0.about, all[1].0.handlers()), ("", ""));
+    }
+
+    #[test]
+    fn broken_texts_are_errors() {
+        for (text, line) in [
+            ("", 1),
+            ("  0: 1", 1),
+            ("CPU0 CPUx\n", 1),
+            ("CPU0\n1: 5\n2: x y\n", 3),
+        ] {
+            assert_eq!(all(text).unwrap_err().line, line, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE)) {
+            if let Ok(rows) = all(&text) {
+                for (interrupt, _) in rows {
+                    interrupt.handlers();
+                }
+            }
+        }
+    }
+}

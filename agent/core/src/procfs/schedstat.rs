@@ -1,0 +1,79 @@
+//! `/proc/schedstat`: how long tasks ran on each CPU and waited for it (kernel: `kernel/sched/stats.c`).
+
+use super::{ParseError, counter, words};
+
+/// One CPU's line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuSchedule {
+    /// The CPU's number.
+    pub cpu: u32,
+    /// Time that tasks ran on it, in nanoseconds.
+    pub running_ns: u64,
+    /// Time that tasks waited for it, in nanoseconds.
+    pub waiting_ns: u64,
+    /// Time slices that were run on it.
+    pub timeslices: u64,
+}
+
+/// The CPUs; the lines of domains and what stands above are passed over.
+pub fn cpus(text: &str) -> impl Iterator<Item = Result<CpuSchedule, ParseError>> {
+    text.lines()
+        .enumerate()
+        .filter_map(|(index, line)| line.strip_prefix("cpu").map(|rest| cpu(index, rest)))
+}
+
+fn cpu(index: usize, rest: &str) -> Result<CpuSchedule, ParseError> {
+    let mut words = words(rest);
+    let number = words.next().unwrap_or_default();
+    let cpu = number
+        .parse()
+        .map_err(|_| ParseError::at(index, "cpu and its number", number))?;
+    // Counts of sched_yield, of the scheduler and of wakeups come before.
+    for _ in 0..6 {
+        counter(words.next(), index, "9 counters of a CPU")?;
+    }
+    let mut next = || counter(words.next(), index, "9 counters of a CPU");
+    Ok(CpuSchedule {
+        cpu,
+        running_ns: next()?,
+        waiting_ns: next()?,
+        timeslices: next()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "version 17\ntimestamp 4295205732\n\
+                          cpu0 0 0 0 0 0 0 2045936778163 343796328169 4767485\n\
+                          domain0 MC 00000000,0000000f 100 1 2 3\ncpu3 5 0 6 7 8 9 10 11 12\n";
+
+    #[test]
+    fn cpus_keep_their_numbers() {
+        let all: Vec<_> = cpus(SAMPLE).collect::<Result<_, _>>().unwrap();
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].running_ns, 2_045_936_778_163);
+        assert_eq!(
+            all[1],
+            CpuSchedule {
+                cpu: 3,
+                running_ns: 10,
+                waiting_ns: 11,
+                timeslices: 12
+            }
+        );
+        for text in ["cpu0 1 2 3", "cpux 0 0 0 0 0 0 1 2 3", "cpu1 0 0 0 0 0 0 1 x 3"] {
+            assert_eq!(cpus(text).next().unwrap().unwrap_err().line, 1, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE)) {
+            let _ = cpus(&text).count();
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The numbers of CPUs as label values, made once.
+
+/// Numbers above this are not remembered; the kernel's largest `NR_CPUS` is below it.
+const MOST: u32 = 65_535;
+
+/// The label value of each CPU.
+#[derive(Debug, Default)]
+pub(super) struct CpuLabels {
+    made: Vec<String>,
+    other: String,
+}
+
+impl CpuLabels {
+    /// The label value of a CPU.
+    pub(super) fn get(&mut self, cpu: u32) -> &str {
+        if cpu > MOST {
+            self.other = cpu.to_string();
+            return &self.other;
+        }
+        let index = cpu as usize;
+        while self.made.len() <= index {
+            self.made.push(self.made.len().to_string());
+        }
+        &self.made[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_its_own_label() {
+        let mut labels = CpuLabels::default();
+        for cpu in [3, 0, 3, u32::MAX, 70_000] {
+            assert_eq!(labels.get(cpu), cpu.to_string());
+        }
+        assert_eq!(labels.made.len(), 4);
+    }
+}

@@ -1,0 +1,63 @@
+//! `softirqs`: `/proc/softirqs`, by kind and CPU.
+
+use virtfleet_agent_core::procfs::interrupts::table;
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use super::labels::CpuLabels;
+use crate::host::Reread;
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+
+/// The kinds that the kernel has (kernel: `include/linux/interrupt.h`).
+const KINDS: [&str; 10] = [
+    "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
+];
+
+struct Softirqs {
+    file: Reread,
+    labels: CpuLabels,
+    line: Vec<u64>,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    Ok(Box::new(Softirqs {
+        file: Reread::new(context.roots.proc("softirqs")),
+        labels: CpuLabels::default(),
+        line: Vec::new(),
+    }))
+}
+
+impl Collector for Softirqs {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let path = self.file.path().to_owned();
+        let text = self.file.text()?;
+        let table = table(&text).map_err(CollectError::parse(&path))?;
+        if !table.cpus.is_sorted_by(|one, next| one < next) {
+            return Err(CollectError::failed(format!(
+                "{} names its CPUs in no order",
+                path.display()
+            )));
+        }
+        let mut family = page.family(
+            "node_softirqs_functions_total",
+            "Softirq counts per CPU.",
+            MetricType::Counter,
+        );
+        let mut written = [false; KINDS.len()];
+        let labels = &mut self.labels;
+        table
+            .rows(&mut self.line, |softirq, counts| {
+                let place = KINDS.iter().position(|kind| *kind == softirq.name);
+                let Some(place) = place.filter(|place| !written[*place]) else {
+                    return;
+                };
+                written[place] = true;
+                for (cpu, count) in table.cpus.iter().zip(counts) {
+                    family.sample(
+                        &[("cpu", labels.get(*cpu)), ("type", softirq.name)],
+                        *count as f64,
+                    );
+                }
+            })
+            .map_err(CollectError::parse(&path))
+    }
+}
