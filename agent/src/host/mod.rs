@@ -30,6 +30,7 @@ mod service;
 mod service_calls;
 mod stamped;
 mod state_file;
+mod sysfs;
 mod witness;
 
 pub use addresses::{AddressesError, Held, held_addresses};
@@ -62,4 +63,7 @@ pub use service::{Change, Service, Services, Systemctl};
 pub use service_calls::ServiceCalls;
 pub use stamped::Stamped;
 pub use state_file::{AGENT_GROUP, write_for_agent};
+pub use sysfs::{
+    Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once, directory_names,
+};
 pub use witness::{Unwatched, Witness};

@@ -6,7 +6,9 @@
 
 pub mod cpulist;
 pub mod diskstats;
+pub mod hwmon;
 pub mod loadavg;
+pub mod mdstat;
 pub mod meminfo;
 pub mod mountinfo;
 pub mod net_dev;
@@ -15,6 +17,7 @@ pub mod pairs;
 pub mod pressure;
 pub mod stat;
 pub mod udev;
+pub mod xfs;
 
 /// A text that is not what the kernel prints.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
