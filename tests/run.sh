@@ -28,8 +28,9 @@ resolver_is_untouched() {
     return 1
 }
 
-# Runs the selected tests; appends "tier<TAB>pass|fail<TAB>test" a test to $work/results. A test's tier is the digit
-# behind `tier` in its name; without one it is 1.
+# Runs the selected tests; appends "tier<TAB>pass|again|fail<TAB>test" a test to $work/results. A test's tier is the digit
+# behind `tier` in its name; without one it is 1. `again` passed only at its second attempt, which .config/nextest.toml gives
+# to a few.
 suite() { # CARGO-SELECTION… [-- FILTER]
     local selection=() filter='' status=0
     while [ $# -gt 0 ]; do
@@ -51,6 +52,7 @@ suite() { # CARGO-SELECTION… [-- FILTER]
                     split(line, field, "\""); name = field[2]; state = "pass"
                 }
                 if (line ~ /<(failure|error)[ >]/) state = "fail"
+                if (line ~ /<flaky(Failure|Error)[ >]/) state = "again"
               } }
             END { if (name != "") print name "\t" state }' target/nextest/default/junit.xml >"$work/suite"
     else
@@ -71,6 +73,7 @@ table() {
     awk -F '\t' '
         FILENAME == ARGV[1] { skipped[$1]++; reason[$1] = reason[$1] sprintf("          %s: %s\n", $2, $3); next }
         $2 == "pass" { pass[$1]++ }
+        $2 == "again" { pass[$1]++; again = again sprintf("          %s\n", $3) }
         $2 == "fail" { fail[$1]++ }
         END {
             what[1] = "tables, fixtures, properties"; what[2] = "devices, namespaces, root"
@@ -82,6 +85,7 @@ table() {
                 printf "%-5d %-30s %7d %7d %8d\n%s", t, what[t], good, fail[t], skipped[t], reason[t]
             }
             printf "\n%d passed, %d failed, %d skipped\n", p, f, s
+            if (again != "") printf "passed only when tried again, which has to be traced:\n%s", again
         }' "$VIRTFLEET_SKIPS" "$work/results"
 }
 

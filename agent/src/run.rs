@@ -74,11 +74,15 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         .map_err(failure)?;
     // Only the command line can be wrong here; the settings were checked when they were loaded.
     let history = History::default();
+    let metrics = args
+        .collectors
+        .over(&config.metrics)
+        .map_err(|error| (error.into(), Code::Usage))?;
     let context = Context {
         dns: history.clone(),
-        ..Context::new(args.roots.clone(), config.metrics.clone())
+        ..Context::new(args.roots.clone(), metrics)
     };
-    let registry = Registry::with_table(COLLECTORS, context, &args.collectors)
+    let registry = Registry::with_table(COLLECTORS, context, &args.collectors.switched)
         .map_err(|error| (error.into(), Code::Usage))?;
     let reporter = Reporter::new(args.roots.clone(), VERSION, settings).with_history(history.clone());
     let (own, server_metrics) = OwnMetrics::new(&args.roots, settings.problems.len());
@@ -217,7 +221,10 @@ mod tests {
     use tokio::net::UnixDatagram;
 
     use super::*;
-    use crate::{cli::Verb, host::Roots};
+    use crate::{
+        cli::{CollectorFlags, Verb},
+        host::Roots,
+    };
 
     /// What `run` says with these settings, and how it ends.
     fn args(text: &str) -> (tempfile::TempDir, Args) {
@@ -230,7 +237,7 @@ mod tests {
             config: Some(config),
             log_level: None,
             log_format: None,
-            collectors: std::collections::BTreeMap::new(),
+            collectors: CollectorFlags::default(),
             verb: Verb::Run,
         };
         (dir, args)

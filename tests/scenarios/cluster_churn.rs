@@ -41,12 +41,21 @@ fn from_environment(name: &str, default: u64) -> u64 {
 fn leader(pair: &[Collector]) -> Result<usize> {
     let asked = Instant::now();
     // One that has just begun does not answer yet.
-    let leads = |one: &Collector| one.leads().unwrap_or(false);
-    let all: Vec<_> = (0..pair.len()).filter(|one| leads(&pair[*one])).collect();
+    let said: Vec<_> = pair.iter().map(Collector::leads).collect();
+    let all: Vec<_> = (0..pair.len())
+        .filter(|one| matches!(said[*one], Ok(true)))
+        .collect();
     // Between the end of one's term and the next one's begin lies a second, so what was asked within half of it is one moment.
     let at_once = asked.elapsed() < Duration::from_millis(500);
     assert!(all.len() < 2 || !at_once, "two lead at once");
-    all.first().copied().context("nobody leads")
+    all.first().copied().with_context(|| {
+        let why = said.iter().zip(pair).map(|(said, one)| {
+            let log = one.process.log();
+            let last: Vec<_> = log.lines().rev().take(5).collect();
+            format!("{said:?}, its last lines, newest first: {last:#?}")
+        });
+        format!("nobody leads: {}", why.collect::<Vec<_>>().join("; "))
+    })
 }
 
 /// Kills whoever leads, again and again; how long each time nobody led.

@@ -1,6 +1,6 @@
 //! Flags and verbs. node_exporter's `--path.*`, `--collector.X` and `--no-collector.X` work where a person types them.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
@@ -8,15 +8,12 @@ use serde::de::DeserializeOwned;
 use virtfleet_agent_core::pass::Stage;
 use virtfleet_wire::settings::{LogFormat, LogLevel};
 
-use super::{disk_args, disks::DisksVerb};
-use crate::{
-    VERSION,
-    host::Roots,
-    install::Options,
-    metrics::{COLLECTORS, DefaultOn},
-    output::Output,
-    provision::STEPS,
+use super::{
+    collector_flags::{self, CollectorFlags},
+    disk_args,
+    disks::DisksVerb,
 };
+use crate::{VERSION, host::Roots, install::Options, output::Output, provision::STEPS};
 
 /// What was typed.
 #[derive(Debug, Clone)]
@@ -29,8 +26,8 @@ pub struct Args {
     pub log_level: Option<LogLevel>,
     /// `--log.format`, over the settings.
     pub log_format: Option<LogFormat>,
-    /// Collectors turned on or off.
-    pub collectors: BTreeMap<String, bool>,
+    /// What was typed about collectors.
+    pub collectors: CollectorFlags,
     /// What to do.
     pub verb: Verb,
 }
@@ -136,12 +133,12 @@ pub fn command() -> Command {
             Command::new("run")
                 .about("Serve metrics and the report")
                 .args(log_flags())
-                .args(collector_flags()),
+                .args(collector_flags::arguments()),
         )
         .subcommand(
             Command::new("metrics")
                 .about("Print one scrape, as /metrics has it")
-                .args(collector_flags()),
+                .args(collector_flags::arguments()),
         )
         .subcommand(
             Command::new("report")
@@ -151,7 +148,7 @@ pub fn command() -> Command {
         .subcommand(
             Command::new("doctor")
                 .about("Check everything that a person would check by hand; exit code 1 when something fails")
-                .args(collector_flags())
+                .args(collector_flags::arguments())
                 .arg(text_or.clone()),
         )
         .subcommand(
@@ -203,35 +200,6 @@ fn apply(output: Arg) -> Command {
         .arg(output)
 }
 
-fn collector_flags() -> impl Iterator<Item = Arg> {
-    COLLECTORS.iter().flat_map(|entry| {
-        let name = entry.name;
-        let [on, off] = flags(name);
-        [
-            Arg::new(on.clone())
-                .long(on.clone())
-                .action(ArgAction::SetTrue)
-                .overrides_with(off.clone())
-                .help_heading("Collectors")
-                .help(format!(
-                    "{}{}",
-                    entry.about,
-                    match entry.default_on {
-                        DefaultOn::Always => " (on by default)",
-                        DefaultOn::Dashboards => " (on in the profile dashboards)",
-                        DefaultOn::Never => "",
-                    }
-                )),
-            Arg::new(off.clone())
-                .long(off)
-                .action(ArgAction::SetTrue)
-                .overrides_with(on)
-                .hide(true)
-                .help(format!("Turn the {name} collector off")),
-        ]
-    })
-}
-
 fn install_flags() -> [Arg; 4] {
     let dir = |name: &'static str, default: &'static str| {
         Arg::new(name)
@@ -270,11 +238,6 @@ fn word<T: DeserializeOwned>(matches: &ArgMatches, flag: &str) -> Option<T> {
     serde_json::from_value(word.as_str().into()).ok()
 }
 
-/// The two flags of a collector.
-fn flags(name: &str) -> [String; 2] {
-    [format!("collector.{name}"), format!("no-collector.{name}")]
-}
-
 impl Args {
     /// From what clap has accepted.
     pub fn from_matches(matches: &ArgMatches) -> Self {
@@ -306,15 +269,11 @@ impl Args {
             "disks" => disk_args::parse_disks(sub),
             _ => Verb::Schema,
         };
-        let mut collectors = BTreeMap::new();
-        if matches!(verb, Verb::Run | Verb::Metrics | Verb::Doctor(_)) {
-            for entry in COLLECTORS {
-                let [on, off] = flags(entry.name);
-                if sub.get_flag(&on) || sub.get_flag(&off) {
-                    collectors.insert(entry.name.to_owned(), sub.get_flag(&on));
-                }
-            }
-        }
+        let collectors = if matches!(verb, Verb::Run | Verb::Metrics | Verb::Doctor(_)) {
+            CollectorFlags::from_matches(sub)
+        } else {
+            CollectorFlags::default()
+        };
         Self {
             roots: Roots {
                 rootfs: root("path.rootfs"),
@@ -333,6 +292,8 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn parse(line: &str) -> Result<Args, clap::Error> {
@@ -366,11 +327,14 @@ mod tests {
     fn collectors_are_turned_on_and_off_and_the_last_flag_wins() {
         let args = parse("a metrics --no-collector.cpu --collector.os").unwrap();
         assert_eq!(
-            args.collectors,
+            args.collectors.switched,
             BTreeMap::from([("cpu".to_owned(), false), ("os".to_owned(), true)])
         );
         let args = parse("a metrics --no-collector.cpu --collector.cpu").unwrap();
-        assert_eq!(args.collectors, BTreeMap::from([("cpu".to_owned(), true)]));
+        assert_eq!(
+            args.collectors.switched,
+            BTreeMap::from([("cpu".to_owned(), true)])
+        );
         parse("a metrics --collector.cpux").unwrap_err();
     }
 

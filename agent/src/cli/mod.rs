@@ -1,6 +1,7 @@
 //! The command line: words in, one verb out. Parsing has no effects.
 
 mod args;
+mod collector_flags;
 mod disk_args;
 mod disks;
 mod dns;
@@ -11,6 +12,7 @@ mod print;
 mod verbs;
 
 pub use args::{Args, Subjects, Verb, command};
+pub use collector_flags::{CollectorFlags, FlagError};
 pub use disks::DisksVerb;
 
 use virtfleet_runtime::exit::Code;

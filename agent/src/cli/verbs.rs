@@ -121,7 +121,8 @@ fn apply(args: &Args, stage: Option<Stage>, output: Output, wait: Option<Duratio
 
 fn metrics(args: &Args) -> Result<Code, Failure> {
     let loaded = settings::load(&args.roots, args.config.as_deref());
-    let mut registry = Registry::new(&args.roots, &loaded.config.metrics, &args.collectors)?;
+    let settings = args.collectors.over(&loaded.config.metrics)?;
+    let mut registry = Registry::new(&args.roots, &settings, &args.collectors.switched)?;
     let mut page = Page::new();
     registry.scrape(&Filter::default(), &mut page)?;
     print::bytes(page.as_bytes())?;
@@ -181,12 +182,20 @@ fn agree(tls: &ServerTls) -> Result<(), String> {
 
 /// Runs each collector that is on, alone.
 fn collectors(args: &Args, settings: &MetricsSettings) -> Vec<CollectorRun> {
-    let mut registry = match Registry::new(&args.roots, settings, &args.collectors) {
+    let registry = args
+        .collectors
+        .over(settings)
+        .map_err(|error| error.to_string())
+        .and_then(|settings| {
+            let switched = &args.collectors.switched;
+            Registry::new(&args.roots, &settings, switched).map_err(|error| error.to_string())
+        });
+    let mut registry = match registry {
         Ok(registry) => registry,
         Err(error) => {
             return vec![CollectorRun {
                 name: "all".to_owned(),
-                result: Err(error.to_string()),
+                result: Err(error),
             }];
         }
     };

@@ -136,7 +136,7 @@ pub enum DefaultOn {
 }
 
 /// A setting of a collector that node_exporter has as a flag, `--collector.NAME.SUFFIX`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flag {
     /// Behind the collector's name, e.g. `device-exclude`.
     pub suffix: &'static str,
@@ -225,6 +225,7 @@ impl Entry {
         }
     }
     /// The same with flags.
+    #[must_use]
     pub const fn with(self, flags: &'static [Flag]) -> Self {
         Self { flags, ..self }
     }

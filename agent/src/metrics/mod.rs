@@ -14,6 +14,7 @@
 mod attributes;
 mod collect;
 mod declared;
+mod filter;
 mod guest;
 mod hardware;
 mod memory;
@@ -22,11 +23,16 @@ mod network;
 mod node;
 mod processor;
 mod registry;
+mod runner;
 mod services;
+mod slot;
 mod storage;
+mod wrong;
 
 pub use collect::{Build, CollectError, Collector, Context, DefaultOn, Entry, Flag, Holds};
-pub use registry::{Filter, FilterError, Registry, RegistryError};
+pub use filter::{Filter, FilterError};
+pub use registry::Registry;
+pub use wrong::RegistryError;
 
 const ROOMS: &[&[Entry]] = &[
     processor::ENTRIES,

@@ -1,131 +1,44 @@
-//! Runs the collectors that are on, one after the other, and keeps a failing one from hurting the page.
+//! Runs the collectors that are on, one after the other, and keeps one that fails, hangs or says too much from hurting the
+//! page.
 
 use std::{
-    collections::BTreeMap,
-    error::Error,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Instant,
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
 };
 
 use virtfleet_wire::{
     exposition::{MetricType, Page},
-    settings::MetricsSettings,
+    settings::{MetricsSettings, Span},
 };
 
-use super::{COLLECTORS, CollectError, Collector, Context, Entry};
+use super::{
+    COLLECTORS, CollectError, Context, Entry, Filter, FilterError, RegistryError,
+    runner::{Outcome, Runner},
+    slot::Slot,
+};
 use crate::host::Roots;
 
-/// Settings that no registry can be built from.
-#[derive(Debug, thiserror::Error)]
-pub enum RegistryError {
-    /// There is no such collector.
-    #[error("{place}: there is no collector {name:?}{}", did_you_mean(*.nearest))]
-    Unknown {
-        /// Where it was named: `metrics.collectors` or the command line.
-        place: &'static str,
-        /// The name.
-        name: String,
-        /// The known name that is nearest, when one is near.
-        nearest: Option<&'static str>,
-    },
-    /// What to take and what to leave out exclude each other.
-    #[error("{exclude} and {include} are both set; keep one of them")]
-    Both {
-        /// The key of what to leave out.
-        exclude: &'static str,
-        /// The key of what to take.
-        include: &'static str,
-    },
-    /// A pattern that does not compile.
-    #[error("{key}: {pattern:?} is no regular expression")]
-    Pattern {
-        /// The key it stands under.
-        key: &'static str,
-        /// The pattern.
-        pattern: String,
-        /// What is wrong with it.
-        source: regex_lite::Error,
-    },
-    /// A value that cannot work.
-    #[error("{key}: {reason}")]
-    Value {
-        /// The key it stands under.
-        key: &'static str,
-        /// Why it cannot work.
-        reason: &'static str,
-    },
-}
-
-impl RegistryError {
-    /// The key of the settings that is wrong, e.g. `metrics.netdev.deviceExclude`.
-    pub fn key(&self) -> String {
-        match self {
-            Self::Unknown { place, name, .. } => format!("{place}.{name}"),
-            Self::Both { include: key, .. } | Self::Pattern { key, .. } | Self::Value { key, .. } => {
-                (*key).to_owned()
-            }
-        }
-    }
-
-    /// What is wrong, for a line that begins with the key already.
-    pub(crate) fn message(&self) -> String {
-        let text = chain(self);
-        let place = match self {
-            Self::Unknown { place: key, .. }
-            | Self::Both { include: key, .. }
-            | Self::Pattern { key, .. }
-            | Self::Value { key, .. } => key,
-        };
-        let rest = text.strip_prefix(place).and_then(|rest| rest.strip_prefix(": "));
-        rest.unwrap_or(&text).to_owned()
-    }
-}
-
-fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map_or_else(
-        || "; `virtfleet-agent metrics --help` lists them".to_owned(),
-        |name| format!("; did you mean {name:?}?"),
-    )
-}
-
-/// Which collectors a request asks for, of those that are on. Empty: all of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// `collect[]=`: only these.
-    pub collect: Vec<String>,
-    /// `exclude[]=`: all but these; names that are not on are passed over.
-    pub exclude: Vec<String>,
-}
-
-/// A request that cannot be answered; HTTP status 400.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FilterError {
-    /// Both kinds at once.
-    #[error("collect[] and exclude[] cannot be combined; use one of them")]
-    Both,
-    /// There is no such collector.
-    #[error("there is no collector {0:?}")]
-    Missing(String),
-    /// The collector is off.
-    #[error("collector {0:?} is disabled on this machine; its settings or --collector.{0} enable it")]
-    Disabled(String),
-}
+/// How long a collector may take, unless the settings say otherwise: a page comes before Prometheus' usual 10 s are over.
+const DEADLINE: Duration = Duration::from_secs(8);
+/// Series that a collector may write, unless the settings say otherwise.
+const MAX_SERIES: usize = 10_000;
 
 /// The collectors that are on. It is owned by one thread, which scrapes for everyone.
 pub struct Registry {
     table: &'static [Entry],
     context: Context,
     slots: Vec<Slot>,
-    /// Collector, seconds, success: of the scrape under way.
-    outcomes: Vec<(&'static str, f64, bool)>,
+    runner: Runner,
+    deadline: Duration,
+    outcomes: Vec<Line>,
 }
 
-struct Slot {
-    entry: &'static Entry,
-    /// `None` after a panic, until it could be built again.
-    collector: Option<Box<dyn Collector>>,
-    /// Why the last scrape failed, so that a lasting failure is logged once.
-    failing: Option<String>,
+/// What the page says of a collector in the scrape under way.
+struct Line {
+    index: usize,
+    seconds: f64,
+    success: bool,
+    dropped: usize,
 }
 
 impl Registry {
@@ -151,10 +64,14 @@ impl Registry {
     ) -> Result<Self, RegistryError> {
         let settings = &context.settings.collectors;
         for (place, names) in [
-            ("metrics.collectors", settings),
-            ("--[no-]collector.NAME", overrides),
+            ("metrics.collectors", settings.keys().collect::<Vec<_>>()),
+            (
+                "metrics.maxSeriesOf",
+                context.settings.max_series_of.keys().collect(),
+            ),
+            ("--[no-]collector.NAME", overrides.keys().collect()),
         ] {
-            for name in names.keys() {
+            for name in names {
                 if !table.iter().any(|entry| entry.name == name) {
                     return Err(RegistryError::Unknown {
                         place,
@@ -164,6 +81,16 @@ impl Registry {
                 }
             }
         }
+        let deadline = match context.settings.deadline {
+            None => DEADLINE,
+            Some(Span(deadline)) if deadline.is_zero() => {
+                return Err(RegistryError::Value {
+                    key: "metrics.deadline",
+                    reason: "nothing is collected in no time; 8s is the default",
+                });
+            }
+            Some(Span(deadline)) => deadline,
+        };
         let mut slots = Vec::new();
         for entry in table {
             let on = overrides.get(entry.name).or_else(|| settings.get(entry.name));
@@ -171,17 +98,15 @@ impl Registry {
             // when somebody turns it on. Building reads nothing and starts nothing.
             let collector = (entry.build)(&context)?;
             if on.copied().unwrap_or(entry.runs_in(context.settings.profile)) {
-                slots.push(Slot {
-                    entry,
-                    collector: Some(collector),
-                    failing: None,
-                });
+                slots.push(Slot::new(entry, collector, limit(&context.settings, entry.name)));
             }
         }
         Ok(Self {
             table,
             context,
             slots,
+            runner: Runner::new(),
+            deadline,
             outcomes: Vec::new(),
         })
     }
@@ -212,36 +137,77 @@ impl Registry {
     /// Errors: the filter asks for what cannot be; the page is as it was.
     pub fn scrape(&mut self, filter: &Filter, page: &mut Page) -> Result<(), FilterError> {
         self.check(filter)?;
-        let asked = |name: &str| {
-            (filter.collect.is_empty() || filter.collect.iter().any(|other| other == name))
-                && !filter.exclude.iter().any(|other| other == name)
-        };
+        for (index, collector) in self.runner.late() {
+            self.slots[index].back(collector);
+        }
         self.outcomes.clear();
-        for slot in &mut self.slots {
-            let name = slot.entry.name;
-            if asked(name) {
-                let start = Instant::now();
-                let success = slot.collect(&self.context, page);
-                self.outcomes.push((name, start.elapsed().as_secs_f64(), success));
+        let mut jobs = VecDeque::with_capacity(self.slots.len());
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if filter.asks_for(slot.entry.name) {
+                match slot.job(index, &self.context) {
+                    Ok(job) => jobs.push_back(job),
+                    Err(error) => {
+                        slot.fails(&error);
+                        self.outcomes.push(Line::failed(index, Duration::ZERO));
+                    }
+                }
             }
         }
+        let round = self.runner.play(jobs, self.deadline, page);
+        for (index, waited) in round.hung {
+            let text = format!(
+                "no answer within {:?}; the page goes out without it",
+                self.deadline
+            );
+            self.slots[index].fails(&CollectError::failed(text));
+            self.outcomes.push(Line::failed(index, waited));
+        }
+        for played in round.played {
+            let (index, seconds) = (played.index, played.took.as_secs_f64());
+            let dropped = match played.outcome {
+                Outcome::Written { dropped } => dropped,
+                Outcome::Failed(_) => 0,
+            };
+            let success = self.slots[index].settle(played);
+            self.outcomes.push(Line {
+                index,
+                seconds,
+                success,
+                dropped,
+            });
+        }
+        self.outcomes.sort_unstable_by_key(|line| line.index);
+        self.tell(page);
+        Ok(())
+    }
+
+    /// Appends what the page says of the collectors themselves.
+    fn tell(&self, page: &mut Page) {
+        let name = |line: &Line| self.slots[line.index].entry.name;
         let mut family = page.family(
             "node_scrape_collector_duration_seconds",
             "How long a collector took in this scrape.",
             MetricType::Gauge,
         );
-        for (name, seconds, _) in &self.outcomes {
-            family.sample(&[("collector", name)], *seconds);
+        for line in &self.outcomes {
+            family.sample(&[("collector", name(line))], line.seconds);
         }
         let mut family = page.family(
             "node_scrape_collector_success",
             "Whether a collector succeeded in this scrape.",
             MetricType::Gauge,
         );
-        for (name, _, success) in &self.outcomes {
-            family.sample(&[("collector", name)], f64::from(u8::from(*success)));
+        for line in &self.outcomes {
+            family.sample(&[("collector", name(line))], f64::from(u8::from(line.success)));
         }
-        Ok(())
+        let mut family = page.family(
+            "virtfleet_agent_series_dropped",
+            "Series of a collector that this scrape left out, because there are more than it may write.",
+            MetricType::Gauge,
+        );
+        for line in self.outcomes.iter().filter(|line| line.dropped > 0) {
+            family.sample(&[("collector", name(line))], line.dropped as f64);
+        }
     }
 
     fn check(&self, filter: &Filter) -> Result<(), FilterError> {
@@ -266,63 +232,22 @@ impl std::fmt::Debug for Registry {
     }
 }
 
-impl Slot {
-    fn collect(&mut self, context: &Context, page: &mut Page) -> bool {
-        let mark = page.mark();
-        let result = match &mut self.collector {
-            Some(collector) => catch_unwind(AssertUnwindSafe(|| collector.collect(page))),
-            None => Ok(Err(CollectError::failed(
-                "it panicked before and cannot be built again",
-            ))),
-        };
-        let panicked = result.is_err();
-        let result = result.unwrap_or_else(|_| Err(CollectError::failed("it panicked")));
-        if result.is_err() {
-            page.rollback(mark);
-        }
-        if panicked || self.collector.is_none() {
-            // What a panic leaves behind is not trusted.
-            self.collector = catch_unwind(AssertUnwindSafe(|| (self.entry.build)(context).ok()))
-                .ok()
-                .flatten();
-        }
-        self.log(result.as_ref().err());
-        result.is_ok()
-    }
-
-    /// A failure is worth a warning when it begins or changes; that it lasts shows in the success series.
-    fn log(&mut self, error: Option<&CollectError>) {
-        let collector = self.entry.name;
-        match error {
-            None => {
-                if self.failing.take().is_some() {
-                    tracing::info!(collector, "collector works again");
-                }
-            }
-            Some(CollectError::NoData(reason)) => tracing::debug!(collector, %reason, "no data"),
-            Some(error) => {
-                let text = chain(error);
-                if self.failing.as_ref() == Some(&text) {
-                    tracing::debug!(collector, error = text, "collector still fails");
-                } else {
-                    tracing::warn!(collector, error = text, "collector fails");
-                    self.failing = Some(text);
-                }
-            }
+impl Line {
+    fn failed(index: usize, took: Duration) -> Self {
+        Self {
+            index,
+            seconds: took.as_secs_f64(),
+            success: false,
+            dropped: 0,
         }
     }
 }
 
-/// An error with what led to it, in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
+/// Series that a collector may write.
+fn limit(settings: &MetricsSettings, name: &str) -> usize {
+    let set = settings.max_series_of.get(name).copied();
+    set.or(settings.max_series)
+        .map_or(MAX_SERIES, |limit| limit as usize)
 }
 
 fn nearest(table: &[Entry], name: &str) -> Option<&'static str> {

@@ -1,9 +1,6 @@
 //! Answers: status, type, and gzip when it was asked for.
 
-use std::io::Write as _;
-
 use bytes::Bytes;
-use flate2::{Compression, write::GzEncoder};
 use http_body_util::Full;
 use hyper::{HeaderMap, Response, StatusCode, header};
 
@@ -51,17 +48,8 @@ pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// The fastest level: a page of metrics shrinks to a tenth at level 1, and hardly more at 6 for three times the work.
-pub(super) fn gzip(body: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::fast());
-    encoder.write_all(body)?;
-    encoder.finish()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-
     use super::*;
 
     #[test]
@@ -77,15 +65,5 @@ mod tests {
         for no in ["", "identity", "gzip;q=0", "gzip; q=0.000", "xgzip"] {
             assert!(!takes(no), "{no}");
         }
-    }
-
-    #[test]
-    fn gzip_reads_back() {
-        let text = "node_x 1\n".repeat(1000);
-        let mut back = String::new();
-        flate2::read::GzDecoder::new(gzip(text.as_bytes()).unwrap().as_slice())
-            .read_to_string(&mut back)
-            .unwrap();
-        assert_eq!(back, text);
     }
 }

@@ -5,6 +5,8 @@
 //! ```
 
 mod answer;
+mod gzip;
+
 mod listen;
 mod own_metrics;
 mod pass_metrics;

@@ -2,7 +2,7 @@
 
 use prometheus_client::{metrics::gauge::ConstGauge, metrics::info::Info, registry::Registry};
 use virtfleet_runtime::{http::ServerMetrics, process::append_process_metrics};
-use virtfleet_wire::exposition::{Page, append_openmetrics};
+use virtfleet_wire::exposition::{MetricType, Page, append_openmetrics};
 
 use super::pass_metrics::PassMetrics;
 use crate::{VERSION, host::Roots};
@@ -42,6 +42,22 @@ impl OwnMetrics {
         } else if let Err((line, error)) = append_openmetrics(page, text) {
             tracing::error!(line, %error, "the agent's own metrics cannot be read back");
         }
+        // node-mixin's dashboards take the clusters to choose from out of this family.
+        let labels = [
+            ("branch", ""),
+            ("goarch", std::env::consts::ARCH),
+            ("goos", std::env::consts::OS),
+            ("goversion", ""),
+            ("revision", ""),
+            ("tags", "virtfleet-agent"),
+            ("version", VERSION),
+        ];
+        page.family(
+            "node_exporter_build_info",
+            "The agent that stands in for node_exporter, and its version.",
+            MetricType::Gauge,
+        )
+        .sample(&labels, 1.0);
         self.passes.append(page);
         append_process_metrics(page, &self.roots.procfs);
     }

@@ -1,13 +1,13 @@
 //! The one thread that owns the collectors and the reporter. A collector may block on a slow kernel file; the server's
 //! thread must not. Requests wait for it in a short queue, each with its own deadline in the server.
 
-use std::panic::AssertUnwindSafe;
+use std::{collections::VecDeque, panic::AssertUnwindSafe};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use virtfleet_wire::exposition::Page;
 
-use super::{OwnMetrics, answer::gzip};
+use super::{OwnMetrics, gzip::Gzip};
 use crate::{
     metrics::{Filter, FilterError, Registry},
     pause::ClockWatch,
@@ -17,11 +17,13 @@ use crate::{
 /// A page or a report, ready to send.
 pub(super) type Body = Result<Bytes, String>;
 
+type MetricsReply = oneshot::Sender<Result<Body, FilterError>>;
+
 enum Job {
     Metrics {
         filter: Filter,
         gzip: bool,
-        reply: oneshot::Sender<Result<Body, FilterError>>,
+        reply: MetricsReply,
     },
     Report {
         reply: oneshot::Sender<Body>,
@@ -63,6 +65,7 @@ impl Worker {
             clocks,
             page: Page::new(),
             openmetrics: String::new(),
+            gzip: None,
         };
         std::thread::Builder::new()
             .name("collect".to_owned())
@@ -124,17 +127,25 @@ struct Work {
     clocks: ClockWatch,
     page: Page,
     openmetrics: String,
+    /// Made for the first who asks for it.
+    gzip: Option<Gzip>,
 }
 
 impl Work {
     fn run(mut self, mut queue: mpsc::Receiver<Job>, done: &watch::Sender<u64>) {
-        while let Some(job) = queue.blocking_recv() {
+        let mut waiting = VecDeque::new();
+        while let Some(job) = waiting.pop_front().or_else(|| queue.blocking_recv()) {
             self.clocks.look();
             // A request that was given up while it waited is not worked on; the sender of its answer is closed.
             match job {
                 Job::Metrics { filter, gzip, reply } if !reply.is_closed() => {
-                    let answer = guarded(|| self.metrics(&filter, gzip));
-                    drop(reply.send(answer.unwrap_or_else(|reason| Ok(Err(reason)))));
+                    let mut asked = vec![(gzip, reply)];
+                    waiting.extend(std::iter::from_fn(|| queue.try_recv().ok()));
+                    // Who asked for the same before it was begun gets the same page.
+                    asked.extend(take_same(&mut waiting, &filter));
+                    let waited = asked.len() as u64 - 1;
+                    self.answer(&filter, asked);
+                    done.send_modify(|done| *done += waited);
                 }
                 Job::Report { reply } if !reply.is_closed() => {
                     let answer = guarded(|| self.report());
@@ -146,20 +157,39 @@ impl Work {
         }
     }
 
-    fn metrics(&mut self, filter: &Filter, compress: bool) -> Result<Body, FilterError> {
+    /// One collection for all of them, compressed once.
+    fn answer(&mut self, filter: &Filter, asked: Vec<(bool, MetricsReply)>) {
+        let collected = guarded(|| self.collect(filter));
+        let mut bodies = [None, None];
+        for (gzip, reply) in asked {
+            let answer = match &collected {
+                Ok(Ok(())) => Ok(bodies[usize::from(gzip)]
+                    .get_or_insert_with(|| guarded(|| self.body(gzip)).unwrap_or_else(Err))
+                    .clone()),
+                Ok(Err(error)) => Err(error.clone()),
+                Err(reason) => Ok(Err(reason.clone())),
+            };
+            drop(reply.send(answer));
+        }
+    }
+
+    fn collect(&mut self, filter: &Filter) -> Result<(), FilterError> {
         self.page.clear();
         self.registry.scrape(filter, &mut self.page)?;
         if filter.collect.is_empty() {
             self.clocks.append_metrics(&mut self.page);
             self.own.append(&mut self.page, &mut self.openmetrics);
         }
-        Ok(if compress {
-            gzip(self.page.as_bytes())
-                .map(Bytes::from)
-                .map_err(|error| error.to_string())
+        Ok(())
+    }
+
+    fn body(&mut self, compress: bool) -> Body {
+        if compress {
+            let gzip = self.gzip.get_or_insert_with(Gzip::new);
+            gzip.pack(self.page.as_bytes())
         } else {
             Ok(Bytes::copy_from_slice(self.page.as_bytes()))
-        })
+        }
     }
 
     fn report(&mut self) -> Body {
@@ -169,6 +199,27 @@ impl Work {
             .map(Bytes::from)
             .map_err(|error| error.to_string())
     }
+}
+
+/// Takes out of the queue those who want the same page and still wait for it.
+fn take_same(waiting: &mut VecDeque<Job>, filter: &Filter) -> Vec<(bool, MetricsReply)> {
+    let (mut same, mut others) = (Vec::new(), VecDeque::with_capacity(waiting.len()));
+    for job in waiting.drain(..) {
+        match job {
+            Job::Metrics {
+                filter: wanted,
+                gzip,
+                reply,
+            } if wanted == *filter => {
+                if !reply.is_closed() {
+                    same.push((gzip, reply));
+                }
+            }
+            job => others.push_back(job),
+        }
+    }
+    *waiting = others;
+    same
 }
 
 /// A panic fails one answer and not the thread: a guest's odd file must not end the agent again and again. Collectors are
@@ -210,7 +261,44 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use super::guarded;
+    use super::*;
+
+    #[test]
+    fn who_waits_for_the_same_page_gets_the_same() {
+        let filter = |name: &str| Filter {
+            collect: vec![name.to_owned()],
+            exclude: Vec::new(),
+        };
+        let mut answers = Vec::new();
+        let mut job = |name: &str, gzip| {
+            let (reply, answer) = oneshot::channel();
+            answers.push(answer);
+            Job::Metrics {
+                filter: filter(name),
+                gzip,
+                reply,
+            }
+        };
+        let mut waiting: VecDeque<_> =
+            [job("cpu", true), job("os", false), Job::Ping, job("cpu", false)].into();
+        let given_up = {
+            let (reply, answer) = oneshot::channel();
+            drop(answer);
+            Job::Metrics {
+                filter: filter("cpu"),
+                gzip: true,
+                reply,
+            }
+        };
+        waiting.push_back(given_up);
+        let same: Vec<_> = take_same(&mut waiting, &filter("cpu"))
+            .into_iter()
+            .map(|(gzip, _)| gzip)
+            .collect();
+        assert_eq!(same, [true, false]);
+        assert_eq!(waiting.len(), 2, "what others want stays, in its order");
+        assert!(matches!(&waiting[0], Job::Metrics { filter, .. } if filter.collect == ["os"]));
+    }
 
     #[test]
     fn a_panic_fails_one_answer() {

@@ -99,9 +99,12 @@ fn text(document: &Document) -> String {
         }
     }
     line(format_args!("\nsettings:"));
+    // A section in which nothing is set says nothing to a person.
+    let says_something = |setting: &&Setting| setting.value.as_object().is_none_or(|map| !map.is_empty());
     let rows: Vec<_> = document
         .settings
         .iter()
+        .filter(says_something)
         .map(|setting| (&setting.key, setting.value.to_string(), &setting.origin))
         .collect();
     let key_width = rows

@@ -1,12 +1,16 @@
 //! Hung mounts, collectors that fail, filters and settings.
 
-use std::{collections::BTreeMap, sync::mpsc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, mpsc},
+    time::{Duration, Instant},
+};
 
 use virtfleet_agent::metrics::{
     COLLECTORS, CollectError, Collector, Entry, Filter, FilterError, Registry, RegistryError,
 };
 use virtfleet_wire::{
-    exposition::Page,
+    exposition::{MetricType, Page},
     settings::{MetricsSettings, Span},
 };
 
@@ -32,9 +36,9 @@ fn a_hung_mount_delays_one_scrape_and_is_told() {
         assert!(successes(&text)["filesystem"]);
     }
     drop(open);
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while scrape(&mut registry).contains("mountpoint timeout") {
-        assert!(std::time::Instant::now() < deadline, "the mount answers again");
+        assert!(Instant::now() < deadline, "the mount answers again");
     }
 }
 
@@ -94,6 +98,121 @@ fn a_collector_that_fails_or_panics_leaves_the_rest_alone() {
             (true, false, true)
         );
         assert_eq!(text.matches("node_scrape_collector_duration_seconds{").count(), 3);
+    }
+}
+
+/// Hangs as long as its gate is shut.
+struct Hanging(Arc<Mutex<mpsc::Receiver<()>>>);
+
+impl Collector for Hanging {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        page.gauge("hanging", "Never half said.", 1.0);
+        // It opens by being dropped, and stays open.
+        assert!(
+            self.0.lock().unwrap().recv().is_err(),
+            "a gate opens by being dropped"
+        );
+        Ok(())
+    }
+}
+
+/// Writes more than it may.
+struct Talker;
+
+impl Collector for Talker {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let mut family = page.family("talk", "Word by word.", MetricType::Gauge);
+        for word in 0..100 {
+            family.sample(&[("word", &word.to_string())], 1.0);
+        }
+        Ok(())
+    }
+}
+
+static GATE: Mutex<Option<Arc<Mutex<mpsc::Receiver<()>>>>> = Mutex::new(None);
+
+static PATIENT: &[Entry] = &[
+    Entry::on("before", "Works.", |_| Ok(Box::new(Steady("before")))),
+    Entry::on("hanging", "Hangs.", |_| {
+        let gate = GATE.lock().unwrap().clone().unwrap();
+        Ok(Box::new(Hanging(gate)))
+    }),
+    Entry::on("after", "Works.", |_| Ok(Box::new(Steady("after")))),
+];
+
+#[test]
+fn a_collector_that_hangs_costs_one_wait_and_its_own_series() {
+    let (open, gate) = mpsc::channel();
+    *GATE.lock().unwrap() = Some(Arc::new(Mutex::new(gate)));
+    let deadline = Duration::from_millis(300);
+    let settings = MetricsSettings {
+        deadline: Some(Span(deadline)),
+        ..MetricsSettings::default()
+    };
+    let (context, _) = context(&fixture("minimal"), settings);
+    let mut registry = Registry::with_table(PATIENT, context, &BTreeMap::new()).unwrap();
+    for scrapes in 0..5 {
+        let begun = Instant::now();
+        let text = scrape(&mut registry);
+        let took = begun.elapsed();
+        assert!(
+            text.starts_with("# HELP before ") && text.contains("\nafter 1\n"),
+            "{text}"
+        );
+        assert!(!text.contains("\nhanging 1\n"), "{text}");
+        let success = successes(&text);
+        assert_eq!(
+            (success["before"], success["hanging"], success["after"]),
+            (true, false, true)
+        );
+        let reason = registry.reason("hanging").unwrap();
+        if scrapes == 0 {
+            assert!(
+                took >= deadline && reason.starts_with("no answer within 300ms"),
+                "{took:?}: {reason}"
+            );
+        } else {
+            assert!(took < deadline, "it is not waited for again: {took:?}");
+            assert_eq!(reason, "an earlier scrape still waits for it");
+        }
+    }
+    drop(open);
+    let soon = Instant::now() + Duration::from_secs(30);
+    while !successes(&scrape(&mut registry))["hanging"] {
+        assert!(Instant::now() < soon, "it comes back once the kernel lets it go");
+    }
+    assert!(scrape(&mut registry).contains("\nhanging 1\n"));
+    assert_eq!(registry.reason("hanging"), None);
+}
+
+static TALKING: &[Entry] = &[
+    Entry::on("talker", "Talks.", |_| Ok(Box::new(Talker))),
+    Entry::on("after", "Works.", |_| Ok(Box::new(Steady("after")))),
+];
+
+#[test]
+fn what_is_beyond_a_budget_is_left_out_and_told() {
+    let scraped = |settings: serde_json::Value| {
+        let settings: MetricsSettings = serde_json::from_value(settings).unwrap();
+        let (context, _) = context(&fixture("minimal"), settings);
+        scrape(&mut Registry::with_table(TALKING, context, &BTreeMap::new()).unwrap())
+    };
+    let words = |text: &str| text.lines().filter(|line| line.starts_with("talk{")).count();
+    let dropped = "virtfleet_agent_series_dropped{collector=\"talker\"} ";
+    let text = scraped(serde_json::json!({}));
+    assert_eq!(words(&text), 100);
+    assert!(!text.contains(dropped), "{text}");
+    for settings in [
+        serde_json::json!({"maxSeries": 40}),
+        serde_json::json!({"maxSeries": 1, "maxSeriesOf": {"talker": 40, "after": 1}}),
+    ] {
+        let text = scraped(settings);
+        assert_eq!(words(&text), 40);
+        assert!(
+            text.contains(&format!("\n{dropped}60\n")) && text.contains("\nafter 1\n"),
+            "{text}"
+        );
+        assert!(successes(&text)["talker"]);
     }
 }
 
@@ -180,6 +299,16 @@ fn settings_that_cannot_work_are_named() {
             serde_json::json!({"filesystem": {"mountTimeout": "0s"}}),
             &[],
             "metrics.filesystem.mountTimeout: no mount answers in no time; 5s is the default",
+        ),
+        (
+            serde_json::json!({"deadline": "0s"}),
+            &[],
+            "metrics.deadline: nothing is collected in no time; 8s is the default",
+        ),
+        (
+            serde_json::json!({"maxSeriesOf": {"cpus": 3}}),
+            &[],
+            "metrics.maxSeriesOf: there is no collector \"cpus\"; did you mean \"cpu\"?",
         ),
     ] {
         assert_eq!(new(&settings, overrides).to_string(), message);

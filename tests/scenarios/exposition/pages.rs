@@ -47,9 +47,10 @@ fn every_collector_is_unique_documented_and_exports_from_a_fixture() {
     let names: BTreeSet<_> = COLLECTORS.iter().map(|entry| entry.name).collect();
     assert_eq!(names.len(), COLLECTORS.len(), "names are unique");
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/collectors");
-    let docs: String = fs::read_dir(docs)
-        .unwrap()
-        .map(|page| fs::read_to_string(page.unwrap().path()).unwrap())
+    let pages = fs::read_dir(&docs).unwrap().map(|page| page.unwrap().path());
+    let docs: String = pages
+        .chain([docs.with_extension("md")])
+        .map(|page| fs::read_to_string(page).unwrap())
         .collect();
     let mut registries = FIXTURES.map(|name| registry(&fixture(name)));
     for entry in COLLECTORS {

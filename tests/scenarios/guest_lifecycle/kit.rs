@@ -40,7 +40,8 @@ pub(crate) fn booted(
     Ok(machine)
 }
 
-/// Puts settings and certificates where the agent reads them. Its user must exist.
+/// Puts settings and certificates where the agent reads them, with as many collectors as guests in the field have. Its user
+/// must exist.
 pub(crate) const CERTIFICATES: &str = "set -e
 mkdir -p /etc/virtfleet/agent.d /etc/virtfleet/tls
 cp /root/virtfleet/tls/* /etc/virtfleet/tls/
@@ -49,6 +50,7 @@ chmod 0640 /etc/virtfleet/tls/agent.key
 cat >/etc/virtfleet/agent.d/10-tls.yaml <<END
 apiVersion: virtfleet.io/v1alpha1
 kind: AgentConfig
+metrics: { profile: dashboards }
 server:
   tls:
     certificate: /etc/virtfleet/tls/agent.pem

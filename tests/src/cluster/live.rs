@@ -103,17 +103,15 @@ impl Collector {
 
     /// The value of one sample of its own metrics, which is given as it is written: `name` or `name{label="value"}`.
     pub fn sample(&self, series: &str) -> Result<f64> {
-        let page = self.metrics()?;
-        let value = page
-            .lines()
-            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
-            .with_context(|| format!("no {series}"))?;
-        Ok(value.parse()?)
+        sample(&self.metrics()?, series)
     }
 
-    /// Whether it holds the Lease.
+    /// Whether it holds the Lease. One that does not answer at once is no leader that a test could wait for.
     pub fn leads(&self) -> Result<bool> {
-        Ok(self.sample("virtfleet_collector_leader")? > 0.0)
+        let page = Client::plain(self.api, Duration::from_secs(5))?
+            .get("/metrics")?
+            .ok()?;
+        Ok(sample(page.text()?, "virtfleet_collector_leader")? > 0.0)
     }
 
     /// Waits for that.
@@ -232,4 +230,13 @@ pub fn secret(name: &str, kubeconfig: &str) -> Value {
         "metadata": { "namespace": "secrets", "name": name },
         "stringData": { "kubeconfig": kubeconfig },
     })
+}
+
+/// The value of one sample of a page.
+fn sample(page: &str, series: &str) -> Result<f64> {
+    let value = page
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))
+        .with_context(|| format!("no {series}"))?;
+    Ok(value.parse()?)
 }

@@ -52,6 +52,32 @@ impl Page {
         self.text.truncate(mark.length);
         self.samples = mark.samples;
     }
+    /// Appends another page.
+    pub fn append(&mut self, other: &Self) {
+        self.text.extend_from_slice(&other.text);
+        self.samples += other.samples;
+    }
+    /// Keeps the first `limit` samples and says how many were dropped.
+    pub fn keep(&mut self, limit: usize) -> usize {
+        let dropped = self.samples.saturating_sub(limit);
+        if dropped > 0 {
+            // The end of the last sample that is kept: what follows it belongs to later ones.
+            let (mut kept, mut end, mut at) = (0, 0, 0);
+            for line in self.text.split_inclusive(|byte| *byte == b'\n') {
+                if kept == limit {
+                    break;
+                }
+                at += line.len();
+                if !line.starts_with(b"#") {
+                    kept += 1;
+                    end = at;
+                }
+            }
+            self.text.truncate(end);
+            self.samples = limit;
+        }
+        dropped
+    }
     /// Starts a family. Its `# HELP` and `# TYPE` lines are written with its first sample, so a family without samples
     /// leaves no trace. All samples of a family must be written before the next one starts (format 0.0.4), and a page
     /// holds a family once.
@@ -210,6 +236,31 @@ mod tests {
         page.rollback(mark);
         assert_eq!(page.to_text(), "# HELP a A.\n# TYPE a gauge\na 1\n");
         assert_eq!(page.samples(), 1);
+    }
+
+    #[test]
+    fn what_is_beyond_a_limit_is_dropped_whole_and_counted() {
+        let pages = |limit| {
+            let mut page = Page::new();
+            for name in ["a", "b"] {
+                let mut family = page.family(name, "H.", MetricType::Gauge);
+                family.sample(&[("x", "# 1\n")], 1.0);
+                family.sample(&[("x", "2")], 2.0);
+            }
+            let dropped = page.keep(limit);
+            (dropped, page.samples(), page.to_text())
+        };
+        let (dropped, samples, whole) = pages(4);
+        assert_eq!((dropped, samples), (0, 4));
+        let (dropped, samples, text) = pages(3);
+        assert_eq!((dropped, samples), (1, 3));
+        assert!(whole.starts_with(&text) && text.ends_with("b{x=\"# 1\\n\"} 1\n"));
+        let (_, _, text) = pages(2);
+        assert!(
+            text.ends_with("a{x=\"2\"} 2\n"),
+            "a family without samples leaves no trace: {text}"
+        );
+        assert_eq!(pages(0), (4, 0, String::new()));
     }
 
     proptest! {

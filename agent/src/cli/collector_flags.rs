@@ -1,0 +1,201 @@
+//! node_exporter's flags of collectors: `--collector.X`, `--no-collector.X`, `--collector.X.SETTING` and
+//! `--collector.disable-defaults`. They win over the settings.
+
+use std::collections::BTreeMap;
+
+use clap::{Arg, ArgAction, ArgMatches};
+use serde_json::{Map, Value};
+use virtfleet_wire::settings::MetricsSettings;
+
+use crate::metrics::{COLLECTORS, DefaultOn, Entry, Flag, Holds};
+
+const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
+
+/// What was typed about collectors.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CollectorFlags {
+    /// Collectors turned on or off.
+    pub switched: BTreeMap<String, bool>,
+    /// Collector, settings key, value.
+    set: Vec<(&'static str, Flag, Vec<String>)>,
+}
+
+/// A flag's value that its setting cannot hold.
+#[derive(Debug, thiserror::Error)]
+#[error("--collector.{collector}.{suffix}: {source}")]
+pub struct FlagError {
+    collector: &'static str,
+    suffix: &'static str,
+    source: serde_json::Error,
+}
+
+/// The flags, for clap.
+pub(super) fn arguments() -> impl Iterator<Item = Arg> {
+    let defaults = Arg::new(DISABLE_DEFAULTS)
+        .long(DISABLE_DEFAULTS)
+        .action(ArgAction::SetTrue)
+        .help_heading("Collectors")
+        .help("Only those that are turned on by a flag");
+    std::iter::once(defaults).chain(COLLECTORS.iter().flat_map(|entry| {
+        let settings = entry.flags.iter().map(|flag| setting(entry, flag));
+        switches(entry).into_iter().chain(settings)
+    }))
+}
+
+fn switches(entry: &Entry) -> [Arg; 2] {
+    let [on, off] = names(entry.name);
+    let when = match entry.default_on {
+        DefaultOn::Always => " (on by default)",
+        DefaultOn::Dashboards => " (on in the profile dashboards)",
+        DefaultOn::Never => "",
+    };
+    [
+        Arg::new(on.clone())
+            .long(on.clone())
+            .action(ArgAction::SetTrue)
+            .overrides_with(off.clone())
+            .help_heading("Collectors")
+            .help(format!("{}{when}", entry.about)),
+        Arg::new(off.clone())
+            .long(off)
+            .action(ArgAction::SetTrue)
+            .overrides_with(on)
+            .hide(true)
+            .help(format!("Turn the {} collector off", entry.name)),
+    ]
+}
+
+fn setting(entry: &Entry, flag: &Flag) -> Arg {
+    let name = long(entry.name, flag);
+    let arg = Arg::new(name.clone())
+        .long(name)
+        .help_heading("Collectors")
+        .help(format!("Over metrics.{}.{}", entry.name, flag.key));
+    match flag.holds {
+        Holds::Text => arg.action(ArgAction::Set).value_name("VALUE"),
+        Holds::Texts => arg.action(ArgAction::Append).value_name("VALUE"),
+        Holds::Switch => arg.action(ArgAction::SetTrue),
+    }
+}
+
+/// The two flags of a collector.
+fn names(name: &str) -> [String; 2] {
+    [format!("collector.{name}"), format!("no-collector.{name}")]
+}
+
+fn long(collector: &str, flag: &Flag) -> String {
+    format!("collector.{collector}.{}", flag.suffix)
+}
+
+impl CollectorFlags {
+    /// From what clap has accepted.
+    pub(super) fn from_matches(matches: &ArgMatches) -> Self {
+        let mut flags = Self::default();
+        if matches.get_flag(DISABLE_DEFAULTS) {
+            let all = COLLECTORS.iter().map(|entry| (entry.name.to_owned(), false));
+            flags.switched.extend(all);
+        }
+        for entry in COLLECTORS {
+            let [on, off] = names(entry.name);
+            if matches.get_flag(&on) || matches.get_flag(&off) {
+                flags
+                    .switched
+                    .insert(entry.name.to_owned(), matches.get_flag(&on));
+            }
+            for flag in entry.flags {
+                let name = long(entry.name, flag);
+                let values = match flag.holds {
+                    Holds::Switch => matches.get_flag(&name).then(Vec::new),
+                    Holds::Text | Holds::Texts => matches
+                        .get_many::<String>(&name)
+                        .map(|values| values.cloned().collect()),
+                };
+                flags.set.extend(values.map(|values| (entry.name, *flag, values)));
+            }
+        }
+        flags
+    }
+
+    /// The settings with what was typed over them. Errors: a value that its setting cannot hold.
+    pub fn over(&self, settings: &MetricsSettings) -> Result<MetricsSettings, FlagError> {
+        let mut settings = settings.clone();
+        for (collector, flag, values) in &self.set {
+            let error = |source| FlagError {
+                collector,
+                suffix: flag.suffix,
+                source,
+            };
+            let mut tree = serde_json::to_value(&settings).map_err(error)?;
+            let section = tree.as_object_mut().map(|tree| {
+                tree.entry(*collector)
+                    .or_insert_with(|| Value::Object(Map::new()))
+            });
+            if let Some(Value::Object(section)) = section {
+                let value = match flag.holds {
+                    Holds::Switch => Value::Bool(true),
+                    Holds::Text => values.last().map_or(Value::Null, |text| text.as_str().into()),
+                    Holds::Texts => values.iter().map(String::as_str).collect(),
+                };
+                section.insert(flag.key.to_owned(), value);
+            }
+            settings = serde_json::from_value(tree).map_err(error)?;
+        }
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> CollectorFlags {
+        let command = clap::Command::new("a").args(arguments());
+        CollectorFlags::from_matches(&command.try_get_matches_from(line.split(' ')).unwrap())
+    }
+
+    #[test]
+    fn defaults_can_be_left_out_and_single_ones_named() {
+        let flags = parse("a --collector.disable-defaults --collector.cpu");
+        let on: Vec<_> = flags
+            .switched
+            .iter()
+            .filter_map(|(name, on)| on.then_some(name.as_str()))
+            .collect();
+        assert_eq!(on, ["cpu"]);
+        assert_eq!(flags.switched.len(), COLLECTORS.len());
+    }
+
+    #[test]
+    fn every_flag_has_a_setting_of_its_kind() {
+        for entry in COLLECTORS {
+            for flag in entry.flags {
+                let name = long(entry.name, flag);
+                let line = match flag.holds {
+                    Holds::Switch => format!("a --{name}"),
+                    Holds::Text if flag.key.ends_with("Timeout") => format!("a --{name} 3s"),
+                    Holds::Text | Holds::Texts => format!("a --{name} x"),
+                };
+                let settings = parse(&line).over(&MetricsSettings::default());
+                let settings = settings.unwrap_or_else(|error| panic!("{line}: {error}"));
+                assert_ne!(settings, MetricsSettings::default(), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_names_its_flag() {
+        let flags = CollectorFlags {
+            set: vec![(
+                "filesystem",
+                Flag::text("mount-timeout", "mountTimeout"),
+                vec!["soon".to_owned()],
+            )],
+            ..CollectorFlags::default()
+        };
+        let error = flags.over(&MetricsSettings::default()).unwrap_err().to_string();
+        assert!(
+            error.starts_with("--collector.filesystem.mount-timeout: "),
+            "{error}"
+        );
+    }
+}
