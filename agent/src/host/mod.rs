@@ -64,6 +64,7 @@ pub use service_calls::ServiceCalls;
 pub use stamped::Stamped;
 pub use state_file::{AGENT_GROUP, write_for_agent};
 pub use sysfs::{
-    Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once, directory_names,
+    Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once,
+    directory_names,
 };
 pub use witness::{Unwatched, Witness};

@@ -89,6 +89,7 @@ impl Attribute {
             length
         };
         if length == LIMIT {
+            self.file = None;
             return Err(RereadError::TooLarge {
                 path: self.path.clone(),
                 limit: LIMIT - 1,

@@ -61,5 +61,9 @@ fn breaks(name: &str) {
         scrape(&mut registry);
         fs::write(&path, &whole).unwrap();
     }
-    assert!(successes(&scrape(&mut untouched)).values().all(|success| *success));
+    assert!(
+        successes(&scrape(&mut untouched))
+            .values()
+            .all(|success| *success)
+    );
 }

@@ -33,9 +33,7 @@ const KINDS: [&str; 14] = [
 pub fn attribute(name: &str) -> Option<AttributeName<'_>> {
     let digits = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
     let (front, rest) = name.split_at(digits);
-    let after = rest
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(rest.len());
+    let after = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (number, rest) = rest.split_at(after);
     let property = match rest.strip_prefix('_') {
         Some(property) if !property.is_empty() => Some(property),
@@ -176,7 +174,10 @@ mod tests {
             ("pwm1_auto_point2_temp", Some(("pwm", 1, "auto_point2_temp"))),
             ("update_interval", Some(("update_interval", 0, ""))),
             ("beep_enable", Some(("beep_enable", 0, ""))),
-            ("power1_average_interval_max", Some(("power", 1, "average_interval_max"))),
+            (
+                "power1_average_interval_max",
+                Some(("power", 1, "average_interval_max")),
+            ),
             ("temp_foo1x", Some(("temp", 0, "foo1x"))),
             ("fan1x", None),
             ("fan1_", None),
@@ -194,8 +195,18 @@ mod tests {
     fn families_and_units() {
         for (file, has_value, name, divisor) in [
             ("temp1_input", false, "node_hwmon_temp_celsius", 1000.0),
-            ("temp1_crit_hyst", false, "node_hwmon_temp_crit_hyst_celsius", 1000.0),
-            ("temp1_crit_alarm", false, "node_hwmon_temp_crit_alarm_celsius", 1000.0),
+            (
+                "temp1_crit_hyst",
+                false,
+                "node_hwmon_temp_crit_hyst_celsius",
+                1000.0,
+            ),
+            (
+                "temp1_crit_alarm",
+                false,
+                "node_hwmon_temp_crit_alarm_celsius",
+                1000.0,
+            ),
             ("temp1_alarm", false, "node_hwmon_temp_alarm", 1.0),
             ("temp1_type", false, "node_hwmon_temp_type", 1.0),
             ("in0_beep", false, "node_hwmon_in_beep_enabled", 1.0),
@@ -208,13 +219,23 @@ mod tests {
             ("curr1_input", false, "node_hwmon_curr_amps", 1000.0),
             ("energy1_input", false, "node_hwmon_energy_joule_total", 1e6),
             ("power1_average", false, "node_hwmon_power_average_watt", 1e6),
-            ("power1_average_interval", false, "node_hwmon_power_average_interval_seconds", 1000.0),
+            (
+                "power1_average_interval",
+                false,
+                "node_hwmon_power_average_interval_seconds",
+                1000.0,
+            ),
             ("power1_accuracy", false, "node_hwmon_power_accuracy", 1e6),
             ("humidity1_input", false, "node_hwmon_humidity", 1e6),
             ("freq1_input", false, "node_hwmon_freq_freq_mhz", 1e6),
             ("intrusion0_alarm", false, "node_hwmon_intrusion_alarm", 1.0),
             ("vrm", true, "node_hwmon_voltage_regulator_version", 1.0),
-            ("update_interval", true, "node_hwmon_update_interval_seconds", 1000.0),
+            (
+                "update_interval",
+                true,
+                "node_hwmon_update_interval_seconds",
+                1000.0,
+            ),
         ] {
             let found = family(&attribute(file).unwrap(), has_value).unwrap();
             assert_eq!((found.name.as_str(), found.divisor), (name, divisor), "{file}");

@@ -71,7 +71,9 @@ fn array<'text>(
     let (name, rest) = line
         .split_once(" : ")
         .ok_or_else(|| expected("NAME : STATE", line))?;
-    let state = words(rest).next().ok_or_else(|| expected("an array's state", line))?;
+    let state = words(rest)
+        .next()
+        .ok_or_else(|| expected("an array's state", line))?;
     let (at, size) = below
         .first()
         .copied()
@@ -115,7 +117,9 @@ fn array<'text>(
             continue;
         };
         array.activity = activity;
-        let waits = ["PENDING", "DELAYED", "REMOTE"].iter().any(|word| line.contains(word));
+        let waits = ["PENDING", "DELAYED", "REMOTE"]
+            .iter()
+            .any(|word| line.contains(word));
         array.synced = if waits {
             0
         } else {
@@ -180,7 +184,14 @@ mod tests {
         let all: Vec<_> = arrays(SAMPLE).collect::<Result<_, _>>().unwrap();
         let short: Vec<_> = all
             .iter()
-            .map(|a| (a.name, a.activity, [a.required, a.active, a.failed, a.spare], a.synced))
+            .map(|a| {
+                (
+                    a.name,
+                    a.activity,
+                    [a.required, a.active, a.failed, a.spare],
+                    a.synced,
+                )
+            })
             .collect();
         assert_eq!(
             short,
@@ -205,7 +216,10 @@ mod tests {
             ("md0 : active raid1 a[0]", 1),
             ("\nmd0 : active raid1 a[0]\n  many blocks [1/1] [U]", 3),
             ("md0 : active raid1 a[0]\n  5 blocks [1/x] [U]", 2),
-            ("md0 : active raid1 a[0]\n  5 blocks [1/1] [U]\n  resync = 1% (x/5)", 3),
+            (
+                "md0 : active raid1 a[0]\n  5 blocks [1/1] [U]\n  resync = 1% (x/5)",
+                3,
+            ),
         ] {
             let error = arrays(text).collect::<Result<Vec<_>, _>>().unwrap_err();
             assert_eq!(error.line, line, "{text:?}");

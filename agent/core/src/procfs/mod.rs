@@ -7,6 +7,7 @@
 pub mod cpulist;
 pub mod diskstats;
 pub mod hwmon;
+pub mod kstat;
 pub mod loadavg;
 pub mod mdstat;
 pub mod meminfo;

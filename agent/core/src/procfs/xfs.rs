@@ -47,7 +47,8 @@ mod tests {
 
     use super::{super::hostile, *};
 
-    const SAMPLE: &str = "extent_alloc 92447 97589 92448 93751\nabt 0 0 0 0\nxpc 399724544 92823103 86219234\ndebug 0\n";
+    const SAMPLE: &str =
+        "extent_alloc 92447 97589 92448 93751\nabt 0 0 0 0\nxpc 399724544 92823103 86219234\ndebug 0\n";
 
     #[test]
     fn groups_and_counters() {
@@ -55,7 +56,9 @@ mod tests {
         assert_eq!((all.len(), all[0].name, all[2].name), (4, "extent_alloc", "xpc"));
         assert_eq!((all[0].get(3), all[0].get(4)), (Some(93_751), None));
         assert_eq!(all[0].get(99), None);
-        let error = groups("abt 0\n\nrw 1 x").collect::<Result<Vec<_>, _>>().unwrap_err();
+        let error = groups("abt 0\n\nrw 1 x")
+            .collect::<Result<Vec<_>, _>>()
+            .unwrap_err();
         assert_eq!((error.line, error.found.as_str()), (3, "x"));
     }
 

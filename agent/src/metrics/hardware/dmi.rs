@@ -78,7 +78,11 @@ fn read(roots: &Roots) -> Result<Vec<(&'static str, String)>, RereadError> {
         if !present.iter().any(|name| name == file) {
             continue;
         }
-        let label = if file == "sys_vendor" { "system_vendor" } else { file };
+        let label = if file == "sys_vendor" {
+            "system_vendor"
+        } else {
+            file
+        };
         match attribute_once(&directory.join(file), &mut buffer) {
             Ok(value) => labels.push((label, value.into_owned())),
             Err(error) if error.is_denied() || error.is_missing() => {}

@@ -64,7 +64,9 @@ fn counters(name: &str, path: &Path) -> Vec<Counter> {
         add(2, &[controller, number], &path.join("ce_count"));
         add(3, &[controller, number], &path.join("ue_count"));
         for file in attribute_names(&path) {
-            let channel = file.strip_prefix("ch").and_then(|rest| rest.strip_suffix("_ce_count"));
+            let channel = file
+                .strip_prefix("ch")
+                .and_then(|rest| rest.strip_suffix("_ce_count"));
             let Some(channel) = channel.filter(|channel| is_number(channel)) else {
                 continue;
             };
@@ -117,7 +119,11 @@ impl Collector for Edac {
         }
         for (index, Family(name, help, labels)) in FAMILIES.iter().enumerate() {
             let mut family = page.family(name, help, MetricType::Counter);
-            let counters = self.controllers.all().iter().flat_map(|controller| &controller.kept);
+            let counters = self
+                .controllers
+                .all()
+                .iter()
+                .flat_map(|controller| &controller.kept);
             for counter in counters.filter(|counter| counter.family == index) {
                 if let Some(now) = counter.now {
                     let mut pairs = [("", ""); CHANNEL.len()];

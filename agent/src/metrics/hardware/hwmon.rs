@@ -12,9 +12,7 @@ use std::{
 use virtfleet_agent_core::procfs::hwmon::{AttributeName, SensorFamily, attribute, clean, family};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::host::{
-    Attribute, AttributeBuffer, Devices, attribute_buffer, attribute_names, attribute_once,
-};
+use crate::host::{Attribute, AttributeBuffer, Devices, attribute_buffer, attribute_names, attribute_once};
 use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 
 const CHIP_KEYS: [&str; 2] = ["metrics.hwmon.chipExclude", "metrics.hwmon.chipInclude"];
@@ -139,7 +137,12 @@ impl Chip {
         let mut found = BTreeMap::new();
         for directory in [self.directory.clone(), self.directory.join("device")] {
             for file in attribute_names(&directory) {
-                if let Some(AttributeName { kind, number, property }) = attribute(&file) {
+                if let Some(AttributeName {
+                    kind,
+                    number,
+                    property,
+                }) = attribute(&file)
+                {
                     let sensor = format!("{kind}{number}");
                     found.insert((sensor, property.to_owned()), directory.join(&file));
                 }
@@ -153,7 +156,8 @@ impl Chip {
 fn base(directory: &Path, name: &str) -> Option<String> {
     let part = |path: Option<&Path>| {
         let name = path.and_then(Path::file_name);
-        name.map(|name| clean(&name.to_string_lossy())).unwrap_or_default()
+        name.map(|name| clean(&name.to_string_lossy()))
+            .unwrap_or_default()
     };
     if let Ok(device) = fs::canonicalize(directory.join("device")) {
         match (part(device.parent()), part(Some(&device))) {
@@ -182,7 +186,12 @@ impl Hwmon {
                 .or_insert(0) += 1;
         }
         for chip in self.chips.all() {
-            let Chip { base: Some(base), name, .. } = &chip.kept else {
+            let Chip {
+                base: Some(base),
+                name,
+                ..
+            } = &chip.kept
+            else {
                 continue;
             };
             let mut label = base.clone();
@@ -210,7 +219,8 @@ impl Hwmon {
                 }
                 if property == "label" {
                     if let Ok(text) = attribute_once(path, &mut self.buffer) {
-                        self.labels.push([label.clone(), sensor.clone(), text.into_owned()]);
+                        self.labels
+                            .push([label.clone(), sensor.clone(), text.into_owned()]);
                     }
                     continue;
                 }

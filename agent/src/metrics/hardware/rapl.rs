@@ -70,7 +70,9 @@ impl Collector for Rapl {
                 if let Err(error) = row.energy.read(&mut self.buffer)
                     && error.is_denied()
                 {
-                    return Err(CollectError::no_data("only root may read how much energy was used"));
+                    return Err(CollectError::no_data(
+                        "only root may read how much energy was used",
+                    ));
                 }
                 if let Some(energy) = number::<u64>(&mut row.energy, &mut self.buffer)? {
                     let labels = [("index", row.index.as_str()), ("path", &row.path)];

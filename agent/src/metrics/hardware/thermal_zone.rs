@@ -85,7 +85,12 @@ impl Collector for ThermalZone {
             thing.kept.read(&mut self.buffer);
         }
         for (name, help, is_zone, index) in [
-            ("node_thermal_zone_temp", "Temperature of a zone in degrees Celsius.", true, 0),
+            (
+                "node_thermal_zone_temp",
+                "Temperature of a zone in degrees Celsius.",
+                true,
+                0,
+            ),
             (
                 "node_cooling_device_cur_state",
                 "How much a cooling device throttles now.",

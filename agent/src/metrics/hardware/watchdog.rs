@@ -58,9 +58,10 @@ impl Dog {
             let Some(file) = file else { continue };
             // A driver may have no answer now, e.g. none to timeleft while the watchdog is stopped.
             let Ok(text) = file.read(buffer) else { continue };
-            *value = Some(integer(&text).ok_or_else(|| {
-                CollectError::failed(format!("{} holds no number", file.path().display()))
-            })?);
+            *value =
+                Some(integer(&text).ok_or_else(|| {
+                    CollectError::failed(format!("{} holds no number", file.path().display()))
+                })?);
         }
         for (label, file) in self.labels.iter_mut().zip(&mut self.texts) {
             label.clear();

@@ -126,7 +126,10 @@ impl Filesystem {
                 layout.kept.total.read(buffer)?;
             }
         }
-        gone(self.devices.refresh(|_| true, |_, path| File::new(path.join("size"))))?;
+        gone(
+            self.devices
+                .refresh(|_| true, |_, path| File::new(path.join("size"))),
+        )?;
         for device in self.devices.all() {
             device.kept.read(buffer)?;
         }
@@ -186,7 +189,9 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Btrfs {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         // A filesystem's folder has its UUID for a name; `features` is one, too, and is none.
-        let refreshed = self.filesystems.refresh(|name| name.contains('-'), Filesystem::new);
+        let refreshed = self
+            .filesystems
+            .refresh(|name| name.contains('-'), Filesystem::new);
         match refreshed {
             // node_exporter has nothing to say then, and calls that a success.
             Err(error) if error.is_missing() => return Ok(()),

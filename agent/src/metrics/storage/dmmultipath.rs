@@ -82,7 +82,12 @@ impl Mapped {
             done => drop(done?),
         }
         for path in self.paths.all() {
-            path.kept.state = path.kept.state_file.read(buffer).ok().map(|state| state.into_owned());
+            path.kept.state = path
+                .kept
+                .state_file
+                .read(buffer)
+                .ok()
+                .map(|state| state.into_owned());
         }
         self.now = Some((suspended == 1, sectors.saturating_mul(SECTOR)));
         Ok(())
@@ -90,7 +95,12 @@ impl Mapped {
 
     /// Paths there are, and those that work: SCSI disks that run, NVMe controllers that live.
     fn counts(&self) -> (usize, usize) {
-        let states = || self.paths.held().iter().filter_map(|path| path.kept.state.as_deref());
+        let states = || {
+            self.paths
+                .held()
+                .iter()
+                .filter_map(|path| path.kept.state.as_deref())
+        };
         let works = |state: &&str| matches!(*state, "running" | "live");
         (states().count(), states().filter(works).count())
     }
@@ -122,7 +132,12 @@ impl Collector for Multipath {
             "What a multipath device is, always 1.",
             MetricType::Gauge,
         );
-        for device in self.devices.all().iter().filter(|device| device.kept.now.is_some()) {
+        for device in self
+            .devices
+            .all()
+            .iter()
+            .filter(|device| device.kept.now.is_some())
+        {
             let labels = [
                 ("device", device.kept.name.as_str()),
                 ("sysfs_name", &device.name),
@@ -163,7 +178,10 @@ impl Collector for Multipath {
             for device in self.devices.all() {
                 let Some(now) = device.kept.now else { continue };
                 let value = value(now, device.kept.counts());
-                let labels = [("device", device.kept.name.as_str()), ("sysfs_name", &device.name)];
+                let labels = [
+                    ("device", device.kept.name.as_str()),
+                    ("sysfs_name", &device.name),
+                ];
                 family.sample(&labels, value);
             }
         }
@@ -172,7 +190,12 @@ impl Collector for Multipath {
             "The state of a path of a multipath device, always 1.",
             MetricType::Gauge,
         );
-        for device in self.devices.all().iter().filter(|device| device.kept.now.is_some()) {
+        for device in self
+            .devices
+            .all()
+            .iter()
+            .filter(|device| device.kept.now.is_some())
+        {
             for path in device.kept.paths.held() {
                 if let Some(state) = &path.kept.state {
                     let labels = [

@@ -47,7 +47,9 @@ impl Md {
     /// An array that stops meanwhile says nothing more.
     fn read(&mut self, buffer: &mut AttributeBuffer) {
         (self.disks_now, self.degraded_now) = (None, None);
-        let Ok(level) = self.level.read(buffer) else { return };
+        let Ok(level) = self.level.read(buffer) else {
+            return;
+        };
         let has_disks = !matches!(&*level, "" | "container" | "imsm" | "ddf");
         let has_redundancy = matches!(&*level, "raid1" | "raid4" | "raid5" | "raid6" | "raid10");
         if has_disks && let Ok(text) = self.raid_disks.read(buffer) {
@@ -141,7 +143,11 @@ fn write(page: &mut Page, rows: &[Array<'_>]) {
         MetricType::Gauge,
     );
     for row in rows {
-        let states = [("active", row.active), ("failed", row.failed), ("spare", row.spare)];
+        let states = [
+            ("active", row.active),
+            ("failed", row.failed),
+            ("spare", row.spare),
+        ];
         for (state, disks) in states {
             family.sample(&[("device", row.name), ("state", state)], disks as f64);
         }
@@ -152,7 +158,9 @@ fn write(page: &mut Page, rows: &[Array<'_>]) {
             "How many disks the array should have.",
             |row| row.required,
         ),
-        ("node_md_blocks", "The array's size in blocks of 1 KiB.", |row| row.blocks),
+        ("node_md_blocks", "The array's size in blocks of 1 KiB.", |row| {
+            row.blocks
+        }),
         (
             "node_md_blocks_synced",
             "How many of the array's blocks are in line.",

@@ -9,6 +9,7 @@ mod nvme;
 mod tapestats;
 mod udev;
 mod xfs;
+mod zfs;
 
 use super::{Entry, Flag};
 
@@ -46,4 +47,5 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::on("tapestats", "What tape drives do", tapestats::new)
         .with(&[Flag::text("ignored-devices", "ignored")]),
     Entry::on("xfs", "What XFS filesystems do", xfs::new),
+    Entry::on("zfs", "The cache, the log and the pools of ZFS", zfs::new),
 ];

@@ -74,13 +74,20 @@ impl Controller {
             Err(error) if error.is_missing() => return Ok(()),
             done => done?,
         };
-        for namespace in self.namespaces.all().iter_mut().map(|namespace| &mut namespace.kept) {
+        for namespace in self
+            .namespaces
+            .all()
+            .iter_mut()
+            .map(|namespace| &mut namespace.kept)
+        {
             namespace.used_now = namespace.used.number(buffer).ok().flatten();
             namespace.size_now = namespace.size.number(buffer).ok().flatten();
             namespace.block_size_now = namespace.block_size.number(buffer).ok().flatten();
             namespace.ana_state_now.clear();
             let state = namespace.ana_state.read(buffer);
-            namespace.ana_state_now.push_str(state.as_deref().unwrap_or("unknown"));
+            namespace
+                .ana_state_now
+                .push_str(state.as_deref().unwrap_or("unknown"));
         }
         Ok(())
     }
