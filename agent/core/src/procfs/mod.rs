@@ -12,6 +12,7 @@ pub mod loadavg;
 pub mod mdstat;
 pub mod meminfo;
 pub mod mountinfo;
+pub mod mountstats;
 pub mod net_dev;
 pub mod os_release;
 pub mod pairs;

@@ -4,6 +4,7 @@
 //! only reads the values.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
@@ -123,7 +124,7 @@ impl Collector for Hwmon {
 impl Chip {
     fn new(directory: &Path) -> Self {
         let name = attribute_once(&directory.join("name"), &mut attribute_buffer())
-            .map(|name| name.into_owned())
+            .map(Cow::into_owned)
             .unwrap_or_default();
         Self {
             base: base(directory, &name),

@@ -1,6 +1,6 @@
 //! `dmmultipath`: multipath devices and their paths, from `/sys/block`.
 
-use std::path::Path;
+use std::{borrow::Cow, path::Path};
 
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -9,6 +9,9 @@ use crate::metrics::{CollectError, Collector, Context, RegistryError, attributes
 
 /// Sectors are of 512 bytes in sysfs, whatever the disk's are.
 const SECTOR: u64 = 512;
+
+/// A value out of what a device says and how many paths it has.
+type Value = fn((bool, u64), (usize, usize)) -> f64;
 
 struct Multipath {
     devices: Devices<Mapped>,
@@ -82,12 +85,7 @@ impl Mapped {
             done => drop(done?),
         }
         for path in self.paths.all() {
-            path.kept.state = path
-                .kept
-                .state_file
-                .read(buffer)
-                .ok()
-                .map(|state| state.into_owned());
+            path.kept.state = path.kept.state_file.read(buffer).ok().map(Cow::into_owned);
         }
         self.now = Some((suspended == 1, sectors.saturating_mul(SECTOR)));
         Ok(())
@@ -145,7 +143,6 @@ impl Collector for Multipath {
             ];
             family.sample(&labels, 1.0);
         }
-        type Value = fn((bool, u64), (usize, usize)) -> f64;
         let families: [(&str, &str, Value); 5] = [
             (
                 "node_dmmultipath_device_active",

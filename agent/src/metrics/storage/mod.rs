@@ -5,6 +5,7 @@ mod diskstats;
 mod dmmultipath;
 mod filesystem;
 mod mdadm;
+mod mountstats;
 mod nvme;
 mod tapestats;
 mod udev;
@@ -43,6 +44,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Flag::text("mount-timeout", "mountTimeout"),
     ]),
     Entry::on("mdadm", "Software RAID", mdadm::new),
+    Entry::off("mountstats", "What NFS clients count", mountstats::new),
     Entry::on("nvme", "NVMe controllers and their namespaces", nvme::new),
     Entry::on("tapestats", "What tape drives do", tapestats::new)
         .with(&[Flag::text("ignored-devices", "ignored")]),

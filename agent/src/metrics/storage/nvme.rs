@@ -16,6 +16,9 @@ const FILES: [(&str, &str); 5] = [
     ("cntlid", "cntlid"),
 ];
 
+/// A value of a namespace.
+type Value = fn(&Namespace) -> Option<u64>;
+
 struct Nvme {
     controllers: Devices<Controller>,
     buffer: Box<AttributeBuffer>,
@@ -148,7 +151,6 @@ impl Collector for Nvme {
                 family.sample(&labels, 1.0);
             }
         }
-        type Value = fn(&Namespace) -> Option<u64>;
         let families: [(&str, &str, Value); 4] = [
             (
                 "node_nvme_namespace_capacity_bytes",

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    fmt::Write as _,
     path::Path,
 };
 
@@ -104,7 +103,7 @@ impl Collector for Zfs {
                 let (name, value) = statistic.map_err(CollectError::parse(&path))?;
                 if seen.insert(name) && compose(&mut self.name, start, name) {
                     self.help.clear();
-                    let _ = write!(self.help, "ZFS' statistic {what}.{name}.");
+                    self.help.extend(["ZFS' statistic ", what, ".", name, "."]);
                     page.family(&self.name, &self.help, MetricType::Untyped)
                         .sample(&[], value);
                 }
