@@ -31,6 +31,7 @@ mod service;
 mod service_calls;
 mod stamped;
 mod state_file;
+mod sysfs;
 mod tasks;
 mod witness;
 
@@ -64,5 +65,9 @@ pub use service::{Change, Service, Services, Systemctl};
 pub use service_calls::{BUS_SOCKET, Reach, ServiceCalls};
 pub use stamped::Stamped;
 pub use state_file::{AGENT_GROUP, write_for_agent};
+pub use sysfs::{
+    Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once,
+    directory_names,
+};
 pub use tasks::Tasks;
 pub use witness::{Unwatched, Witness};

@@ -4,10 +4,12 @@
 //! owner ── targets ──▶ queue ──▶ worker threads ── statfs ──▶ answers ──▶ owner, at the latest at its deadline
 //!                                   └─ a call that does not return keeps its thread, and its mount is stuck
 //! ```
+//! - One thread asks all mounts while they answer, and wakes the owner once, at the end: a scrape of many mounts costs two
+//!   switches of threads, not two for each mount.
 //! - A mount that does not answer by the deadline is *stuck*: until its call returns, it is not asked again, and later
 //!   probes say so at once. A mount that was mounted anew at the same place is another mount, and is asked.
 //! - Healthy mounts do not wait behind slow ones: when nothing has been answered for [`PATIENCE`] and mounts still wait
-//!   for a thread, another thread is started, up to [`MAX_WORKERS`]. Surplus threads end when they find nothing to do.
+//!   for a thread, another thread takes them, up to [`MAX_WORKERS`]. Surplus threads end when they find nothing to do.
 //! - When every thread is stuck, the mounts that are left are given up at once instead of at the deadline.
 
 use std::{
@@ -79,6 +81,8 @@ struct State {
     batch: u64,
     /// Answers to the latest batch.
     answers: Vec<(usize, Outcome)>,
+    /// How many answers to the latest batch are still to come.
+    missing: usize,
     workers: usize,
     closed: bool,
 }
@@ -107,7 +111,7 @@ impl MountProbe {
 
     /// Asks all targets; the outcomes are in their order.
     ///
-    /// Errors: no thread can be started, and there is none.
+    /// Errors: no thread can be started, and none idles.
     pub fn probe(&mut self, targets: &[Target]) -> io::Result<Vec<Outcome>> {
         self.batch += 1;
         let deadline = Instant::now() + self.timeout;
@@ -124,38 +128,27 @@ impl MountProbe {
                 });
             }
         }
-        let mut missing = state.queue.len();
-        if missing > 0 {
-            let idle = state.workers - state.running.len();
-            let most = (idle + MAX_WORKERS - state.workers).min(KEPT_WORKERS);
-            for _ in idle..missing.min(most) {
-                if let Err(error) = self.start_worker(&mut state) {
-                    if state.workers == state.running.len() {
-                        state.queue.clear();
-                        return Err(error);
-                    }
-                    break;
-                }
-            }
-            self.shared.work.notify_all();
+        state.missing = state.queue.len();
+        if state.missing > 0
+            && let Err(error) = self.wake_worker(&mut state)
+        {
+            state.queue.clear();
+            return Err(error);
         }
-        let mut progress = Instant::now();
+        let (mut progress, mut answered) = (Instant::now(), 0);
         loop {
-            if !state.answers.is_empty() {
-                progress = Instant::now();
-                missing -= state.answers.len();
-                for (index, outcome) in state.answers.drain(..) {
-                    outcomes[index] = outcome;
-                }
-            }
             let now = Instant::now();
-            if missing == 0 || now >= deadline || self.hopeless(&state) {
+            if state.answers.len() > answered {
+                answered = state.answers.len();
+                progress = now;
+            }
+            if state.missing == 0 || now >= deadline || self.hopeless(&state) {
                 break;
             }
-            let waits = !state.queue.is_empty() && state.workers < MAX_WORKERS;
+            let waits = !state.queue.is_empty();
             if waits && now.duration_since(progress) >= PATIENCE {
                 progress = now;
-                if let Err(error) = self.start_worker(&mut state) {
+                if let Err(error) = self.wake_worker(&mut state) {
                     tracing::debug!(%error, "cannot start another thread for mounts that wait");
                 }
             }
@@ -171,6 +164,9 @@ impl MountProbe {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
+        for (index, outcome) in state.answers.drain(..) {
+            outcomes[index] = outcome;
+        }
         state.queue.clear();
         Ok(outcomes)
     }
@@ -181,9 +177,14 @@ impl MountProbe {
         stuck >= MAX_WORKERS
     }
 
-    fn start_worker(&self, state: &mut State) -> io::Result<()> {
+    /// One more thread for the queue: one that idles, else a new one, up to the most that there may be.
+    fn wake_worker(&self, state: &mut State) -> io::Result<()> {
+        if state.workers > state.running.len() {
+            self.shared.work.notify_one();
+            return Ok(());
+        }
         if state.workers >= MAX_WORKERS {
-            return Err(io::Error::other("every thread for mounts hangs in a call"));
+            return Ok(());
         }
         let shared = Arc::clone(&self.shared);
         thread::Builder::new()
@@ -238,8 +239,12 @@ impl Shared {
                 .retain(|other| (other.batch, other.index) != (job.batch, job.index));
             if job.batch == state.batch {
                 state.answers.push((job.index, outcome));
+                state.missing = state.missing.saturating_sub(1);
+                // The owner looks in by itself meanwhile, now and then.
+                if state.missing == 0 {
+                    self.answered.notify_all();
+                }
             }
-            self.answered.notify_all();
         }
         state.workers -= 1;
     }

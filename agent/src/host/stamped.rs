@@ -31,6 +31,11 @@ impl<T> Stamped<T> {
         }
     }
 
+    /// The value of the last [`Stamped::get`], if there was one.
+    pub fn held(&self) -> Option<&T> {
+        self.held.as_ref().map(|(_, value)| value)
+    }
+
     /// The value, made anew when the file has changed.
     pub fn get(&mut self, make: impl FnOnce(&[u8]) -> T) -> Result<&T, RereadError> {
         let stamp = match stamp(&self.path) {
@@ -90,7 +95,9 @@ mod tests {
         fs::write(&next, "abcd").unwrap();
         fs::rename(&next, &path).unwrap();
         assert_eq!(length(&mut file).unwrap(), (4, 2));
+        assert_eq!(file.held(), Some(&4));
         fs::remove_file(&path).unwrap();
         assert!(length(&mut file).unwrap_err().is_missing());
+        assert_eq!(file.held(), None);
     }
 }

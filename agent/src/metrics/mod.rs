@@ -11,6 +11,7 @@
     reason = "constructors have one type, because some of them find settings wrong"
 )]
 
+mod attributes;
 mod collect;
 mod declared;
 mod filter;

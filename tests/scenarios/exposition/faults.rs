@@ -11,7 +11,7 @@ use virtfleet_agent::metrics::{
 };
 use virtfleet_wire::{
     exposition::{MetricType, Page},
-    settings::{MetricsSettings, Span},
+    settings::{MetricsProfile, MetricsSettings, Span},
 };
 
 use crate::world::*;

@@ -19,7 +19,7 @@ use virtfleet_wire::{
     settings::MetricsSettings,
 };
 
-pub(crate) const FIXTURES: [&str; 3] = ["kubevirt", "minimal", "broken"];
+pub(crate) const FIXTURES: [&str; 4] = ["kubevirt", "hardware", "minimal", "broken"];
 
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -107,6 +107,13 @@ pub(crate) fn settings() -> MetricsSettings {
 pub(crate) fn registry(dir: &Path) -> Registry {
     let (context, _) = context(dir, settings());
     Registry::with_table(COLLECTORS, context, &everything()).unwrap()
+}
+
+/// Only the collectors that have data under `dir`.
+pub(crate) fn registry_of_what_works(dir: &Path) -> Registry {
+    let (context, _) = context(dir, MetricsSettings::default());
+    let works = successes(&scrape(&mut registry(dir)));
+    Registry::with_table(COLLECTORS, context, &works).unwrap()
 }
 
 pub(crate) fn scrape(registry: &mut Registry) -> String {

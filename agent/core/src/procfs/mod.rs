@@ -9,10 +9,14 @@ pub mod cgroups;
 pub mod cpuinfo;
 pub mod cpulist;
 pub mod diskstats;
+pub mod hwmon;
 pub mod interrupts;
+pub mod kstat;
 pub mod loadavg;
+pub mod mdstat;
 pub mod meminfo;
 pub mod mountinfo;
+pub mod mountstats;
 pub mod net_dev;
 pub mod os_release;
 pub mod pairs;
@@ -25,6 +29,7 @@ pub mod swaps;
 pub mod task_stat;
 pub mod udev;
 pub mod vulnerability;
+pub mod xfs;
 pub mod zoneinfo;
 
 /// A text that is not what the kernel prints.

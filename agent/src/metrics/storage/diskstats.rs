@@ -1,4 +1,7 @@
 //! `diskstats`: I/O of block devices, from `/proc/diskstats`, and what the devices are, from udev's database and sysfs.
+//!
+//! A disk that stays costs one `stat` and one `pread` a scrape, and opens nothing: udev replaces its file when it learns
+//! something new, and an attribute of a disk that is gone fails and is opened again.
 
 use std::collections::HashMap;
 
@@ -6,7 +9,7 @@ use virtfleet_agent_core::procfs::diskstats::{Disk, disks};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::udev::Udev;
-use crate::host::{Reread, Roots, Stamped};
+use crate::host::{Attribute, AttributeBuffer, Reread, Roots, Stamped, attribute_buffer};
 use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 
 /// node_exporter's default: RAM disks, loops, floppies, and partitions.
@@ -53,6 +56,7 @@ struct Diskstats {
     filter: NameFilter,
     devices: HashMap<String, Device>,
     scrape: u64,
+    buffer: Box<AttributeBuffer>,
 }
 
 /// What is kept of a device from scrape to scrape.
@@ -62,15 +66,16 @@ struct Device {
     seen: u64,
     labels: [String; 2],
     udev: Stamped<Udev>,
-    rotational: Reread,
+    /// None for what has no queue of its own, as partitions have none.
+    rotational_file: Option<Attribute>,
+    rotational: bool,
 }
 
 /// A device in this scrape.
 struct Row<'a> {
     disk: Disk<'a>,
-    labels: [String; 2],
-    udev: Udev,
-    rotational: bool,
+    device: &'a Device,
+    udev: &'a Udev,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
@@ -86,6 +91,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         roots: context.roots.clone(),
         devices: HashMap::new(),
         scrape: 0,
+        buffer: attribute_buffer(),
     }))
 }
 
@@ -94,7 +100,7 @@ impl Collector for Diskstats {
         self.scrape += 1;
         let path = self.stats.path().to_owned();
         let text = self.stats.text()?;
-        let mut rows = Vec::new();
+        let mut seen = Vec::new();
         for disk in disks(&text) {
             let disk = disk.map_err(CollectError::parse(&path))?;
             if !self.filter.takes(disk.name) {
@@ -114,38 +120,65 @@ impl Collector for Diskstats {
             // A name stands on the page once, whatever the text says.
             if device.seen != self.scrape {
                 device.seen = self.scrape;
-                rows.push(device.row(disk));
+                device.refresh(&self.roots, disk.name, &mut self.buffer);
+                seen.push(disk);
             }
         }
         self.devices.retain(|_, device| device.seen == self.scrape);
+        let rows: Vec<_> = seen
+            .into_iter()
+            .filter_map(|disk| {
+                let device = self.devices.get(disk.name)?;
+                // A guest without udev has no such file.
+                let udev = device.udev.held().unwrap_or(&NO_UDEV);
+                Some(Row { disk, device, udev })
+            })
+            .collect();
         write(page, &rows);
         Ok(())
     }
 }
 
+static NO_UDEV: Udev = Udev::none();
+
 impl Device {
     fn new(roots: &Roots, disk: &Disk<'_>) -> Self {
         let (major, minor) = (disk.major, disk.minor);
-        // sysfs has no slash in names, and so writes `!`.
-        let name = disk.name.replace('/', "!");
         Self {
             number: (major, minor),
             seen: 0,
             labels: [major.to_string(), minor.to_string()],
             udev: Stamped::new(roots.udev_data.join(format!("b{major}:{minor}"))),
-            rotational: Reread::new(roots.sys(format!("block/{name}/queue/rotational"))),
+            rotational_file: Some(rotational_file(roots, disk.name)),
+            rotational: false,
         }
     }
 
-    fn row<'a>(&mut self, disk: Disk<'a>) -> Row<'a> {
-        Row {
-            disk,
-            labels: self.labels.clone(),
-            // A guest without udev has no such file.
-            udev: self.udev.get(Udev::parse).cloned().unwrap_or_default(),
-            rotational: self.rotational.read().is_ok_and(|text| text.trim_ascii() == b"1"),
+    fn refresh(&mut self, roots: &Roots, name: &str, buffer: &mut AttributeBuffer) {
+        let mut is_news = false;
+        let known = self.udev.get(|bytes| {
+            is_news = true;
+            Udev::parse(bytes)
+        });
+        drop(known);
+        if is_news && self.rotational_file.is_none() {
+            self.rotational_file = Some(rotational_file(roots, name));
+        }
+        self.rotational = false;
+        if let Some(file) = &mut self.rotational_file {
+            match file.read(buffer) {
+                Ok(text) => self.rotational = text == "1",
+                Err(error) if error.is_missing() => self.rotational_file = None,
+                Err(_) => {}
+            }
         }
     }
+}
+
+fn rotational_file(roots: &Roots, name: &str) -> Attribute {
+    // sysfs has no slash in names, and so writes `!`.
+    let name = name.replace('/', "!");
+    Attribute::new(roots.sys(format!("block/{name}/queue/rotational")))
 }
 
 fn write(page: &mut Page, rows: &[Row<'_>]) {
@@ -157,14 +190,14 @@ fn write(page: &mut Page, rows: &[Row<'_>]) {
     for row in rows {
         let labels = [
             ("device", row.disk.name),
-            ("major", &row.labels[0]),
-            ("minor", &row.labels[1]),
+            ("major", &row.device.labels[0]),
+            ("minor", &row.device.labels[1]),
             ("path", row.udev.get("ID_PATH")),
             ("wwn", row.udev.get("ID_WWN")),
             ("model", row.udev.get("ID_MODEL")),
             ("serial", row.udev.serial()),
             ("revision", row.udev.get("ID_REVISION")),
-            ("rotational", if row.rotational { "1" } else { "0" }),
+            ("rotational", if row.device.rotational { "1" } else { "0" }),
         ];
         family.sample(&labels, 1.0);
     }

@@ -31,6 +31,11 @@ const KEYS: [&str; 20] = [
 ];
 
 impl Udev {
+    /// What udev knows where there is none.
+    pub(super) const fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// From a file of udev's database.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);

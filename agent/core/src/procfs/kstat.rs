@@ -1,0 +1,105 @@
+//! ZFS' kstats below `/proc/spl/kstat/zfs` (OpenZFS: `module/os/linux/spl/spl-kstat.c`).
+
+use super::{ParseError, words};
+
+/// The statistics of a named kstat, e.g. `arcstats`, that are numbers of 64 bits: name and value.
+pub fn named(text: &str) -> impl Iterator<Item = Result<(&str, f64), ParseError>> {
+    let mut heading = false;
+    let mut lines = text.lines().enumerate();
+    let mut ended = false;
+    std::iter::from_fn(move || {
+        loop {
+            let Some((index, line)) = lines.next() else {
+                let nothing = !heading && !ended;
+                ended = true;
+                return nothing.then(|| Err(ParseError::at(0, "the heading `name type data`", text)));
+            };
+            let mut words = words(line);
+            let (name, kind, data) = (words.next(), words.next(), words.next());
+            let (Some(name), Some(kind), Some(data)) = (name, kind, data) else {
+                continue;
+            };
+            if !heading {
+                heading = (name, kind, data) == ("name", "type", "data");
+                continue;
+            }
+            // KSTAT_DATA_INT64 and KSTAT_DATA_UINT64; the others are texts and small numbers that ZFS does not use here.
+            let value = match kind {
+                "3" => data.parse::<i64>().ok().map(|value| value as f64),
+                "4" => data.parse::<u64>().ok().map(|value| value as f64),
+                _ => continue,
+            };
+            let value = value.ok_or_else(|| ParseError::at(index, "a statistic of 64 bits", data));
+            return Some(value.map(|value| (name, value)));
+        }
+    })
+}
+
+/// The counters of a pool's `io`: name and value.
+pub fn pool_io(text: &str) -> impl Iterator<Item = Result<(&str, u64), ParseError>> {
+    let mut lines = text.lines().enumerate();
+    let names = lines
+        .find(|(_, line)| line.starts_with("nread"))
+        .map(|(_, line)| line);
+    let (index, values) = lines.next().unwrap_or_default();
+    let mut values = words(values);
+    words(names.unwrap_or_default()).map(move |name| {
+        let value = values.next().unwrap_or_default();
+        let value = value
+            .parse()
+            .map_err(|_| ParseError::at(index, "a counter under each heading", value))?;
+        Ok((name, value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "5 1 0x01 91 4368 5266997922 97951858082072\nname                            type data\n\
+        hits                            4    8772612\nmemory_available_bytes          3    -922337203685477580\n\
+        name                            7    tank\n";
+    const IO: &str = "12 3 0x00 1 80 79205351707403 395818011156865\n\
+        nread    nwritten reads    writes\n1884160  3206144  22       132\n";
+
+    #[test]
+    fn statistics_by_name() {
+        let all: Vec<_> = named(SAMPLE).collect::<Result<_, _>>().unwrap();
+        assert_eq!(
+            all,
+            [
+                ("hits", 8_772_612.0),
+                ("memory_available_bytes", -922_337_203_685_477_580.0)
+            ]
+        );
+        let error = named("nothing\n").collect::<Result<Vec<_>, _>>().unwrap_err();
+        assert_eq!(error.expected, "the heading `name type data`");
+        let error = named("name type data\nhits 4 -1\n").collect::<Result<Vec<_>, _>>();
+        assert_eq!(error.unwrap_err().line, 2);
+    }
+
+    #[test]
+    fn a_pools_counters() {
+        let all: Vec<_> = pool_io(IO).collect::<Result<_, _>>().unwrap();
+        assert_eq!(
+            all,
+            [
+                ("nread", 1_884_160),
+                ("nwritten", 3_206_144),
+                ("reads", 22),
+                ("writes", 132)
+            ]
+        );
+        assert_eq!(pool_io("").count(), 0);
+        assert!(pool_io("nread reads\n1\n").any(|counter| counter.is_err()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE), io in hostile::text(IO)) {
+            let _ = named(&text).count() + pool_io(&io).count();
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! `/proc/mdstat` (kernel: `drivers/md/md.c`, `md_seq_show`).
+
+use super::{ParseError, words};
+
+/// What an array does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// It serves.
+    Active,
+    /// It is assembled and does not serve.
+    Inactive,
+    /// It copies to a disk that joined.
+    Recovering,
+    /// It brings its disks in line.
+    Resyncing,
+    /// It compares its disks.
+    Checking,
+    /// Something else, such as a change of shape, or it is broken.
+    Other,
+}
+
+/// An array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Array<'text> {
+    /// Its name, e.g. `md127`.
+    pub name: &'text str,
+    /// What it does.
+    pub activity: Activity,
+    /// Disks that it should have.
+    pub required: u64,
+    /// Disks that work.
+    pub active: u64,
+    /// Disks that failed.
+    pub failed: u64,
+    /// Disks that wait to take over.
+    pub spare: u64,
+    /// Its size in blocks of 1 KiB.
+    pub blocks: u64,
+    /// How many blocks are in line; all of them when nothing is under way.
+    pub synced: u64,
+}
+
+/// The arrays.
+pub fn arrays(text: &str) -> impl Iterator<Item = Result<Array<'_>, ParseError>> {
+    let mut lines = text.lines().enumerate().peekable();
+    std::iter::from_fn(move || {
+        loop {
+            let (index, line) = lines.next()?;
+            let indented = line.starts_with([' ', '\t']);
+            let heading = ["Personalities", "unused devices", "read_ahead"]
+                .iter()
+                .any(|start| line.starts_with(start));
+            if indented || heading || line.trim().is_empty() {
+                continue;
+            }
+            let mut below = Vec::new();
+            while let Some(next) = lines.next_if(|(_, line)| line.starts_with([' ', '\t'])) {
+                below.push(next);
+            }
+            return Some(array(index, line, &below));
+        }
+    })
+}
+
+fn array<'text>(
+    index: usize,
+    line: &'text str,
+    below: &[(usize, &'text str)],
+) -> Result<Array<'text>, ParseError> {
+    let expected = |expected, found| ParseError::at(index, expected, found);
+    let (name, rest) = line
+        .split_once(" : ")
+        .ok_or_else(|| expected("NAME : STATE", line))?;
+    let state = words(rest)
+        .next()
+        .ok_or_else(|| expected("an array's state", line))?;
+    let (at, size) = below
+        .first()
+        .copied()
+        .ok_or_else(|| expected("an array's size", ""))?;
+    let blocks = words(size).next().and_then(|word| word.parse().ok());
+    let blocks = blocks.ok_or_else(|| ParseError::at(at, "an array's size in blocks", size))?;
+    let members = rest.matches('[').count() as u64;
+    let (required, active) = if state == "inactive" {
+        (0, 0)
+    } else if words(rest).any(|word| word == "raid0" || word == "linear") {
+        // They cannot lose a disk, and so nothing is counted.
+        (members, members)
+    } else {
+        counts(size).ok_or_else(|| ParseError::at(at, "[DISKS/WORKING] [UU]", size))?
+    };
+    let mut array = Array {
+        name: name.trim(),
+        activity: match state {
+            "active" => Activity::Active,
+            "inactive" => Activity::Inactive,
+            _ => Activity::Other,
+        },
+        required,
+        active,
+        failed: line.matches("(F)").count() as u64,
+        spare: line.matches("(S)").count() as u64,
+        blocks,
+        synced: blocks,
+    };
+    for (at, line) in &below[1..] {
+        if line.trim_start().starts_with("bitmap") {
+            continue;
+        }
+        let activity = [
+            ("recovery", Activity::Recovering),
+            ("reshape", Activity::Other),
+            ("check", Activity::Checking),
+            ("resync", Activity::Resyncing),
+        ];
+        let Some((_, activity)) = activity.into_iter().find(|(word, _)| line.contains(word)) else {
+            continue;
+        };
+        array.activity = activity;
+        let waits = ["PENDING", "DELAYED", "REMOTE"]
+            .iter()
+            .any(|word| line.contains(word));
+        array.synced = if waits {
+            0
+        } else {
+            done(line).ok_or_else(|| ParseError::at(*at, "(DONE/ALL)", line))?
+        };
+        break;
+    }
+    Ok(array)
+}
+
+/// The disks required and working out of `... [2/1] [U_]`.
+fn counts(line: &str) -> Option<(u64, u64)> {
+    let words = || words(line);
+    words().zip(words().skip(1)).find_map(|(counts, map)| {
+        let map = map.strip_prefix('[')?.strip_suffix(']')?;
+        if map.is_empty() || !map.bytes().all(|b| b == b'U' || b == b'_') {
+            return None;
+        }
+        let (required, active) = counts.strip_prefix('[')?.strip_suffix(']')?.split_once('/')?;
+        Some((required.parse().ok()?, active.parse().ok()?))
+    })
+}
+
+/// The blocks done out of `... (16775552/195310144) ...`.
+fn done(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once('(')?;
+    let (done, all) = rest.split_once(')')?.0.split_once('/')?;
+    all.parse::<u64>().ok()?;
+    done.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "Personalities : [raid1] [raid6] [raid0]\n\
+        md3 : active raid6 sda1[8] sdh1[7] sdg1[6] sdf1[5] sde1[11] sdd1[3] sdc1[10] sdb1[9] sdd1[10](S) sdd2[11](S)\n\
+        \x20     5853468288 blocks super 1.2 level 6, 64k chunk, algorithm 2 [8/8] [UUUUUUUU]\n\
+        \x20     bitmap: 0/8 pages [0KB], 65536KB chunk\n\n\
+        md127 : active (auto-read-only) raid1 sdi2[0] sdj2[1](F)\n\
+        \x20     312319552 blocks [2/1] [U_]\n\n\
+        md0 : active raid1 sdi1[0] sdj1[1]\n\
+        \x20     248896 blocks [2/2] [UU]\n\
+        \x20     [=>...................]  recovery =  8.5% (16775552/195310144) finish=17.0min speed=259783K/sec\n\
+        \x20     bitmap: 1/2 pages [4KB], 65536KB chunk\n\n\
+        md4 : inactive sda3[0](F) sdb3[1](S)\n\
+        \x20     4883648 blocks [2/2] [UU]\n\n\
+        md6 : active raid1 sdb2[2](F) sdc[1](S) sda2[0]\n\
+        \x20     195310144 blocks [2/1] [U_]\n\
+        \x20     \tresync=PENDING\n\n\
+        md7 : active raid0 sdb1[0] sda1[1]\n\
+        \x20     7813735424 blocks super 1.2 256k chunks\n\n\
+        md8 : active raid10 sdb1[1] sda1[0]\n\
+        \x20     195310144 blocks [2/2] [UU]\n\
+        \x20     [=>..]  check =  8.5% (16775552/195310144) finish=17.0min speed=259783K/sec\n\n\
+        unused devices: <none>\n";
+
+    #[test]
+    fn arrays_and_what_they_do() {
+        let all: Vec<_> = arrays(SAMPLE).collect::<Result<_, _>>().unwrap();
+        let short: Vec<_> = all
+            .iter()
+            .map(|a| {
+                (
+                    a.name,
+                    a.activity,
+                    [a.required, a.active, a.failed, a.spare],
+                    a.synced,
+                )
+            })
+            .collect();
+        assert_eq!(
+            short,
+            [
+                ("md3", Activity::Active, [8, 8, 0, 2], 5_853_468_288),
+                ("md127", Activity::Active, [2, 1, 1, 0], 312_319_552),
+                ("md0", Activity::Recovering, [2, 2, 0, 0], 16_775_552),
+                ("md4", Activity::Inactive, [0, 0, 1, 1], 4_883_648),
+                ("md6", Activity::Resyncing, [2, 1, 1, 1], 0),
+                ("md7", Activity::Active, [2, 2, 0, 0], 7_813_735_424),
+                ("md8", Activity::Checking, [2, 2, 0, 0], 16_775_552),
+            ]
+        );
+        assert_eq!(all[4].blocks, 195_310_144);
+        assert_eq!(arrays("Personalities : \nunused devices: <none>\n").count(), 0);
+    }
+
+    #[test]
+    fn broken_lines_are_named() {
+        for (text, line) in [
+            ("md0", 1),
+            ("md0 : active raid1 a[0]", 1),
+            ("\nmd0 : active raid1 a[0]\n  many blocks [1/1] [U]", 3),
+            ("md0 : active raid1 a[0]\n  5 blocks [1/x] [U]", 2),
+            (
+                "md0 : active raid1 a[0]\n  5 blocks [1/1] [U]\n  resync = 1% (x/5)",
+                3,
+            ),
+        ] {
+            let error = arrays(text).collect::<Result<Vec<_>, _>>().unwrap_err();
+            assert_eq!(error.line, line, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE)) {
+            let _ = arrays(&text).count();
+        }
+    }
+}

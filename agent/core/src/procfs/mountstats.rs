@@ -1,0 +1,227 @@
+//! `/proc/self/mountstats` (kernel: `fs/proc_namespace.c`, `fs/nfs/super.c`, `net/sunrpc/xprtsock.c`, `net/sunrpc/stats.c`):
+//! what NFS clients count.
+
+use super::{ParseError, counter, words};
+
+/// An NFS mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NfsMount<'text> {
+    /// Its place among all mounts, from 0: that in mountinfo, too.
+    pub index: usize,
+    /// What is mounted, e.g. `10.0.0.9:/export`, as the kernel prints it.
+    pub device: &'text str,
+    /// Where, as the kernel prints it.
+    pub mount_point: &'text str,
+    /// Seconds since it was mounted.
+    pub age: Option<u64>,
+    /// Events, in the kernel's order; empty when there is no such line.
+    pub events: Vec<u64>,
+    /// Bytes and pages, in the kernel's order; empty when there is no such line.
+    pub bytes: Vec<u64>,
+    /// Its connections.
+    pub transports: Vec<Transport<'text>>,
+    /// Each operation with its counters.
+    pub operations: Vec<(&'text str, [u64; NfsMount::OPERATION])>,
+}
+
+impl NfsMount<'_> {
+    /// Counters of an operation: requests, transmissions, major timeouts, bytes sent, bytes received, milliseconds queued,
+    /// until the answer, in all.
+    pub const OPERATION: usize = 8;
+    /// How many events are known.
+    pub const EVENTS: usize = 27;
+    /// How many kinds of bytes and pages are known.
+    pub const BYTES: usize = 8;
+}
+
+/// A connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transport<'text> {
+    /// `tcp`, `udp` or `rdma`.
+    pub protocol: &'text str,
+    /// Port, binds, connects, connect time, idle seconds, sends, receives, bad transaction IDs, requests, backlog, most
+    /// slots, sending queue, pending queue; 0 where the protocol has no such thing.
+    pub values: [u64; Transport::VALUES],
+}
+
+impl Transport<'_> {
+    /// How many values there are.
+    pub const VALUES: usize = 13;
+}
+
+/// The NFS mounts.
+pub fn nfs_mounts(text: &str) -> Result<Vec<NfsMount<'_>>, ParseError> {
+    let mut found: Vec<NfsMount<'_>> = Vec::new();
+    // Whether the lines are those of the last mount that was found, and whether they are its operations.
+    let (mut inside, mut operations, mut index) = (false, false, 0);
+    for (at, line) in text.lines().enumerate() {
+        let mut words = words(line);
+        let Some(first) = words.next() else {
+            operations = false;
+            continue;
+        };
+        if first == "device" || line.starts_with("no device ") {
+            (inside, operations) = (false, false);
+            index += 1;
+            let mut device = words;
+            let parts: Vec<_> = device.by_ref().take(7).collect();
+            if let [
+                device,
+                "mounted",
+                "on",
+                mount_point,
+                "with",
+                "fstype",
+                "nfs" | "nfs4",
+            ] = parts[..]
+            {
+                inside = true;
+                found.push(NfsMount {
+                    index: index - 1,
+                    device,
+                    mount_point,
+                    age: None,
+                    events: Vec::new(),
+                    bytes: Vec::new(),
+                    transports: Vec::new(),
+                    operations: Vec::new(),
+                });
+            }
+            continue;
+        }
+        let Some(mount) = found.last_mut().filter(|_| inside) else {
+            continue;
+        };
+        if operations {
+            let mut values = [0; NfsMount::OPERATION];
+            for value in &mut values {
+                *value = counter(words.next(), at, "8 counters of an operation")?;
+            }
+            mount.operations.push((first.trim_end_matches(':'), values));
+            continue;
+        }
+        match first {
+            "age:" => mount.age = Some(counter(words.next(), at, "an age in seconds")?),
+            "events:" => mount.events = numbers(words, at, NfsMount::EVENTS, "27 counters of events")?,
+            "bytes:" => mount.bytes = numbers(words, at, NfsMount::BYTES, "8 counters of bytes")?,
+            "xprt:" => {
+                let protocol = words.next().unwrap_or_default();
+                mount.transports.push(transport(protocol, words, at)?);
+            }
+            "per-op" => operations = true,
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn numbers<'text>(
+    words: impl Iterator<Item = &'text str>,
+    at: usize,
+    count: usize,
+    expected: &'static str,
+) -> Result<Vec<u64>, ParseError> {
+    let numbers: Vec<_> = words
+        .take(count)
+        .map(|word| counter(Some(word), at, expected))
+        .collect::<Result<_, _>>()?;
+    if numbers.len() < count {
+        return Err(ParseError::at(at, expected, ""));
+    }
+    Ok(numbers)
+}
+
+fn transport<'text>(
+    protocol: &'text str,
+    words: impl Iterator<Item = &'text str>,
+    at: usize,
+) -> Result<Transport<'text>, ParseError> {
+    const EXPECTED: &str = "counters of a connection";
+    // Connects, their time and idle time do not exist without a connection; what follows the pending queue of tcp and the
+    // backlog of rdma is not exported. `statvers=1.0` ends with the backlog.
+    let places: &[usize] = match protocol {
+        "tcp" => &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
+        "udp" => &[0, 1, 5, 6, 7, 8, 9, 10, 11, 12],
+        "rdma" => &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
+        _ => return Err(ParseError::at(at, "tcp, udp or rdma", protocol)),
+    };
+    let mut values = [0; Transport::VALUES];
+    let mut count = 0;
+    for (place, word) in places.iter().zip(words) {
+        values[*place] = counter(Some(word), at, EXPECTED)?;
+        count += 1;
+    }
+    let least = if protocol == "udp" { 7 } else { 10 };
+    if count < least {
+        return Err(ParseError::at(at, EXPECTED, ""));
+    }
+    Ok(Transport { protocol, values })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "device rootfs mounted on / with fstype rootfs\nno device mounted on /x with fstype tmpfs\n\n\
+        device 192.168.1.1:/srv mounted on /mnt/a\\040b with fstype nfs4 statvers=1.1\n\
+        \topts:\trw,vers=4.0,addr=192.168.1.5\n\tage:\t13968\n\
+        \tevents:\t52 226 0 0 1 13 398 0 0 331 0 47 0 0 77 0 0 77 0 0 0 0 0 0 0 0 9\n\
+        \tbytes:\t1207640230 0 0 0 1210214218 0 295483 7\n\
+        \txprt:\ttcp 832 0 1 0 11 6428 6427 0 12154 0 24 26 5726\n\
+        \txprt:\tudp 832 0 6428 6427 0 12154 3 24 26 5726\n\
+        \tper-op statistics\n\t        NULL: 0 0 0 0 0 0 0 0\n\
+        \t        READ: 1298 1298 0 207680 1210292152 6 79386 79407 3\n\n\
+        device sysfs mounted on /sys with fstype sysfs\n";
+
+    #[test]
+    fn nfs_mounts_and_their_counters() {
+        let all = nfs_mounts(SAMPLE).unwrap();
+        let mount = &all[0];
+        assert_eq!((all.len(), mount.index, mount.device), (1, 2, "192.168.1.1:/srv"));
+        assert_eq!((mount.mount_point, mount.age), ("/mnt/a\\040b", Some(13968)));
+        assert_eq!((mount.events[1], mount.events[26]), (226, 9));
+        assert_eq!(mount.bytes[7], 7);
+        let [tcp, udp] = mount.transports[..] else {
+            panic!()
+        };
+        assert_eq!(
+            (tcp.protocol, tcp.values[2], tcp.values[4], tcp.values[12]),
+            ("tcp", 1, 11, 5726)
+        );
+        assert_eq!(
+            (udp.values[2], udp.values[5], udp.values[9], udp.values[12]),
+            (0, 6428, 3, 5726)
+        );
+        assert_eq!(
+            mount.operations[1],
+            ("READ", [1298, 1298, 0, 207_680, 1_210_292_152, 6, 79_386, 79_407])
+        );
+        assert!(nfs_mounts("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn broken_lines_are_named() {
+        let head = "device a:/ mounted on /m with fstype nfs statvers=1.1\n";
+        for line in [
+            "age: x",
+            "events: 1 2",
+            "bytes: 1 2 3 4 5 6 7",
+            "xprt: tcp 1 2",
+            "xprt: pigeon 1",
+            "per-op statistics\nREAD: 1 2",
+        ] {
+            let text = format!("{head}{line}\n");
+            let error = nfs_mounts(&text).unwrap_err();
+            assert_eq!(error.line, text.lines().count(), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE)) {
+            let _ = nfs_mounts(&text);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Devices of sysfs and their attributes (room: `agent/src/host`): a class directory is listed at each scrape, and what is
+//! known of a device is kept for as long as its entry is the same one; an attribute stays open and is read with one
+//! `pread`. An attribute holds a page at the most (kernel: `Documentation/filesystems/sysfs.rst`).
+
+use std::{
+    borrow::Cow,
+    fs::{self, File},
+    io::{self, ErrorKind},
+    os::unix::fs::{DirEntryExt as _, FileExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use nix::libc;
+
+use super::RereadError;
+
+/// A page.
+const LIMIT: usize = 4096;
+/// Attributes that stay open in this process; others are opened at each reading. A service may have 1024 files open.
+const MOST_OPEN: usize = 256;
+/// Entries of a directory that are looked at.
+const MOST_ENTRIES: usize = 4096;
+
+/// Room for one attribute.
+pub type AttributeBuffer = [u8; LIMIT];
+
+/// An empty buffer for [`Attribute::read`].
+pub fn attribute_buffer() -> Box<AttributeBuffer> {
+    Box::new([0; LIMIT])
+}
+
+/// One file of sysfs, kept open while not too many are.
+#[derive(Debug)]
+pub struct Attribute {
+    path: PathBuf,
+    file: Option<Kept>,
+}
+
+/// A file that stays open.
+#[derive(Debug)]
+struct Kept(File);
+
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+impl Kept {
+    fn new(file: File) -> Option<Self> {
+        let room = |open| (open < MOST_OPEN).then_some(open + 1);
+        OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
+            .is_ok()
+            .then_some(Self(file))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Attribute {
+    /// Nothing is opened before the first reading.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            file: None,
+        }
+    }
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the attribute says now, without blanks at either end; bytes that are no text become U+FFFD. An open file that
+    /// fails is opened again once.
+    pub fn read<'buffer>(
+        &mut self,
+        buffer: &'buffer mut AttributeBuffer,
+    ) -> Result<Cow<'buffer, str>, RereadError> {
+        let read = self.file.as_ref().and_then(|kept| fill(&kept.0, buffer).ok());
+        let length = if let Some(length) = read {
+            length
+        } else {
+            self.file = None;
+            let file = open(&self.path).map_err(|source| self.error(source))?;
+            let length = fill(&file, buffer).map_err(|source| self.error(source))?;
+            self.file = Kept::new(file);
+            length
+        };
+        if length == LIMIT {
+            self.file = None;
+            return Err(RereadError::TooLarge {
+                path: self.path.clone(),
+                limit: LIMIT - 1,
+            });
+        }
+        Ok(String::from_utf8_lossy(buffer[..length].trim_ascii()))
+    }
+
+    /// What the attribute says now as a number; none when it says something else.
+    pub fn number<N: FromStr>(&mut self, buffer: &mut AttributeBuffer) -> Result<Option<N>, RereadError> {
+        Ok(self.read(buffer)?.parse().ok())
+    }
+
+    fn error(&self, source: io::Error) -> RereadError {
+        RereadError::Io {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+/// One reading is enough: sysfs gives all of an attribute at once. Drivers that say EAGAIN are not asked again.
+fn fill(file: &File, buffer: &mut AttributeBuffer) -> io::Result<usize> {
+    loop {
+        match file.read_at(buffer, 0) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.open(path)
+}
+
+/// Reads an attribute once; nothing stays open.
+pub fn attribute_once<'buffer>(
+    path: &Path,
+    buffer: &'buffer mut AttributeBuffer,
+) -> Result<Cow<'buffer, str>, RereadError> {
+    Attribute::new(path).read(buffer)
+}
+
+/// An entry of a directory that is listed again and again.
+#[derive(Debug)]
+pub struct Device<T> {
+    /// The entry's name.
+    pub name: String,
+    inode: u64,
+    /// What is kept of it.
+    pub kept: T,
+}
+
+/// A directory whose entries are devices, e.g. `/sys/class/hwmon`. What is kept of an entry is made when it appears, and
+/// again when another takes its name: sysfs gives each a number of its own.
+#[derive(Debug)]
+pub struct Devices<T> {
+    directory: PathBuf,
+    held: Vec<Device<T>>,
+}
+
+impl<T> Devices<T> {
+    /// Nothing is listed before the first [`Devices::refresh`].
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            held: Vec::new(),
+        }
+    }
+
+    /// The devices of the last refresh, by name, to be read.
+    pub fn all(&mut self) -> &mut [Device<T>] {
+        &mut self.held
+    }
+    /// The devices of the last refresh, by name.
+    pub fn held(&self) -> &[Device<T>] {
+        &self.held
+    }
+
+    /// Lists the directory and asks `make` for what is to be kept of the entries that are new and `wanted` by name. Says
+    /// whether anything came or went.
+    pub fn refresh(
+        &mut self,
+        wanted: impl Fn(&str) -> bool,
+        mut make: impl FnMut(&str, &Path) -> T,
+    ) -> Result<bool, RereadError> {
+        let found = entries(&self.directory, wanted)?;
+        if found.len() == self.held.len()
+            && found
+                .iter()
+                .zip(&self.held)
+                .all(|((name, inode), device)| device.name == *name && device.inode == *inode)
+        {
+            return Ok(false);
+        }
+        let mut known = std::mem::take(&mut self.held).into_iter().peekable();
+        for (name, inode) in found {
+            while known.next_if(|device| device.name < name).is_some() {}
+            let device = known.next_if(|device| device.name == name && device.inode == inode);
+            self.held.push(device.unwrap_or_else(|| Device {
+                kept: make(&name, &self.directory.join(&name)),
+                inode,
+                name,
+            }));
+        }
+        Ok(true)
+    }
+}
+
+/// The entries of a directory that are `wanted`, each with its inode's number, by name. At most 4096 are looked at.
+fn entries(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, u64)>, RereadError> {
+    let failed = |source| RereadError::Io {
+        path: directory.to_owned(),
+        source,
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)?.take(MOST_ENTRIES) {
+        let entry = entry.map_err(failed)?;
+        if let Ok(name) = entry.file_name().into_string()
+            && wanted(&name)
+        {
+            found.push((name, entry.ino()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The names of a directory's plain files, sorted; none when it cannot be listed.
+pub fn attribute_names(directory: &Path) -> Vec<String> {
+    names(directory, fs::FileType::is_file)
+}
+
+/// The names of a directory's directories and links, sorted; none when it cannot be listed.
+pub fn directory_names(directory: &Path) -> Vec<String> {
+    names(directory, |kind| kind.is_dir() || kind.is_symlink())
+}
+
+fn names(directory: &Path, takes: impl Fn(&fs::FileType) -> bool) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let mut names: Vec<_> = entries
+        .take(MOST_ENTRIES)
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| takes(&kind)))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_fresh_and_a_page_at_the_most() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let (mut attribute, mut buffer) = (Attribute::new(&path), attribute_buffer());
+        assert!(attribute.read(&mut buffer).unwrap_err().is_missing());
+        for (text, read) in [("42\n", "42"), (" x y \n", "x y"), ("", "")] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(attribute.read(&mut buffer).unwrap(), read);
+        }
+        fs::write(&path, "7\n").unwrap();
+        assert_eq!(attribute.number::<u64>(&mut buffer).unwrap(), Some(7));
+        fs::write(&path, "-7\n").unwrap();
+        assert_eq!(attribute.number::<u64>(&mut buffer).unwrap(), None);
+        fs::write(&path, [b'x'; LIMIT]).unwrap();
+        let error = attribute.read(&mut buffer).unwrap_err();
+        assert!(matches!(error, RereadError::TooLarge { .. }), "{error}");
+        fs::write(&path, [0xff, b'1']).unwrap();
+        assert_eq!(attribute.read(&mut buffer).unwrap(), "\u{fffd}1");
+        assert!(attribute_once(dir.path(), &mut buffer).is_err(), "a directory");
+    }
+
+    #[test]
+    fn devices_are_made_when_they_come() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut devices = Devices::new(dir.path().join("class"));
+        let mut made = 0;
+        let mut refresh = |devices: &mut Devices<usize>| {
+            let changed = devices
+                .refresh(
+                    |name| name.starts_with('d'),
+                    |_, path| {
+                        assert!(path.is_dir());
+                        made += 1;
+                        made
+                    },
+                )
+                .unwrap();
+            let all = devices.all().iter();
+            (changed, all.map(|d| (d.name.clone(), d.kept)).collect::<Vec<_>>())
+        };
+        assert!(devices.refresh(|_| true, |_, _| 0).unwrap_err().is_missing());
+        let at = |name: &str| dir.path().join("class").join(name);
+        fs::create_dir_all(at("d2")).unwrap();
+        fs::create_dir_all(at("x")).unwrap();
+        assert_eq!(refresh(&mut devices), (true, vec![("d2".into(), 1)]));
+        assert_eq!(refresh(&mut devices), (false, vec![("d2".into(), 1)]));
+        for name in ["d1", "d3"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        let three = vec![("d1".into(), 2), ("d2".into(), 1), ("d3".into(), 3)];
+        assert_eq!(refresh(&mut devices), (true, three));
+        // Another device under the name of one that went.
+        fs::create_dir(at("next")).unwrap();
+        fs::remove_dir(at("d2")).unwrap();
+        fs::rename(at("next"), at("d2")).unwrap();
+        fs::remove_dir(at("d1")).unwrap();
+        assert_eq!(
+            refresh(&mut devices),
+            (true, vec![("d2".into(), 4), ("d3".into(), 3)])
+        );
+    }
+
+    #[test]
+    fn names_by_kind() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("power")).unwrap();
+        fs::write(dir.path().join("name"), "").unwrap();
+        std::os::unix::fs::symlink("power", dir.path().join("device")).unwrap();
+        assert_eq!(attribute_names(dir.path()), ["name"]);
+        assert_eq!(directory_names(dir.path()), ["device", "power"]);
+        assert!(attribute_names(&dir.path().join("none")).is_empty());
+    }
+}

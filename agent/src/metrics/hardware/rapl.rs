@@ -1,0 +1,150 @@
+//! `rapl`: energy that parts of the processor used, from `/sys/class/powercap`. Only root may read the counters.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+};
+
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, attributes::number};
+
+struct Rapl {
+    directory: PathBuf,
+    /// Each with its name, for those that are zones.
+    zones: Devices<Option<String>>,
+    families: Vec<Family>,
+    buffer: Box<AttributeBuffer>,
+}
+
+/// The zones of a name.
+struct Family {
+    name: String,
+    help: String,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    index: String,
+    path: String,
+    energy: Attribute,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let directory = context.roots.sys("class/powercap");
+    Ok(Box::new(Rapl {
+        zones: Devices::new(&directory),
+        directory,
+        families: Vec::new(),
+        buffer: attribute_buffer(),
+    }))
+}
+
+impl Collector for Rapl {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let buffer = &mut self.buffer;
+        let refreshed = self.zones.refresh(
+            |_| true,
+            |_, path| {
+                // What controls zones has neither, and a zone has both.
+                let range: Option<u64> = Attribute::new(path.join("max_energy_range_uj"))
+                    .number(buffer)
+                    .ok()
+                    .flatten();
+                range?;
+                let mut name = Attribute::new(path.join("name"));
+                Some(name.read(buffer).ok()?.into_owned())
+            },
+        );
+        match refreshed {
+            Err(error) if error.is_missing() || error.is_denied() => {
+                return Err(CollectError::no_data("this kernel counts no energy"));
+            }
+            Ok(true) => self.arrange(),
+            done => drop(done?),
+        }
+        for family in &mut self.families {
+            let mut samples = page.family(&family.name, &family.help, MetricType::Counter);
+            for row in &mut family.rows {
+                if let Err(error) = row.energy.read(&mut self.buffer)
+                    && error.is_denied()
+                {
+                    return Err(CollectError::no_data(
+                        "only root may read how much energy was used",
+                    ));
+                }
+                if let Some(energy) = number::<u64>(&mut row.energy, &mut self.buffer)? {
+                    let labels = [("index", row.index.as_str()), ("path", &row.path)];
+                    samples.sample(&labels, energy as f64 / 1e6);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rapl {
+    /// Zones by their names: `package-0` is number 0 of `package`; of names without a number the zones are counted.
+    fn arrange(&mut self) {
+        let mut families: BTreeMap<String, Family> = BTreeMap::new();
+        let mut counts: HashMap<String, u64> = HashMap::new();
+        for zone in self.zones.all() {
+            let Some(full) = &zone.kept else { continue };
+            let (name, index) = match full.split_once('-') {
+                Some((name, number)) if !number.contains('-') => match number.parse() {
+                    Ok(number) => (name, number),
+                    Err(_) => (full.as_str(), counts.get(full).copied().unwrap_or_default()),
+                },
+                _ => (full.as_str(), counts.get(full).copied().unwrap_or_default()),
+            };
+            counts.insert(name.to_owned(), u64::saturating_add(index, 1));
+            let family = format!("node_rapl_{}_joules_total", part(name));
+            let family = families.entry(family.clone()).or_insert_with(|| Family {
+                name: family,
+                help: format!("Energy that {name} used, in joules."),
+                rows: Vec::new(),
+            });
+            family.rows.push(Row {
+                index: index.to_string(),
+                // As the guest sees it, wherever its sysfs is for us.
+                path: format!("/sys/class/powercap/{}", zone.name),
+                energy: Attribute::new(self.directory.join(&zone.name).join("energy_uj")),
+            });
+        }
+        self.families = families.into_values().collect();
+    }
+}
+
+/// A name as a part of a metric's name: each stretch of what may not stand in one, with the `_` around it, is one `_`.
+fn part(name: &str) -> String {
+    let mut part = String::new();
+    let mut rest = name;
+    while let Some(at) = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
+        part.push_str(rest[..at].trim_end_matches('_'));
+        part.push('_');
+        let end = |c: char| c.is_ascii_alphanumeric();
+        rest = &rest[at..];
+        rest = &rest[rest.find(end).unwrap_or(rest.len())..];
+    }
+    part + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_metrics() {
+        for (name, found) in [
+            ("package", "package"),
+            ("a_b", "a_b"),
+            ("psys io", "psys_io"),
+            ("a_-_b--c", "a_b_c"),
+            ("é-", "_"),
+            ("", ""),
+        ] {
+            assert_eq!(part(name), found, "{name:?}");
+        }
+    }
+}
