@@ -3,6 +3,7 @@
 pub mod disks;
 pub mod dns;
 pub mod identity;
+pub mod netlink;
 pub mod pass;
 pub mod pause;
 pub mod procfs;
