@@ -225,6 +225,7 @@ impl Entry {
         }
     }
     /// The same with flags.
+    #[must_use]
     pub const fn with(self, flags: &'static [Flag]) -> Self {
         Self { flags, ..self }
     }

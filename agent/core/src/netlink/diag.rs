@@ -9,10 +9,10 @@ const TCP: u8 = 6;
 /// All states up to closing, `1 << state` each.
 const STATES: u32 = 0xfff;
 
-/// A request for the TCP sockets of an address family, `AF_INET` or `AF_INET6`, without any details.
-pub fn tcp_request(family: u8) -> [u8; 56] {
+/// A request for the TCP sockets over IPv4, or over IPv6 (`AF_INET`, `AF_INET6`), without any details.
+pub fn tcp_request(six: bool) -> [u8; 56] {
     let mut body = [0; 56];
-    body[0] = family;
+    body[0] = if six { 10 } else { 2 };
     body[1] = TCP;
     body[4..8].copy_from_slice(&STATES.to_ne_bytes());
     body
@@ -75,7 +75,7 @@ mod tests {
             (10, 3, 128)
         );
         assert_eq!(socket(&body[..63]), None);
-        assert_eq!(tcp_request(2)[..2], [2, 6]);
+        assert_eq!(tcp_request(false)[..2], [2, 6]);
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! Network devices (`linux/if_link.h`), told as their files under `/sys/class/net` tell them
 //! (kernel: `net/core/net-sysfs.c`, `net/core/rtnetlink.c`).
 
-use std::fmt::Write as _;
-
 use super::{attributes, number, short, text};
 
 /// `RTM_GETLINK`.
@@ -82,6 +80,7 @@ pub fn link(body: &[u8]) -> Option<Link> {
     };
     // Absent when it is the device's own.
     found.link = Some(found.index);
+    let mut alias = String::new();
     for (kind, value) in attributes(body.get(HEAD..)?) {
         let byte = || value.first().copied().map(u32::from);
         match kind {
@@ -94,7 +93,7 @@ pub fn link(body: &[u8]) -> Option<Link> {
             13 => found.queue_length = number(value, 0),
             16 => found.operstate = operstate(value.first().copied()),
             17 => found.link_mode = byte(),
-            20 => found.alias = text(value).trim().to_owned(),
+            20 => alias = text(value),
             27 => found.group = number(value, 0),
             // IFLA_PROMISCUITY and IFLA_ALLMULTI: netlink shows these flags only when the admin set them.
             30 if number(value, 0)? > 0 => found.flags |= IFF_PROMISC,
@@ -106,14 +105,20 @@ pub fn link(body: &[u8]) -> Option<Link> {
             _ => {}
         }
     }
+    alias.trim().clone_into(&mut found.alias);
     (!found.name.is_empty()).then_some(found)
 }
 
 fn colons(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] = [
+        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
+    ];
     let mut text = String::with_capacity(bytes.len() * 3);
     for (index, byte) in bytes.iter().enumerate() {
-        let colon = if index == 0 { "" } else { ":" };
-        let _ = write!(text, "{colon}{byte:02x}");
+        if index > 0 {
+            text.push(':');
+        }
+        text.extend([byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]));
     }
     text
 }

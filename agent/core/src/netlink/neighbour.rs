@@ -7,12 +7,8 @@ pub const GET: u16 = 30;
 /// `NUD_NOARP`: needs no resolution, and is not in `/proc/net/arp`.
 const NO_ARP: u16 = 0x40;
 
-/// A request for the neighbours of an address family, e.g. `AF_INET`.
-pub fn request(family: u8) -> [u8; 12] {
-    let mut body = [0; 12];
-    body[0] = family;
-    body
-}
+/// A request for IPv4's: `struct ndmsg` with `AF_INET`.
+pub const REQUEST: [u8; 12] = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// One neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +33,7 @@ mod tests {
 
     #[test]
     fn a_neighbour() {
-        let mut body = request(2);
+        let mut body = REQUEST;
         body[4..8].copy_from_slice(&3_u32.to_ne_bytes());
         for (state, resolved) in [(0x02_u16, true), (0x40, false), (0x80, true)] {
             body[8..10].copy_from_slice(&state.to_ne_bytes());

@@ -8,6 +8,7 @@ pub mod cpulist;
 pub mod diskstats;
 pub mod ipvs;
 pub mod loadavg;
+pub mod meminfo;
 pub mod mountinfo;
 pub mod net_dev;
 pub mod os_release;
