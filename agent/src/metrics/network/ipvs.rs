@@ -62,8 +62,7 @@ struct Ipvs {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Ipvs {
         totals: Reread::new(context.roots.proc("net/ip_vs_stats")),
-        // A line for each server of each service; a large cluster has many.
-        services: Reread::with_limit(context.roots.proc("net/ip_vs"), 64 << 20),
+        services: Reread::new(context.roots.proc("net/ip_vs")),
     }))
 }
 
