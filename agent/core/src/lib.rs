@@ -5,6 +5,7 @@ pub mod disks;
 pub mod dns;
 pub mod guest;
 pub mod identity;
+pub mod netlink;
 pub mod pass;
 pub mod pause;
 pub mod procfs;

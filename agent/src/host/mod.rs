@@ -57,7 +57,7 @@ pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
 pub use lock::{Holder, Lock, LockError, lock_waiting, lock_within};
 pub use mount_probe::{MountProbe, Outcome, Target};
-pub use network_calls::NetworkCalls;
+pub use network_calls::{Driver, Ethtool, LinkModes, NetworkCalls, NetworkError, TcpSockets};
 pub use ports::{Port, try_port};
 pub use reread::{Reread, RereadError, slurp};
 pub use roots::Roots;

@@ -79,6 +79,7 @@ fn every_collector_is_unique_documented_and_exports_from_a_fixture() {
                     || entry.name == "textfile"
                     || [
                         "node_memory_",
+                        "node_scrape_collector_",
                         "node_vmstat_",
                         "node_sysctl_",
                         "node_zoneinfo_",

@@ -11,6 +11,7 @@ pub mod cpulist;
 pub mod diskstats;
 pub mod hwmon;
 pub mod interrupts;
+pub mod ipvs;
 pub mod kstat;
 pub mod loadavg;
 pub mod mdstat;
@@ -20,10 +21,16 @@ pub mod mountstats;
 pub mod net_dev;
 pub mod os_release;
 pub mod pairs;
+pub mod per_cpu;
 pub mod pressure;
+pub mod rpc;
 pub mod schedstat;
 pub mod single;
 pub mod slabinfo;
+pub mod snmp;
+pub mod sockets;
+pub mod sockstat;
+pub mod softnet;
 pub mod stat;
 pub mod swaps;
 pub mod task_stat;
@@ -64,6 +71,17 @@ fn words(line: &str) -> std::str::SplitAsciiWhitespace<'_> {
 fn counter(word: Option<&str>, index: usize, expected: &'static str) -> Result<u64, ParseError> {
     let word = word.unwrap_or_default();
     word.parse().map_err(|_| ParseError::at(index, expected, word))
+}
+
+/// The next word as a hexadecimal number.
+fn hex(word: Option<&str>, index: usize, expected: &'static str) -> Result<u64, ParseError> {
+    let word = word.unwrap_or_default();
+    let bad = || ParseError::at(index, expected, word);
+    // A sign is none of the kernel's.
+    if word.starts_with('+') {
+        return Err(bad());
+    }
+    u64::from_str_radix(word, 16).map_err(|_| bad())
 }
 
 #[cfg(test)]

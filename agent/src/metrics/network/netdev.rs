@@ -4,12 +4,12 @@
 //! missed to drop, framing errors to frame, carrier errors to carrier). The one counter that it has besides, nohandler,
 //! is in sysfs.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
 use virtfleet_agent_core::procfs::net_dev::{NetDevice, devices};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::host::{Reread, Roots, slurp};
+use crate::host::{NetworkCalls, Reread, Roots, slurp};
 use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 
 const KEYS: [&str; 2] = ["metrics.netdev.deviceExclude", "metrics.netdev.deviceInclude"];
@@ -49,6 +49,8 @@ struct Netdev {
     roots: Roots,
     file: Reread,
     filter: NameFilter,
+    /// Who is asked for addresses, if they are wanted.
+    addresses: Option<Arc<dyn NetworkCalls>>,
     buffer: Vec<u8>,
 }
 
@@ -62,6 +64,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
             None,
         )?,
         file: Reread::new(context.roots.proc("net/dev")),
+        addresses: settings.address_info.then(|| Arc::clone(&context.network)),
         roots: context.roots.clone(),
         buffer: Vec::new(),
     }))
@@ -98,7 +101,63 @@ impl Collector for Netdev {
                 family.sample(&[("device", row.name)], value as f64);
             }
         }
-        Ok(())
+        match &self.addresses {
+            Some(network) => write_addresses(network.as_ref(), &mut self.filter, page),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write_addresses(
+    network: &dyn NetworkCalls,
+    filter: &mut NameFilter,
+    page: &mut Page,
+) -> Result<(), CollectError> {
+    let held = network
+        .addresses()
+        .map_err(|error| CollectError::because("the kernel does not tell its addresses", error))?;
+    let mut family = page.family(
+        "node_network_address_info",
+        "An address of the device, always 1.",
+        MetricType::Gauge,
+    );
+    for (device, addresses) in &held {
+        if !filter.takes(device) {
+            continue;
+        }
+        for (index, (address, prefix)) in addresses.iter().enumerate() {
+            if addresses[..index].contains(&(*address, *prefix)) {
+                continue;
+            }
+            let (text, netmask) = (address.to_string(), prefix.to_string());
+            let labels = [
+                ("device", device.as_str()),
+                ("address", &text),
+                ("netmask", &netmask),
+                ("scope", scope(address)),
+            ];
+            family.sample(&labels, 1.0);
+        }
+    }
+    Ok(())
+}
+
+/// How far an address reaches, in node_exporter's words: loopback counts as local to the link.
+fn scope(address: &IpAddr) -> &'static str {
+    let (near, nowhere) = match address {
+        IpAddr::V4(v4) => (
+            v4.is_loopback() || v4.is_link_local() || v4.octets()[..3] == [224, 0, 0],
+            v4.is_unspecified() || v4.is_broadcast() || v4.is_multicast(),
+        ),
+        IpAddr::V6(v6) => (
+            v6.is_loopback() || v6.is_unicast_link_local() || v6.segments()[0] & 0xff0f == 0xff02,
+            v6.is_unspecified() || v6.is_multicast(),
+        ),
+    };
+    match (near, nowhere) {
+        (true, _) => "link-local",
+        (false, true) => "",
+        (false, false) => "global",
     }
 }
 
@@ -111,4 +170,24 @@ fn nohandler(roots: &Roots, device: &str, buffer: &mut Vec<u8>) -> Option<u64> {
     let path = roots.sys(format!("class/net/{device}/statistics/rx_nohandler"));
     let text = str::from_utf8(slurp(&path, buffer, NUMBER_LIMIT).ok()?).ok()?;
     text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes() {
+        for (address, expected) in [
+            ("127.0.0.1", "link-local"),
+            ("169.254.3.4", "link-local"),
+            ("fe80::1", "link-local"),
+            ("::1", "link-local"),
+            ("10.0.0.1", "global"),
+            ("fd00::1", "global"),
+            ("0.0.0.0", ""),
+        ] {
+            assert_eq!(scope(&address.parse().unwrap()), expected, "{address}");
+        }
+    }
 }

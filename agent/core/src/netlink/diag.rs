@@ -1,0 +1,88 @@
+//! TCP sockets by state, from sock_diag (`linux/inet_diag.h`).
+
+use super::number;
+
+/// `SOCK_DIAG_BY_FAMILY`.
+pub const GET: u16 = 20;
+/// `IPPROTO_TCP`.
+const TCP: u8 = 6;
+/// All states up to closing, `1 << state` each.
+const STATES: u32 = 0xfff;
+
+/// A request for the TCP sockets over IPv4, or over IPv6 (`AF_INET`, `AF_INET6`), without any details.
+pub fn tcp_request(six: bool) -> [u8; 56] {
+    let mut body = [0; 56];
+    body[0] = if six { 10 } else { 2 };
+    body[1] = TCP;
+    body[4..8].copy_from_slice(&STATES.to_ne_bytes());
+    body
+}
+
+/// What is counted of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Socket {
+    /// Its state, from 1 (`TCP_ESTABLISHED`).
+    pub state: u8,
+    /// Bytes that nobody has read; of one that listens, connections that nobody has accepted.
+    pub receive_queue: u32,
+    /// Bytes that nobody has acknowledged; of one that listens, how many connections may wait.
+    pub transmit_queue: u32,
+}
+
+/// An entry of the dump. None if it is cut.
+pub fn socket(body: &[u8]) -> Option<Socket> {
+    Some(Socket {
+        state: *body.get(1)?,
+        receive_queue: number(body, 56)?,
+        transmit_queue: number(body, 60)?,
+    })
+}
+
+/// A state's name, as node_exporter has it.
+pub fn state_name(state: usize) -> &'static str {
+    const NAMES: [&str; 11] = [
+        "established",
+        "syn_sent",
+        "syn_recv",
+        "fin_wait1",
+        "fin_wait2",
+        "time_wait",
+        "close",
+        "close_wait",
+        "last_ack",
+        "listen",
+        "closing",
+    ];
+    state
+        .checked_sub(1)
+        .and_then(|index| NAMES.get(index).copied())
+        .unwrap_or("unknown")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket() {
+        let mut body = [0; 72];
+        body[1] = 10;
+        body[56] = 3;
+        body[60] = 128;
+        let found = socket(&body).unwrap();
+        assert_eq!(
+            (found.state, found.receive_queue, found.transmit_queue),
+            (10, 3, 128)
+        );
+        assert_eq!(socket(&body[..63]), None);
+        assert_eq!(tcp_request(false)[..2], [2, 6]);
+    }
+
+    #[test]
+    fn names_of_states() {
+        assert_eq!(
+            ["unknown", "established", "listen", "closing", "unknown"],
+            [0, 1, 10, 11, 12].map(state_name)
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! Netlink messages as bytes (room: `agent/core`): requests for dumps, and what the kernel answers. Nothing here talks to
+//! the kernel; `agent/src/host/network_calls.rs` does.
+//!
+//! Numbers are in the machine's byte order (`linux/netlink.h`). A message that is cut ends the reading; it never panics.
+
+pub mod diag;
+pub mod link;
+pub mod neighbour;
+pub mod qdisc;
+pub mod route;
+
+/// A message's header: length, type, flags, sequence, port.
+const HEADER: usize = 16;
+/// An attribute's header: length, type.
+const ATTRIBUTE: usize = 4;
+/// `NLM_F_REQUEST | NLM_F_DUMP`.
+const DUMP: u16 = 0x01 | 0x300;
+/// `NLM_F_DUMP_INTR`: something changed while the kernel dumped it, so that entries may lack or come twice.
+const INTERRUPTED: u16 = 0x10;
+const NOOP: u16 = 1;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+/// Without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
+const TYPE_MASK: u16 = 0x3fff;
+
+/// One message of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'bytes> {
+    /// The number of the request that is answered.
+    pub sequence: u32,
+    /// The dump was interrupted and has to be asked for again.
+    pub interrupted: bool,
+    /// What it says.
+    pub content: Content<'bytes>,
+}
+
+/// What a message says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content<'bytes> {
+    /// An entry of the dump: its fixed head and its attributes.
+    Entry(&'bytes [u8]),
+    /// The dump is whole.
+    Done,
+    /// The kernel refused, with this errno; 0 acknowledges.
+    Failed(i32),
+    /// To be passed over.
+    Nothing,
+}
+
+/// A request for a dump. `kind` is e.g. `RTM_GETLINK`, `body` its fixed head with attributes.
+pub fn dump_request(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
+    let mut request = Vec::with_capacity(HEADER + body.len());
+    request.extend(length.to_ne_bytes());
+    request.extend(kind.to_ne_bytes());
+    request.extend(DUMP.to_ne_bytes());
+    request.extend(sequence.to_ne_bytes());
+    request.extend(0_u32.to_ne_bytes());
+    request.extend(body);
+    request
+}
+
+/// The messages of what was received at once.
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        let length = number(bytes, 0)? as usize;
+        let body = bytes.get(HEADER..length)?;
+        let (kind, flags) = (short(bytes, 4)?, short(bytes, 6)?);
+        let sequence = number(bytes, 8)?;
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        // Both carry an errno, negative; a dump that ends well says 0 or nothing.
+        let errno = number(body, 0).map_or(0, u32::cast_signed).saturating_neg();
+        let content = match kind {
+            NOOP => Content::Nothing,
+            ERROR => Content::Failed(errno),
+            DONE if errno > 0 => Content::Failed(errno),
+            DONE => Content::Done,
+            _ => Content::Entry(body),
+        };
+        Some(Message {
+            sequence,
+            interrupted: flags & INTERRUPTED != 0,
+            content,
+        })
+    })
+}
+
+/// Attributes as `(type, value)`.
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(short(bytes, 0)?);
+        let value = bytes.get(ATTRIBUTE..length)?;
+        let kind = short(bytes, 2)? & TYPE_MASK;
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+fn aligned(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// A text that ends at its first NUL.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod made {
+    //! Messages for tests.
+
+    /// An attribute with its padding.
+    pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(4 + value.len()).unwrap();
+        let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    /// A message with its padding.
+    pub(super) fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(16 + body.len()).unwrap();
+        let mut bytes = [
+            &length.to_ne_bytes()[..],
+            &kind.to_ne_bytes(),
+            &flags.to_ne_bytes(),
+            &sequence.to_ne_bytes(),
+            &[0; 4],
+            body,
+        ]
+        .concat();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_of_several_messages() {
+        let bytes = [
+            made::message(16, 2, 7, b"entry"),
+            made::message(16, 2 | INTERRUPTED, 7, &[]),
+            made::message(NOOP, 0, 7, &[]),
+            made::message(DONE, 2, 7, &0_i32.to_ne_bytes()),
+            made::message(DONE, 2, 7, &(-4_i32).to_ne_bytes()),
+            made::message(ERROR, 0, 7, &(-95_i32).to_ne_bytes()),
+        ]
+        .concat();
+        let all: Vec<_> = messages(&bytes).collect();
+        assert_eq!(
+            all.iter().map(|message| message.content).collect::<Vec<_>>(),
+            [
+                Content::Entry(b"entry"),
+                Content::Entry(b""),
+                Content::Nothing,
+                Content::Done,
+                Content::Failed(4),
+                Content::Failed(95)
+            ]
+        );
+        assert!(all[1].interrupted && !all[0].interrupted);
+        assert!(all.iter().all(|message| message.sequence == 7));
+    }
+
+    #[test]
+    fn a_request_is_read_as_it_was_written() {
+        let bytes = dump_request(18, 3, &[1; 16]);
+        assert_eq!(bytes.len(), 32);
+        let message = messages(&bytes).next().unwrap();
+        assert_eq!((message.sequence, message.content), (3, Content::Entry(&[1; 16])));
+    }
+
+    #[test]
+    fn what_is_cut_ends_the_reading() {
+        let bytes = made::message(16, 0, 1, b"entry");
+        for length in 0..16 + 5 {
+            assert_eq!(messages(&bytes[..length]).count(), 0, "{length}");
+        }
+        let attributes_of = |bytes: &[u8]| attributes(bytes).count();
+        let two = [made::attribute(1, b"abc"), made::attribute(0x8002, b"")].concat();
+        assert_eq!(attributes(&two).collect::<Vec<_>>(), [(1, &b"abc"[..]), (2, b"")]);
+        assert_eq!(attributes_of(&two[..9]), 1);
+        // A length of nothing would never end.
+        assert_eq!(attributes_of(&[0; 64]), 0);
+        assert_eq!(messages(&[0; 64]).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), length in 0..300_u32) {
+            let mut bytes = bytes;
+            for read in [length, 0] {
+                let _ = messages(&bytes).count();
+                let _ = attributes(&bytes).count();
+                let _ = diag::socket(&bytes);
+                let _ = link::link(&bytes);
+                let _ = neighbour::neighbour(&bytes);
+                let _ = qdisc::qdisc(&bytes);
+                let _ = route::route(&bytes);
+                // A length that is right lets the reading go further.
+                if let Some(start) = bytes.first_chunk_mut::<4>() {
+                    *start = read.to_ne_bytes();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `/proc/net/rpc/nfs` and `nfsd` (kernel: `net/sunrpc/stats.c`, `fs/nfsd/stats.c`): a word and counters a line.
+
+use super::{ParseError, counter, words};
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line<'text> {
+    /// What it counts, e.g. `net`, `rpc`, `proc3`.
+    pub name: &'text str,
+    /// The counters. Those of `proc*` without their number, which stands in front of them.
+    pub values: Vec<u64>,
+}
+
+/// The lines. Of `th`, whose rest is a histogram that no kernel fills, the first two numbers.
+///
+/// Errors: a counter that is no number; a line of `proc*` that has another number of counters than it says.
+pub fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, ParseError>> {
+    text.lines().enumerate().map(|(index, whole)| {
+        let mut words = words(whole);
+        let name = words.next().unwrap_or_default();
+        let most = if name == "th" { 2 } else { usize::MAX };
+        let mut values: Vec<u64> = words
+            .take(most)
+            .map(|word| counter(Some(word), index, "a counter"))
+            .collect::<Result<_, _>>()?;
+        if values.is_empty() {
+            return Err(ParseError::at(index, "a name and counters", whole));
+        }
+        if name.starts_with("proc") {
+            let count = values.remove(0);
+            if count != values.len() as u64 {
+                return Err(ParseError::at(index, "as many counters as the line says", whole));
+            }
+        }
+        Ok(Line { name, values })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str =
+        "net 70 70 69 45\nth 8 0 0.000 0.000\nrpc 1218785755 374636 1218815394\nproc2 3 16 57 74\n";
+
+    #[test]
+    fn names_and_counters() {
+        let all: Vec<_> = lines(SAMPLE).collect::<Result<_, _>>().unwrap();
+        assert_eq!((all[0].name, &all[0].values[..]), ("net", &[70, 70, 69, 45][..]));
+        assert_eq!((all[1].name, &all[1].values[..]), ("th", &[8, 0][..]));
+        assert_eq!((all[3].name, &all[3].values[..]), ("proc2", &[16, 57, 74][..]));
+        for text in ["\n", "net\n", "net x\n", "proc3 2 1\n", "proc3 1 1 1\n"] {
+            assert_eq!(lines(text).next().unwrap().unwrap_err().line, 1, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE)) {
+            let _ = lines(&text).count();
+        }
+    }
+}

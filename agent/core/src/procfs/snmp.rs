@@ -1,0 +1,146 @@
+//! `/proc/net/netstat`, `/proc/net/snmp` (kernel: `net/ipv4/proc.c`): a line of names and a line of values for each
+//! protocol; and `/proc/net/snmp6` (kernel: `net/ipv6/proc.c`): a name and a value a line.
+
+use super::{ParseError, words};
+
+/// The names and the values of one protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table<'text> {
+    /// The line's index, from 0.
+    pub line: usize,
+    /// `PROTOCOL: NAME NAME …`, or one name that begins with its protocol, e.g. `Ip6InReceives`.
+    pub names: &'text str,
+    /// `PROTOCOL: VALUE VALUE …`, or one value.
+    pub values: &'text str,
+}
+
+/// The tables of `netstat` and `snmp`.
+pub fn tables(text: &str) -> impl Iterator<Item = Result<Table<'_>, ParseError>> {
+    let mut lines = text.lines().enumerate();
+    std::iter::from_fn(move || {
+        let (line, names) = lines.find(|(_, line)| !line.is_empty())?;
+        let values = lines.next().map(|(_, line)| line).unwrap_or_default();
+        let protocol = |line| first(line).filter(|word: &&str| word.ends_with(':'));
+        if protocol(names).is_none() || protocol(names) != protocol(values) {
+            return Some(Err(ParseError::at(line + 1, "values under names", values)));
+        }
+        Some(Ok(Table { line, names, values }))
+    })
+}
+
+/// The lines of `snmp6`, each a table of one. Lines that are no name and value, or whose name has no `6`, are passed over,
+/// as node_exporter does.
+pub fn lines6(text: &str) -> impl Iterator<Item = Table<'_>> {
+    text.lines().enumerate().filter_map(|(line, whole)| {
+        let mut words = words(whole);
+        let (names, values) = (words.next()?, words.next()?);
+        names.contains('6').then_some(Table { line, names, values })
+    })
+}
+
+impl<'text> Table<'text> {
+    /// The names as `(protocol, name)`.
+    pub fn fields(&self) -> impl Iterator<Item = (&'text str, &'text str)> {
+        let mut names = words(self.names);
+        let (protocol, single) = match names.next().unwrap_or_default() {
+            head if head.ends_with(':') => (&head[..head.len() - 1], None),
+            name => {
+                let at = name.find('6').map_or(0, |at| at + 1);
+                (&name[..at], Some(&name[at..]))
+            }
+        };
+        single.into_iter().chain(names).map(move |name| (protocol, name))
+    }
+
+    /// The value of each field, which may be negative (`Tcp: MaxConn -1`).
+    pub fn numbers(&self) -> impl Iterator<Item = Result<f64, ParseError>> {
+        let line = self.line + usize::from(self.names.contains(':'));
+        let mut values = words(self.values);
+        if self.values.contains(':') {
+            values.next();
+        }
+        values.map(move |word| {
+            let bad = || ParseError::at(line, "a number", word);
+            match word.parse::<u64>() {
+                Ok(number) => Ok(number as f64),
+                Err(_) => word.parse::<i64>().map(|number| number as f64).map_err(|_| bad()),
+            }
+        })
+    }
+}
+
+fn first(line: &str) -> Option<&str> {
+    words(line).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "Tcp: MaxConn ActiveOpens\nTcp: -1 42\nIpExt: InOctets\nIpExt: 747903852\n";
+    const SIX: &str =
+        "Ip6InReceives                   \t2\nUdpLite6InDatagrams\t3\nnonsense 4\nIcmp6OutType143\t5\n";
+
+    fn all(text: &str) -> Result<Vec<(String, f64)>, ParseError> {
+        let mut found = Vec::new();
+        for table in tables(text) {
+            let table = table?;
+            for ((protocol, name), number) in table.fields().zip(table.numbers()) {
+                found.push((format!("{protocol}_{name}"), number?));
+            }
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn names_and_values() {
+        let expected = [
+            ("Tcp_MaxConn", -1.0),
+            ("Tcp_ActiveOpens", 42.0),
+            ("IpExt_InOctets", 747_903_852.0),
+        ];
+        let expected = expected.map(|(name, value)| (name.to_owned(), value));
+        assert_eq!(all(SAMPLE).unwrap(), expected);
+        let six: Vec<_> = lines6(SIX)
+            .map(|table| {
+                (
+                    table.fields().next().unwrap(),
+                    table.numbers().next().unwrap().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            six,
+            [
+                (("Ip6", "InReceives"), 2.0),
+                (("UdpLite6", "InDatagrams"), 3.0),
+                (("Icmp6", "OutType143"), 5.0)
+            ]
+        );
+        assert_eq!(all("").unwrap(), []);
+    }
+
+    #[test]
+    fn broken_tables_are_named() {
+        for (text, line) in [
+            ("Tcp: A\n", 2),
+            ("Tcp: A\nUdp: 1\n", 2),
+            ("Tcp A\nTcp 1\n", 2),
+            ("A: B\nA: 1\nTcp: A\nTcp: x\n", 4),
+        ] {
+            assert_eq!(all(text).unwrap_err().line, line, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE), six in hostile::text(SIX)) {
+            all(&text).ok();
+            for table in lines6(&six) {
+                let _ = table.fields().zip(table.numbers()).count();
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `/proc/net/softnet_stat` (kernel: `net/core/net-procfs.c`): a line for each CPU that is online, in hexadecimal.
+
+use super::{ParseError, hex, words};
+
+/// What one CPU did with packets that came in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Softnet {
+    /// The CPU; on kernels before 5.14 the line's number, from 0.
+    pub cpu: u64,
+    /// Packets that it worked on.
+    pub processed: u64,
+    /// Packets that it dropped because its backlog was full.
+    pub dropped: u64,
+    /// How often it stopped with work left.
+    pub squeezed: u64,
+    /// How often a device was locked when it wanted to send.
+    pub collisions: u64,
+    /// How often another CPU woke it for packets. Since 2.6.39.
+    pub received_rps: u64,
+    /// How often a flow hit its limit. Since 3.11.
+    pub flow_limit: u64,
+    /// Packets that wait. Since 5.14.
+    pub backlog: u64,
+}
+
+/// The CPUs.
+pub fn cpus(text: &str) -> impl Iterator<Item = Result<Softnet, ParseError>> {
+    text.lines().enumerate().map(|(index, line)| {
+        let mut columns = [0; 13];
+        let mut width = 0;
+        for (column, word) in columns.iter_mut().zip(words(line)) {
+            *column = hex(Some(word), index, "a hexadecimal counter")?;
+            width += 1;
+        }
+        if width < 9 {
+            return Err(ParseError::at(index, "9 columns or more", line));
+        }
+        Ok(Softnet {
+            cpu: if width >= 13 { columns[12] } else { index as u64 },
+            processed: columns[0],
+            dropped: columns[1],
+            squeezed: columns[2],
+            collisions: columns[8],
+            received_rps: columns[9],
+            flow_limit: columns[10],
+            backlog: if width >= 13 { columns[11] } else { 0 },
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{super::hostile, *};
+
+    const SAMPLE: &str = "0000000e 00000001 00000002 0 0 0 0 0 00000003 00000004 00000005 00000006 00000000 00000000 00000000\n\
+                          0000426d 00000000 00000000 0 0 0 0 0 00000000 00000000 00000000 00000000 00000003 00000000 00000000\n";
+
+    #[test]
+    fn columns_by_the_kernels_age() {
+        let all: Vec<_> = cpus(SAMPLE).collect::<Result<_, _>>().unwrap();
+        assert_eq!((all[1].cpu, all[1].processed), (3, 0x426d));
+        let first = Softnet {
+            cpu: 0,
+            processed: 14,
+            dropped: 1,
+            squeezed: 2,
+            collisions: 3,
+            received_rps: 4,
+            flow_limit: 5,
+            backlog: 6,
+        };
+        assert_eq!(all[0], first);
+        let old = cpus("1 2 3 0 0 0 0 0 0\n4 5 6 0 0 0 0 0 0")
+            .nth(1)
+            .unwrap()
+            .unwrap();
+        assert_eq!((old.cpu, old.processed, old.received_rps), (1, 4, 0));
+        for text in ["1 2 3\n", "1 2 3 4 5 6 7 8 x\n", "\n"] {
+            assert_eq!(cpus(text).next().unwrap().unwrap_err().line, 1);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_input_panics(text in hostile::text(SAMPLE)) {
+            let _ = cpus(&text).count();
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The properties of network devices: from one netlink dump on the machine that runs us, from `/sys/class/net` in other
+//! trees.
+//!
+//! Measured on 2 CPUs, the dump costs a tenth of the 25 files of a device. What netlink does not tell is read from
+//! sysfs: speed and duplex each time, and what hardly changes once a minute.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use virtfleet_agent_core::netlink::link::Link;
+
+use super::{devices, refused};
+use crate::host::{NetworkCalls, Roots, slurp};
+use crate::metrics::{CollectError, name_filter::NameFilter};
+
+/// A file of one number or word; an alias may have 255 bytes.
+const LIMIT: usize = 4096;
+/// How long what hardly changes is believed.
+const BELIEVED: Duration = Duration::from_mins(1);
+
+/// The numbers of a device: the file, and the family behind `node_network_`.
+pub(super) const NUMBERS: [(&str, &str); 17] = [
+    ("addr_assign_type", "address_assign_type"),
+    ("carrier", "carrier"),
+    ("carrier_changes", "carrier_changes_total"),
+    ("carrier_up_count", "carrier_up_changes_total"),
+    ("carrier_down_count", "carrier_down_changes_total"),
+    ("dev_id", "device_id"),
+    ("dormant", "dormant"),
+    ("flags", "flags"),
+    ("ifindex", "iface_id"),
+    ("iflink", "iface_link"),
+    ("link_mode", "iface_link_mode"),
+    ("mtu", "mtu_bytes"),
+    ("name_assign_type", "name_assign_type"),
+    ("netdev_group", "net_dev_group"),
+    ("speed", "speed_bytes"),
+    ("tx_queue_len", "transmit_queue_length"),
+    ("type", "protocol_type"),
+];
+/// The number that is in Mbit/s in its file.
+const SPEED: usize = 14;
+/// Those of which netlink says nothing and that change when a device is made, renamed or given an address.
+const STEADY: [usize; 3] = [0, 5, 12];
+/// `IFF_UP`.
+const UP: i64 = 1;
+const FLAGS: usize = 7;
+
+/// A device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) broadcast: String,
+    pub(super) duplex: String,
+    pub(super) operstate: String,
+    pub(super) alias: String,
+    /// By [`NUMBERS`]; none if the device or the kernel does not tell.
+    pub(super) numbers: [Option<i64>; NUMBERS.len()],
+}
+
+impl Row {
+    /// Whether an admin has set it up.
+    pub(super) fn admin_state(&self) -> &'static str {
+        match self.numbers[FLAGS] {
+            None => "unknown",
+            Some(flags) if flags & UP != 0 => "up",
+            Some(_) => "down",
+        }
+    }
+}
+
+/// What hardly changes of a device, and of which device it is.
+struct Steady {
+    name: String,
+    address: String,
+    read: Instant,
+    numbers: [Option<i64>; STEADY.len()],
+}
+
+/// Finds the properties.
+pub(super) struct Rows {
+    network: Arc<dyn NetworkCalls>,
+    roots: Roots,
+    /// By the device's number.
+    steady: HashMap<u32, Steady>,
+    buffer: Vec<u8>,
+}
+
+impl Rows {
+    pub(super) fn new(network: Arc<dyn NetworkCalls>, roots: Roots) -> Self {
+        Self {
+            network,
+            roots,
+            steady: HashMap::new(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The devices that are not `ignored`.
+    pub(super) fn read(&mut self, filter: &mut NameFilter) -> Result<Vec<Row>, CollectError> {
+        // Netlink tells of our own network namespace, as only our own sysfs does.
+        if self.roots.sysfs == Path::new("/sys") {
+            let links = self.network.links().map_err(refused("its network devices"))?;
+            let present: HashSet<u32> = links.iter().map(|link| link.index).collect();
+            self.steady.retain(|index, _| present.contains(index));
+            let taken = links.into_iter().filter(|link| filter.takes(&link.name));
+            return Ok(taken.map(|link| self.told_by(link)).collect());
+        }
+        let mut rows = Vec::new();
+        for name in devices(&self.roots.sys("class/net"))? {
+            if filter.takes(&name) {
+                rows.push(self.in_files(name));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn told_by(&mut self, link: Link) -> Row {
+        let mut row = Row {
+            duplex: String::new(),
+            operstate: link.operstate.to_owned(),
+            alias: link.alias,
+            ..Row::default()
+        };
+        let number = |number: Option<u32>| number.map(i64::from);
+        row.numbers[1] = number(link.carrier.filter(|_| link.running));
+        row.numbers[2] = number(link.carrier_changes);
+        row.numbers[3] = number(link.carrier_ups);
+        row.numbers[4] = number(link.carrier_downs);
+        row.numbers[6] = link.running.then_some(i64::from(link.dormant));
+        row.numbers[FLAGS] = Some(link.flags.into());
+        row.numbers[8] = Some(link.index.into());
+        // A tunnel without a device below has -1 in its file now and then.
+        row.numbers[9] = link.link.map(|link| link.cast_signed().into());
+        row.numbers[10] = number(link.link_mode);
+        row.numbers[11] = number(link.mtu);
+        row.numbers[13] = number(link.group);
+        row.numbers[15] = number(link.queue_length);
+        row.numbers[16] = Some(link.hardware.into());
+        let directory = self.roots.sys("class/net").join(&link.name);
+        if link.running {
+            row.numbers[SPEED] = self.number(&directory, SPEED);
+            row.duplex = self.word(&directory, "duplex").unwrap_or_default();
+        }
+        let known = self.steady.get(&link.index).filter(|known| {
+            known.name == link.name && known.address == link.address && known.read.elapsed() < BELIEVED
+        });
+        let known = known.map(|known| known.numbers);
+        let steady = known.unwrap_or_else(|| {
+            let numbers = STEADY.map(|index| self.number(&directory, index));
+            let steady = Steady {
+                name: link.name.clone(),
+                address: link.address.clone(),
+                read: Instant::now(),
+                numbers,
+            };
+            self.steady.insert(link.index, steady);
+            numbers
+        });
+        for (index, number) in STEADY.into_iter().zip(steady) {
+            row.numbers[index] = number;
+        }
+        row.name = link.name;
+        row.address = link.address;
+        row.broadcast = link.broadcast;
+        row
+    }
+
+    fn in_files(&mut self, name: String) -> Row {
+        let directory = self.roots.sys("class/net").join(&name);
+        let mut row = Row::default();
+        for index in 0..NUMBERS.len() {
+            row.numbers[index] = self.number(&directory, index);
+        }
+        let mut word = |file: &str| self.word(&directory, file).unwrap_or_default();
+        row.address = word("address");
+        row.broadcast = word("broadcast");
+        row.duplex = word("duplex");
+        row.operstate = word("operstate");
+        row.alias = word("ifalias");
+        row.name = name;
+        row
+    }
+
+    /// A number, decimal or `0x…`. None if the file is not there, if the kernel refuses (a device that is down has no
+    /// speed), or if it is none.
+    fn number(&mut self, directory: &Path, index: usize) -> Option<i64> {
+        let text = self.text(directory, NUMBERS[index].0)?;
+        let number = match text.strip_prefix("0x") {
+            Some(digits) => i64::from_str_radix(digits, 16).ok()?,
+            None => text.parse().ok()?,
+        };
+        if index == SPEED {
+            // Mbit/s as bytes a second; -1 is a speed that nobody knows.
+            return number.checked_mul(1_000_000).map(|bits| bits / 8);
+        }
+        Some(number)
+    }
+
+    fn word(&mut self, directory: &Path, file: &str) -> Option<String> {
+        self.text(directory, file).map(str::to_owned)
+    }
+
+    fn text(&mut self, directory: &Path, file: &str) -> Option<&str> {
+        let bytes = slurp(&directory.join(file), &mut self.buffer, LIMIT).ok()?;
+        Some(str::from_utf8(bytes).ok()?.trim())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Kernel;
+
+    #[test]
+    fn netlink_tells_what_the_files_tell() {
+        let mut filter = NameFilter::new(["", ""], None, None, None).unwrap();
+        let mut rows = Rows::new(Arc::new(Kernel), Roots::default());
+        // A device may change between two readings; not in each of many.
+        let same = (0..20).any(|_| {
+            let mut by_netlink = rows.read(&mut filter).unwrap();
+            by_netlink.sort_by(|one, other| one.name.cmp(&other.name));
+            let by_files: Vec<_> = by_netlink
+                .iter()
+                .map(|row| rows.in_files(row.name.clone()))
+                .collect();
+            assert!(by_netlink.iter().any(|row| row.name == "lo"));
+            by_netlink == by_files
+        });
+        assert!(same);
+    }
+}
