@@ -88,7 +88,8 @@ impl NetworkCalls for Kernel {
     }
     fn device_name(&self, index: u32) -> Option<String> {
         let name = nix::net::if_::if_indextoname(index).ok()?;
-        Some(name.to_string_lossy().into_owned())
+        // The answer for a device that is gone may be an empty name and no error.
+        (!name.is_empty()).then(|| name.to_string_lossy().into_owned())
     }
     fn arp_entries(&self) -> Result<BTreeMap<u32, u64>, NetworkError> {
         dump(
