@@ -209,7 +209,7 @@ mod tests {
         let text = "ctxt 1\nsoftirq 55 1 2 3 4 5 6 7 8 9 10\n";
         assert_eq!(softirqs(text), Ok(Some([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])));
         assert_eq!(softirqs("ctxt 1\n"), Ok(None));
-        assert_eq!(softirqs(SAMPLE).unwrap_err().line, 9);
+        assert_eq!(softirqs(SAMPLE).unwrap_err().line, 10);
     }
 
     #[test]
