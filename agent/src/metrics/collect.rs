@@ -24,6 +24,9 @@ pub trait Collector: Send {
     /// Appends this collector's families to `page`, each family at once. What was written before an error is taken back
     /// by the caller.
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError>;
+
+    /// Told before each collection: what the collectors before this one have written. Whoever implements it only reads.
+    fn behind(&mut self, _page: &Page) {}
 }
 
 /// Why a collector wrote nothing.

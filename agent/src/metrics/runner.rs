@@ -197,13 +197,14 @@ fn work(shared: &Shared, number: u64) {
     let mut scratch = Page::new();
     let mut state = shared.lock();
     while !state.closed && state.thread == number {
-        let Some(job) = state.jobs.pop_front() else {
+        let Some(mut job) = state.jobs.pop_front() else {
             shared.done.notify_one();
             state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         let begun = Instant::now();
         state.current = Some((job.index, begun));
+        job.collector.behind(&state.page);
         drop(state);
         let (index, collector, outcome) = play(job, &mut scratch);
         let took = begun.elapsed();

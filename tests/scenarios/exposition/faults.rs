@@ -11,7 +11,7 @@ use virtfleet_agent::metrics::{
 };
 use virtfleet_wire::{
     exposition::{MetricType, Page},
-    settings::{MetricsProfile, MetricsSettings, Span},
+    settings::{MetricsSettings, Span},
 };
 
 use crate::world::*;

@@ -24,7 +24,8 @@ const BYTES: usize = 4 << 20;
 /// Names of a folder that are looked at.
 const NAMES: usize = 10_000;
 /// What the agent says of itself, after all collectors or at the end of this one.
-const OURS: [&str; 5] = [
+const OURS: [&str; 6] = [
+    "node_exporter_build_info",
     "node_scrape_collector_",
     "node_textfile_mtime_seconds",
     "node_textfile_scrape_error",
@@ -37,6 +38,8 @@ struct Textfile {
     folders: Folders,
     /// What was read, by the file's path in the guest.
     held: BTreeMap<String, Stamped<Held>>,
+    /// The families that other collectors have written in this scrape.
+    there: HashSet<String>,
     /// What was wrong at the last scrape, so that it is logged once.
     told: BTreeSet<String>,
 }
@@ -71,11 +74,23 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         roots: context.roots.clone(),
         folders: Folders::new(&context.settings.textfile.directories)?,
         held: BTreeMap::new(),
+        there: HashSet::new(),
         told: BTreeSet::new(),
     }))
 }
 
 impl Collector for Textfile {
+    fn behind(&mut self, page: &Page) {
+        self.there.clear();
+        if !self.folders.is_empty() {
+            let text = str::from_utf8(page.as_bytes()).unwrap_or_default();
+            let names = text
+                .lines()
+                .filter_map(|line| Some(line.strip_prefix("# TYPE ")?.split_once(' ')?.0));
+            self.there.extend(names.map(str::to_owned));
+        }
+    }
+
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let mut wrong = BTreeSet::new();
         let paths = self.list(&mut wrong);
@@ -116,17 +131,8 @@ impl Collector for Textfile {
             }
         }
         let joined = join(&shown, &mut wrong);
-        let there = if joined.is_empty() {
-            HashSet::new()
-        } else {
-            written(page)
-        };
-        let clashes: Vec<bool> = joined
-            .keys()
-            .map(|name| there.contains(*name) || OURS.iter().any(|ours| name.starts_with(ours)))
-            .collect();
-        for ((name, family), clash) in joined.iter().zip(clashes) {
-            if clash {
+        for (name, family) in &joined {
+            if self.there.contains(*name) || OURS.iter().any(|ours| name.starts_with(ours)) {
                 let path = family.parts[0].0;
                 wrong.insert(format!("{path}: {name} is exported by a collector already"));
             } else {
@@ -227,14 +233,6 @@ fn join<'held>(shown: &[Shown<'held>], wrong: &mut BTreeSet<String>) -> BTreeMap
         }
     }
     joined
-}
-
-/// The families that stand on the page.
-fn written(page: &Page) -> HashSet<&str> {
-    let text = str::from_utf8(page.as_bytes()).unwrap_or_default();
-    text.lines()
-        .filter_map(|line| Some(line.strip_prefix("# TYPE ")?.split_once(' ')?.0))
-        .collect()
 }
 
 fn write(page: &mut Page, name: &str, joined: &Joined<'_>, wrong: &mut BTreeSet<String>) {

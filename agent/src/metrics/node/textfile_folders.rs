@@ -39,6 +39,11 @@ impl Folders {
             .map(Self)
     }
 
+    /// Whether nothing is read at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The folders that there are now, by their paths in the guest. Where a pattern finds none, it stands for itself, so
     /// that whoever opens it is told.
     pub(super) fn find(&self, roots: &Roots) -> Vec<String> {
