@@ -1,6 +1,8 @@
 //! What happens to an agent in a guest after it has come: other software that runs cloud-init again, boots without cloud-init,
 //! settings that change, upgrades, the package, and Ignition in the place of cloud-init.
 
+#[path = "guest_lifecycle/beside.rs"]
+mod beside;
 #[path = "guest_lifecycle/ignition.rs"]
 mod ignition;
 #[path = "guest_lifecycle/kit.rs"]

@@ -22,10 +22,9 @@ pub struct CollectorFlags {
 
 /// A flag's value that its setting cannot hold.
 #[derive(Debug, thiserror::Error)]
-#[error("--collector.{collector}.{suffix}: {source}")]
+#[error("--{flag}: {source}")]
 pub struct FlagError {
-    collector: &'static str,
-    suffix: &'static str,
+    flag: String,
     source: serde_json::Error,
 }
 
@@ -37,7 +36,7 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
         .help_heading("Collectors")
         .help("Only those that are turned on by a flag");
     std::iter::once(defaults).chain(COLLECTORS.iter().flat_map(|entry| {
-        let settings = entry.flags.iter().map(|flag| setting(entry, flag));
+        let settings = entry.flags.iter().flat_map(|flag| setting(entry, flag));
         switches(entry).into_iter().chain(settings)
     }))
 }
@@ -65,16 +64,23 @@ fn switches(entry: &Entry) -> [Arg; 2] {
     ]
 }
 
-fn setting(entry: &Entry, flag: &Flag) -> Arg {
+fn setting(entry: &Entry, flag: &Flag) -> Vec<Arg> {
     let name = long(entry.name, flag);
     let arg = Arg::new(name.clone())
-        .long(name)
+        .long(name.clone())
         .help_heading("Collectors")
         .help(format!("Over metrics.{}.{}", entry.name, flag.key));
     match flag.holds {
-        Holds::Text => arg.action(ArgAction::Set).value_name("VALUE"),
-        Holds::Texts => arg.action(ArgAction::Append).value_name("VALUE"),
-        Holds::Switch => arg.action(ArgAction::SetTrue),
+        Holds::Text => vec![arg.action(ArgAction::Set).value_name("VALUE")],
+        Holds::Texts => vec![arg.action(ArgAction::Append).value_name("VALUE")],
+        Holds::Switch => {
+            let off = format!("no-{name}");
+            let no = Arg::new(off.clone()).long(off.clone()).action(ArgAction::SetTrue);
+            vec![
+                arg.action(ArgAction::SetTrue).overrides_with(off),
+                no.hide(true).overrides_with(name),
+            ]
+        }
     }
 }
 
@@ -83,8 +89,13 @@ fn names(name: &str) -> [String; 2] {
     [format!("collector.{name}"), format!("no-collector.{name}")]
 }
 
+/// A suffix with a point in it has the collector's other name in it.
 fn long(collector: &str, flag: &Flag) -> String {
-    format!("collector.{collector}.{}", flag.suffix)
+    if flag.suffix.contains('.') {
+        format!("collector.{}", flag.suffix)
+    } else {
+        format!("collector.{collector}.{}", flag.suffix)
+    }
 }
 
 impl CollectorFlags {
@@ -105,7 +116,10 @@ impl CollectorFlags {
             for flag in entry.flags {
                 let name = long(entry.name, flag);
                 let values = match flag.holds {
-                    Holds::Switch => matches.get_flag(&name).then(Vec::new),
+                    Holds::Switch => [(&name, "true"), (&format!("no-{name}"), "false")]
+                        .iter()
+                        .find(|(name, _)| matches.get_flag(name))
+                        .map(|(_, word)| vec![(*word).to_owned()]),
                     Holds::Text | Holds::Texts => matches
                         .get_many::<String>(&name)
                         .map(|values| values.cloned().collect()),
@@ -121,8 +135,7 @@ impl CollectorFlags {
         let mut settings = settings.clone();
         for (collector, flag, values) in &self.set {
             let error = |source| FlagError {
-                collector,
-                suffix: flag.suffix,
+                flag: long(collector, flag),
                 source,
             };
             let mut tree = serde_json::to_value(&settings).map_err(error)?;
@@ -132,7 +145,7 @@ impl CollectorFlags {
             });
             if let Some(Value::Object(section)) = section {
                 let value = match flag.holds {
-                    Holds::Switch => Value::Bool(true),
+                    Holds::Switch => Value::Bool(values.last().is_some_and(|word| word == "true")),
                     Holds::Text => values.last().map_or(Value::Null, |text| text.as_str().into()),
                     Holds::Texts => values.iter().map(String::as_str).collect(),
                 };
@@ -175,9 +188,15 @@ mod tests {
                     Holds::Text if flag.key.ends_with("Timeout") => format!("a --{name} 3s"),
                     Holds::Text | Holds::Texts => format!("a --{name} x"),
                 };
-                let settings = parse(&line).over(&MetricsSettings::default());
-                let settings = settings.unwrap_or_else(|error| panic!("{line}: {error}"));
+                let over = |line: &str, settings: &MetricsSettings| {
+                    let set = parse(line).over(settings);
+                    set.unwrap_or_else(|error| panic!("{line}: {error}"))
+                };
+                let settings = over(&line, &MetricsSettings::default());
                 assert_ne!(settings, MetricsSettings::default(), "{line}");
+                if flag.holds == Holds::Switch {
+                    assert_ne!(over(&format!("a --no-{name}"), &settings), settings, "{line}");
+                }
             }
         }
     }

@@ -141,7 +141,8 @@ pub enum DefaultOn {
 /// A setting of a collector that node_exporter has as a flag, `--collector.NAME.SUFFIX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flag {
-    /// Behind the collector's name, e.g. `device-exclude`.
+    /// Behind the collector's name, e.g. `device-exclude`; with a name of its own before a point where node_exporter has
+    /// another for the collector.
     pub suffix: &'static str,
     /// The key under the collector's settings, e.g. `deviceExclude`.
     pub key: &'static str,

@@ -51,6 +51,13 @@ pub fn append_process_metrics(page: &mut Page, procfs: &Path) {
         let open = entries.count().saturating_sub(1);
         page.gauge("process_open_fds", "Open file descriptors.", open as f64);
     }
+    if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_AS) {
+        page.gauge(
+            "process_virtual_memory_max_bytes",
+            "Virtual memory that the process may have (soft limit), in bytes; 2^64 - 1 without a limit.",
+            soft as f64,
+        );
+    }
     if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
         page.gauge(
             "process_max_fds",

@@ -11,7 +11,7 @@ use virtfleet_tests::{
     stage::Stage,
 };
 
-use crate::kit;
+use crate::{beside, kit};
 
 /// Families whose samples are of the process that serves them, or of what it has seen since its start.
 const OWN: [&str; 5] = [
@@ -76,6 +76,7 @@ fn comes_and_goes(test: &str, suite: Suite) {
         eprintln!("systemd-analyze security on {}: {exposure}", suite.name());
         ensure!(exposure < 2.8, "{exposure}");
         same_inside_and_outside(&stage, &who, &machine)?;
+        beside::says_the_same(&stage, &who, &machine)?;
         goes(&machine)
     });
 }

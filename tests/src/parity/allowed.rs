@@ -106,4 +106,21 @@ pub static ALLOWED: &[Allowed] = &[
         What::Value,
         "theirs asks the kernel that runs it, whatever roots it is given; we ask the roots",
     ),
+    Allowed::new(
+        "node_cpu_frequency_hertz",
+        What::Labels,
+        "theirs writes it twice with other labels where a driver tells it, and its registry drops one; we give the driver's",
+    ),
+    Allowed::new(
+        "node_thermal_zone_temp",
+        What::Labels,
+        "theirs says 0 degrees of a sensor that gives no reading; we leave it out",
+    )
+    .only(Only::Starts("type", "off")),
+    Allowed::new(
+        "node_scrape_collector_success",
+        What::Value,
+        "theirs says no data after writing all of it where sysfs has no array with all its attributes",
+    )
+    .only(Only::Starts("collector", "mdadm")),
 ];

@@ -1,6 +1,9 @@
 //! What differs between two pages of the same moment.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
 
 use virtfleet_wire::exposition::MetricType;
 
@@ -12,6 +15,9 @@ const OF_ITSELF: [&str; 3] = ["go_", "process_", "promhttp_"];
 const ONLY_THERE: [&str; 1] = ["node_exporter_build_info"];
 /// Families whose values are the exporter's own doing; their series are compared.
 const OWN_VALUES: [&str; 1] = ["node_scrape_collector_duration_seconds"];
+
+/// Series of a family whose values differ that are shown.
+const SHOWN: usize = 4;
 
 /// One round: ours lies between two of theirs.
 #[derive(Debug, Clone)]
@@ -193,8 +199,9 @@ fn values(family: &str, kind: MetricType, rounds: &[&Round]) -> Option<Differenc
             continue;
         };
         if !triples.iter().any(|triple| fits(kind, *triple, range)) {
-            if off.is_empty() {
-                detail = format!("{key}: ours {ours}, theirs {before} and {after}");
+            if off.len() < SHOWN {
+                let gap = if off.is_empty() { "" } else { "; " };
+                write!(detail, "{gap}{key}: ours {ours}, theirs {before} and {after}").ok()?;
             }
             off.insert(key.clone());
         }

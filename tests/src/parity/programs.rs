@@ -26,10 +26,10 @@ use crate::{
 /// How long a start or an answer may take.
 pub const SOON: Duration = Duration::from_secs(30);
 /// Mount points that are left out: node_exporter's own default, which Debian's build widens.
-const MOUNT_POINTS: &str =
+pub const MOUNT_POINTS: &str =
     "^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)";
 /// What node_exporter asks the kernel for by netlink when it is not told to read files: on roots the files are meant.
-const FILES: [&str; 2] = ["--no-collector.arp.netlink", "--no-collector.netdev.netlink"];
+const FILES: [&str; 1] = ["--no-collector.netdev.netlink"];
 /// Sysctls that every Linux has.
 const SYSCTLS: [&str; 3] = [
     "vm.swappiness",
@@ -236,14 +236,43 @@ fn time_zone(rootfs: &Path) -> Option<PathBuf> {
 }
 
 /// Makes a copy of roots complete where a fixture leaves out what every kernel has and node_exporter cannot do without:
-/// the roots themselves, CPUs in sysfs, the list of those that are off, and of each process its first thread.
-fn complete(roots: &Path) -> Result<()> {
+/// the roots themselves, a process that is `self`, CPUs in sysfs, the list of those that are off, and of each process its
+/// first thread, the limits of their numbers, and the counters of soft interrupts.
+fn complete(tree: &Path) -> Result<()> {
     for name in ["proc", "sys", "rootfs", "udev"] {
-        fs::create_dir_all(roots.join(name))?;
+        fs::create_dir_all(tree.join(name))?;
     }
-    let cpus = roots.join("sys/devices/system/cpu");
+    let (own, first) = (tree.join("proc/self"), tree.join("proc/1"));
+    if !own.is_symlink() {
+        if own.is_dir() {
+            roots::copy(&own, &first)?;
+            fs::remove_dir_all(&own).with_context(|| own.display().to_string())?;
+        }
+        fs::create_dir_all(&first)?;
+        std::os::unix::fs::symlink("1", &own).with_context(|| own.display().to_string())?;
+    }
+    if !first.join("stat").exists() {
+        // proc_pid_stat(5): 52 fields.
+        let zeros = ["0"; 49].join(" ");
+        fs::write(first.join("stat"), format!("1 (init) S {zeros}\n"))?;
+    }
+    let limits = tree.join("proc/sys/kernel");
+    fs::create_dir_all(&limits)?;
+    for (name, limit) in [("threads-max", "127000\n"), ("pid_max", "4194304\n")] {
+        if !limits.join(name).exists() {
+            fs::write(limits.join(name), limit)?;
+        }
+    }
+    let stat = fs::read_to_string(tree.join("proc/stat")).unwrap_or_default();
+    if stat.starts_with("cpu") && !stat.contains("\nsoftirq ") {
+        fs::write(
+            tree.join("proc/stat"),
+            stat.trim_end().to_owned() + "\nsoftirq 0 0 0 0 0 0 0 0 0 0 0\n",
+        )?;
+    }
+    let cpus = tree.join("sys/devices/system/cpu");
     if !cpus.is_dir() {
-        let stat = fs::read_to_string(roots.join("proc/stat")).unwrap_or_default();
+        let stat = fs::read_to_string(tree.join("proc/stat")).unwrap_or_default();
         let names = stat.lines().filter_map(|line| line.split(' ').next());
         for name in names.filter(|name| name.starts_with("cpu") && name.len() > 3) {
             fs::create_dir_all(cpus.join(name))?;
@@ -252,7 +281,7 @@ fn complete(roots: &Path) -> Result<()> {
     if cpus.is_dir() && !cpus.join("offline").exists() {
         fs::write(cpus.join("offline"), "\n").with_context(|| cpus.display().to_string())?;
     }
-    for entry in fs::read_dir(roots.join("proc"))? {
+    for entry in fs::read_dir(tree.join("proc"))? {
         let path = entry?.path();
         let (stat, tasks) = (path.join("stat"), path.join("task"));
         let id = path.file_name().unwrap_or_default();

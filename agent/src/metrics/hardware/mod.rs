@@ -21,7 +21,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         Flag::text("sensor-include", "sensorInclude"),
     ]),
     Entry::on("powersupplyclass", "Batteries and mains", powersupplyclass::new)
-        .with(&[Flag::text("ignored-supplies", "ignored")]),
+        .with(&[Flag::text("powersupply.ignored-supplies", "ignored")]),
     Entry::on("rapl", "Energy that parts of the processor used", rapl::new),
     Entry::on(
         "thermal_zone",

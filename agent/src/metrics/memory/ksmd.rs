@@ -91,9 +91,10 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Ksmd {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let mut any = false;
         for (field, file) in FIELDS.iter().zip(&mut self.0) {
             match file.refresh() {
-                // Kernels before 6.4 do not tell the profit, and one without KSM tells nothing.
+                // Kernels before 6.4 do not tell the profit.
                 Err(error) if error.is_missing() => continue,
                 read => read?,
             }
@@ -101,7 +102,12 @@ impl Collector for Ksmd {
             let value = single::signed(&text).map_err(CollectError::parse(file.path()))?;
             page.family(field.name, field.help, field.kind)
                 .sample(&[], value as f64 / field.per);
+            any = true;
         }
-        Ok(())
+        if any {
+            Ok(())
+        } else {
+            Err(CollectError::no_data("the kernel has no KSM"))
+        }
     }
 }

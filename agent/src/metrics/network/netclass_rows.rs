@@ -1,8 +1,8 @@
 //! The properties of network devices: from one netlink dump on the machine that runs us, from `/sys/class/net` in other
 //! trees.
 //!
-//! Measured on 2 CPUs, the dump costs a tenth of the 25 files of a device. What netlink does not tell is read from
-//! sysfs: speed and duplex each time, and what hardly changes once a minute.
+//! One dump stands for some 25 files of each device. What netlink does not tell is read from sysfs: speed and duplex each
+//! time, and what hardly changes once a minute.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -8,7 +8,7 @@ use virtfleet_wire::{
     settings::CpuSettings,
 };
 
-use super::{cpufreq::is_driven, labels::CpuLabels};
+use super::{cpufreq::tells_frequency, labels::CpuLabels};
 use crate::host::{Reread, Roots};
 use crate::metrics::{CollectError, RegistryError, name_filter::NameFilter};
 
@@ -77,8 +77,8 @@ impl CpuInfos {
             ];
             family.sample(&labels, 1.0);
         }
-        // The family is cpufreq's where there is a driver.
-        if !is_driven(&self.sysfs) {
+        // A page holds the family once.
+        if !tells_frequency(&self.sysfs) {
             write_frequencies(page, &cpus, &mut self.labels);
         }
         let first = cpus.first().copied().unwrap_or_default();

@@ -72,9 +72,13 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     }))
 }
 
-/// Whether the first CPU's frequency is the cpufreq driver's to say.
-pub(super) fn is_driven(cpus: &Path) -> bool {
+fn is_driven(cpus: &Path) -> bool {
     cpus.join("cpu0/cpufreq").exists()
+}
+
+/// Whether `node_cpu_frequency_hertz` is written by this collector: the driver tells the frequency, and to us, too.
+pub(super) fn tells_frequency(cpus: &Path) -> bool {
+    std::fs::File::open(cpus.join("cpu0/cpufreq/cpuinfo_cur_freq")).is_ok()
 }
 
 impl Collector for Cpufreq {
