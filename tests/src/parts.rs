@@ -19,6 +19,11 @@ pub fn promtool() -> Result<PathBuf> {
 pub fn node_exporter() -> Result<PathBuf> {
     find("node-exporter", "usr/bin/prometheus-node-exporter")
 }
+/// cloud-init, and the folder of its modules for Debian's python3.
+pub fn cloud_init() -> Result<(PathBuf, PathBuf)> {
+    let modules = find("cloud-init", "usr/lib/python3/dist-packages")?;
+    Ok((find("cloud-init", "usr/bin/cloud-init")?, modules))
+}
 /// vmagent.
 pub fn vmagent() -> Result<PathBuf> {
     find("vmagent", "usr/bin/vmagent")

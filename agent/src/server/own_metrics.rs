@@ -45,7 +45,7 @@ impl OwnMetrics {
         // node-mixin's dashboards take the clusters to choose from out of this family.
         let labels = [
             ("branch", ""),
-            ("goarch", std::env::consts::ARCH),
+            ("goarch", go_architecture()),
             ("goos", std::env::consts::OS),
             ("goversion", ""),
             ("revision", ""),
@@ -60,5 +60,15 @@ impl OwnMetrics {
         .sample(&labels, 1.0);
         self.passes.append(page);
         append_process_metrics(page, &self.roots.procfs);
+    }
+}
+
+/// The architecture as Go names it (`GOARCH`).
+fn go_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "powerpc64" => "ppc64le",
+        other => other,
     }
 }

@@ -13,8 +13,13 @@ use virtfleet_tests::{
 
 use crate::{beside, kit};
 
-/// Families whose samples are of the process that serves them, or of what it has seen since its start.
-const OWN: [&str; 5] = [
+/// Families whose samples are of the process that serves them, or of what it has seen since its start; and states that tasks are in
+/// for a moment.
+const OWN: [&str; 9] = [
+    "node_exporter_build_info",
+    "node_processes_",
+    "node_procs_",
+    "node_tcp_connection_states",
     "process_",
     "virtfleet_agent_",
     "virtfleet_guest_pauses_total",
