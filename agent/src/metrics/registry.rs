@@ -208,6 +208,16 @@ impl Registry {
         for line in self.outcomes.iter().filter(|line| line.dropped > 0) {
             family.sample(&[("collector", name(line))], line.dropped as f64);
         }
+        let mut family = page.family(
+            "virtfleet_agent_collector_failed",
+            "A collector that failed in this scrape, always 1. One that has nothing to tell on this guest has not.",
+            MetricType::Gauge,
+        );
+        for line in &self.outcomes {
+            if self.slots[line.index].failing.is_some() {
+                family.sample(&[("collector", name(line))], 1.0);
+            }
+        }
     }
 
     fn check(&self, filter: &Filter) -> Result<(), FilterError> {

@@ -48,7 +48,7 @@ pub struct MetricsSummary {
     pub boot_time_seconds: Option<f64>,
     /// CPUs seen in `node_cpu_seconds_total`.
     pub cpus: u64,
-    /// Collectors whose `node_scrape_collector_success` is 0.
+    /// Collectors of the agent that failed (`virtfleet_agent_collector_failed`); those that have nothing to tell have not.
     pub failed_collectors: u64,
 }
 

@@ -76,7 +76,7 @@ impl Summary {
             "node_memory_MemAvailable_bytes" => self.metrics.memory_available_bytes = Some(sample.value),
             "node_load1" => self.metrics.load1 = Some(sample.value),
             "node_boot_time_seconds" => self.metrics.boot_time_seconds = Some(sample.value),
-            "node_scrape_collector_success" if sample.value == 0.0 => self.metrics.failed_collectors += 1,
+            "virtfleet_agent_collector_failed" => self.metrics.failed_collectors += 1,
             "node_cpu_seconds_total" => {
                 let cpu = sample
                     .labels
@@ -102,8 +102,8 @@ mod tests {
 
     const PAGE: &str = "# TYPE node_cpu_seconds_total counter\nnode_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 1\n\
         node_cpu_seconds_total{cpu=\"0\",mode=\"user\"} 1\nnode_cpu_seconds_total{cpu=\"1\",mode=\"user\"} 1\n\
-        node_memory_MemTotal_bytes 4e9\nnode_scrape_collector_success{collector=\"cpu\"} 1\n\
-        node_scrape_collector_success{collector=\"os\"} 0\nnode_load1 0.5";
+        node_memory_MemTotal_bytes 4e9\nnode_scrape_collector_success{collector=\"zfs\"} 0\n\
+        virtfleet_agent_collector_failed{collector=\"os\"} 1\nnode_load1 0.5";
 
     #[test]
     fn the_pieces_may_be_cut_anywhere() {

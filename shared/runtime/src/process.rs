@@ -165,14 +165,14 @@ mod tests {
     fn this_process_has_all_of_them() {
         let mut page = Page::new();
         append_process_metrics(&mut page, Path::new("/proc"));
-        assert_eq!(page.samples(), 7, "{}", page.to_text());
+        assert_eq!(page.samples(), 8, "{}", page.to_text());
     }
 
     #[test]
-    fn an_empty_procfs_leaves_only_the_limit() {
+    fn an_empty_procfs_leaves_only_the_limits() {
         let root = tempfile::tempdir().unwrap();
         let mut page = Page::new();
         append_process_metrics(&mut page, root.path());
-        assert_eq!(page.samples(), 1, "{}", page.to_text());
+        assert_eq!(page.samples(), 2, "{}", page.to_text());
     }
 }

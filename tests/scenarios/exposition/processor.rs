@@ -135,18 +135,20 @@ fn what_the_cpu_collector_says_with_settings() {
         ]
     );
     assert_eq!(of(&page, "node_cpu_bug_info").len(), 2);
-    assert!(
-        of(&page, "node_cpu_frequency_hertz").is_empty(),
-        "the frequency is cpufreq's where there is a driver"
-    );
-    fs::remove_dir_all(dir.path().join("sys/devices/system/cpu/cpufreq")).unwrap();
-    let page = page_with(dir.path(), info);
     let expected = "node_cpu_frequency_hertz{package=\"0\",core=\"1\",cpu=\"1\"} 3245124000";
     assert!(
         of(&page, "node_cpu_frequency_hertz").contains(&expected),
         "{page}"
     );
     assert!(successes(&page)["cpufreq"]);
+    let policy = dir.path().join("sys/devices/system/cpu/cpufreq/policy0");
+    fs::write(policy.join("cpuinfo_cur_freq"), "2400000\n").unwrap();
+    let page = page_with(dir.path(), info);
+    assert_eq!(
+        of(&page, "node_cpu_frequency_hertz"),
+        ["node_cpu_frequency_hertz{cpu=\"0\"} 2400000000"],
+        "the frequency is the driver's where it tells it"
+    );
 }
 
 #[test]
