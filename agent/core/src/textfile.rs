@@ -49,6 +49,9 @@ pub enum TextfileError {
         /// What is wrong with it.
         reason: LineReason,
     },
+    /// There are more samples than are shown.
+    #[error("more than {SAMPLES} samples")]
+    TooMany,
 }
 
 /// What is wrong with a line.
@@ -77,6 +80,9 @@ pub enum LineReason {
     Twice,
 }
 
+/// Samples of one file at the most. What is held of a short line is thirty times the line.
+pub const SAMPLES: usize = 20_000;
+
 /// The families of a file by name.
 pub fn families(text: &str) -> Result<BTreeMap<String, TextFamily>, TextfileError> {
     if !text.is_empty() && !text.ends_with('\n') {
@@ -89,6 +95,9 @@ pub fn families(text: &str) -> Result<BTreeMap<String, TextFamily>, TextfileErro
             line: index + 1,
             reason,
         })?;
+        if seen.len() > SAMPLES {
+            return Err(TextfileError::TooMany);
+        }
     }
     families.retain(|_, family: &mut TextFamily| !family.samples.is_empty());
     Ok(families)

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use virtfleet_agent_core::textfile::{TextFamily, TextfileError, families};
+use virtfleet_agent_core::textfile::{SAMPLES, TextFamily, TextfileError, families};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::textfile_folders::Folders;
@@ -24,13 +24,15 @@ const BYTES: usize = 4 << 20;
 /// Names of a folder that are looked at.
 const NAMES: usize = 10_000;
 /// What the agent says of itself, after all collectors or at the end of this one.
-const OURS: [&str; 6] = [
+const OURS: [&str; 8] = [
     "node_exporter_build_info",
     "node_scrape_collector_",
     "node_textfile_mtime_seconds",
     "node_textfile_scrape_error",
     "process_",
     "virtfleet_agent_",
+    "virtfleet_guest_clock_steps_total",
+    "virtfleet_guest_pause",
 ];
 
 struct Textfile {
@@ -102,7 +104,7 @@ impl Collector for Textfile {
                 .or_insert_with(|| Stamped::new(file));
         }
         let mut shown = Vec::new();
-        let (mut bytes, mut full) = (0, false);
+        let (mut bytes, mut samples, mut full) = (0, 0, false);
         for (path, file) in &mut self.held {
             if full {
                 // Nothing of it is kept, either.
@@ -120,8 +122,15 @@ impl Collector for Textfile {
                         "{path} and what follows: more than {BYTES} bytes in all files"
                     ));
                 }
+                Ok((_, Ok(families))) if samples + count(families) > SAMPLES => {
+                    full = true;
+                    wrong.insert(format!(
+                        "{path} and what follows: more than {SAMPLES} samples in all files"
+                    ));
+                }
                 Ok((size, Ok(families))) => {
                     bytes += size;
+                    samples += count(families);
                     shown.push(Shown {
                         path,
                         modified,
@@ -134,7 +143,9 @@ impl Collector for Textfile {
         for (name, family) in &joined {
             if self.there.contains(*name) || OURS.iter().any(|ours| name.starts_with(ours)) {
                 let path = family.parts[0].0;
-                wrong.insert(format!("{path}: {name} is exported by a collector already"));
+                wrong.insert(format!(
+                    "{path}: {name} is a name of the agent's own, or of a collector that has written it"
+                ));
             } else {
                 write(page, name, family, &mut wrong);
             }
@@ -198,6 +209,10 @@ fn read(bytes: &[u8]) -> Held {
     let text = str::from_utf8(bytes).map_err(|_| FileError::NotText);
     let read = text.and_then(|text| Ok(families(text)?));
     (bytes.len(), read)
+}
+
+fn count(families: &BTreeMap<String, TextFamily>) -> usize {
+    families.values().map(|family| family.samples.len()).sum()
 }
 
 fn with_source(path: &str, error: &dyn std::error::Error) -> String {
