@@ -18,8 +18,11 @@ use super::{
 };
 use crate::host::Roots;
 
-/// How long a collector may take, unless the settings say otherwise: a page comes before Prometheus' usual 10 s are over.
+/// How long a collector may take, unless the settings say otherwise: all together have 1.5 s more, so a page comes before
+/// Prometheus' usual 10 s are over.
 const DEADLINE: Duration = Duration::from_secs(8);
+/// The unit's watchdog waits for two minutes, and for a minute at the start.
+const LONGEST: Duration = Duration::from_secs(45);
 /// Series that a collector may write, unless the settings say otherwise.
 const MAX_SERIES: usize = 10_000;
 
@@ -87,6 +90,12 @@ impl Registry {
                 return Err(RegistryError::Value {
                     key: "metrics.deadline",
                     reason: "nothing is collected in no time; 8s is the default",
+                });
+            }
+            Some(Span(deadline)) if deadline > LONGEST => {
+                return Err(RegistryError::Value {
+                    key: "metrics.deadline",
+                    reason: "longer than 45s: systemd would take a hung collector for a hung agent",
                 });
             }
             Some(Span(deadline)) => deadline,

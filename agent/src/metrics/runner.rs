@@ -20,6 +20,8 @@ use virtfleet_wire::exposition::Page;
 
 use super::{CollectError, Collector};
 
+/// What a round may take beyond the deadline of one collector: a page comes even when several hang at once.
+const BEYOND: Duration = Duration::from_millis(1500);
 /// The stack of a thread that collects: parsers are flat.
 const STACK: usize = 512 << 10;
 
@@ -83,7 +85,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code that can panic runs under the lock.
+        // Whatever can panic under the lock is caught there.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,15 +116,20 @@ impl Runner {
             return round;
         }
         self.shared.lock().jobs = jobs;
+        let end = Instant::now() + deadline + BEYOND;
         loop {
             if !self.running
                 && let Err(error) = self.start()
             {
-                self.refuse(&mut round, error);
+                self.give_back(&mut round, &format!("no thread can be started: {error}"));
                 break;
             }
             self.shared.work.notify_one();
-            if !self.wait(deadline, &mut round) {
+            if !self.wait(deadline, end, &mut round) {
+                break;
+            }
+            if Instant::now() >= end {
+                self.give_back(&mut round, "no time was left for it in this scrape");
                 break;
             }
         }
@@ -133,8 +140,9 @@ impl Runner {
         round
     }
 
-    /// Waits until all jobs are done, or one takes too long and is left alone: then there is more to wait for.
-    fn wait(&mut self, deadline: Duration, round: &mut Round) -> bool {
+    /// Waits until all jobs are done, or one takes longer than `deadline`, or than what is left until `end`, and is left
+    /// alone: then there is more to wait for.
+    fn wait(&mut self, deadline: Duration, end: Instant, round: &mut Round) -> bool {
         let mut state = self.shared.lock();
         loop {
             let since = match state.current {
@@ -143,7 +151,8 @@ impl Runner {
                 Some((_, since)) => since,
             };
             let waited = since.elapsed();
-            if waited >= deadline {
+            let allowed = deadline.min(end.saturating_duration_since(since));
+            if waited >= allowed {
                 if let Some((index, _)) = state.current.take() {
                     round.hung.push((index, waited));
                 }
@@ -151,7 +160,7 @@ impl Runner {
                 self.running = false;
                 return true;
             }
-            let left = deadline.saturating_sub(waited);
+            let left = allowed.saturating_sub(waited);
             let (next, _) = self
                 .shared
                 .done
@@ -172,14 +181,13 @@ impl Runner {
         Ok(())
     }
 
-    /// The kernel gives us no thread: nothing is collected, and each collector says why.
-    fn refuse(&mut self, round: &mut Round, error: io::Error) {
-        let text = error.to_string();
+    /// What is still to be played is not, and each collector says why.
+    fn give_back(&mut self, round: &mut Round, why: &str) {
         let jobs = std::mem::take(&mut self.shared.lock().jobs);
         round.played.extend(jobs.into_iter().map(|job| Played {
             index: job.index,
             collector: Some(job.collector),
-            outcome: Outcome::Failed(CollectError::failed(format!("no thread can be started: {text}"))),
+            outcome: Outcome::Failed(CollectError::failed(why)),
             took: Duration::ZERO,
         }));
     }
@@ -204,9 +212,12 @@ fn work(shared: &Shared, number: u64) {
         };
         let begun = Instant::now();
         state.current = Some((job.index, begun));
-        job.collector.behind(&state.page);
+        let told = catch_unwind(AssertUnwindSafe(|| job.collector.behind(&state.page)));
         drop(state);
-        let (index, collector, outcome) = play(job, &mut scratch);
+        let (index, collector, outcome) = match told {
+            Ok(()) => play(job, &mut scratch),
+            Err(_) => panicked(job.index, &mut scratch),
+        };
         let took = begun.elapsed();
         state = shared.lock();
         if state.thread != number {
@@ -232,19 +243,21 @@ fn play(job: Job, page: &mut Page) -> (usize, Option<Box<dyn Collector>>, Outcom
         mut collector,
         limit,
     } = job;
-    let result = catch_unwind(AssertUnwindSafe(|| collector.collect(page)));
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        collector.collect(page).map(|()| page.keep(limit))
+    }));
     let outcome = match result {
-        Ok(Ok(())) => Outcome::Written {
-            dropped: page.keep(limit),
-        },
+        Ok(Ok(dropped)) => Outcome::Written { dropped },
         Ok(Err(error)) => {
             page.clear();
             Outcome::Failed(error)
         }
-        Err(_) => {
-            page.clear();
-            return (index, None, Outcome::Failed(CollectError::failed("it panicked")));
-        }
+        Err(_) => return panicked(index, page),
     };
     (index, Some(collector), outcome)
+}
+
+fn panicked(index: usize, page: &mut Page) -> (usize, Option<Box<dyn Collector>>, Outcome) {
+    page.clear();
+    (index, None, Outcome::Failed(CollectError::failed("it panicked")))
 }

@@ -98,7 +98,7 @@ impl Worker {
     }
 
     /// Returns once the thread has shown that it lives: it has done a job after this was called. One is brought to it; when
-    /// its queue is full it has others. A scrape that is slow only makes this slow; one that hangs makes it hang.
+    /// its queue is full it has others. A scrape that is slow only makes this slow.
     pub async fn alive(&self) -> Result<(), WorkerGone> {
         let mut done = self.done.clone();
         done.mark_unchanged();

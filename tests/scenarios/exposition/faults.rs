@@ -185,6 +185,51 @@ fn a_collector_that_hangs_costs_one_wait_and_its_own_series() {
     assert_eq!(registry.reason("hanging"), None);
 }
 
+static HANGING: &[Entry] = &[
+    Entry::on("first", "Hangs.", |_| Ok(Box::new(Stuck))),
+    Entry::on("second", "Hangs.", |_| Ok(Box::new(Stuck))),
+    Entry::on("third", "Hangs.", |_| Ok(Box::new(Stuck))),
+    Entry::on("after", "Works.", |_| Ok(Box::new(Steady("after")))),
+];
+
+/// Hangs for as long as the test runs.
+struct Stuck;
+
+impl Collector for Stuck {
+    fn collect(&mut self, _page: &mut Page) -> Result<(), CollectError> {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+#[test]
+fn a_page_comes_in_time_however_many_hang_at_once() {
+    let settings = MetricsSettings {
+        deadline: Some(Span(Duration::from_secs(1))),
+        ..MetricsSettings::default()
+    };
+    let (context, _) = context(&fixture("minimal"), settings);
+    let mut registry = Registry::with_table(HANGING, context, &BTreeMap::new()).unwrap();
+    let begun = Instant::now();
+    let text = scrape(&mut registry);
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+    assert!(
+        took < Duration::from_millis(2900),
+        "three would take three seconds: {took:?}"
+    );
+    assert_eq!(
+        registry.reason("after"),
+        Some("no time was left for it in this scrape")
+    );
+    assert!(!text.contains("\nafter 1\n"), "{text}");
+    scrape(&mut registry);
+    let text = scrape(&mut registry);
+    assert!(text.contains("\nafter 1\n"), "{text}");
+    assert_eq!(registry.reason("after"), None);
+}
+
 static TALKING: &[Entry] = &[
     Entry::on("talker", "Talks.", |_| Ok(Box::new(Talker))),
     Entry::on("after", "Works.", |_| Ok(Box::new(Steady("after")))),

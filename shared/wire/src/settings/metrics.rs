@@ -16,7 +16,8 @@ pub struct MetricsSettings {
     /// Collectors to turn on (`true`) or off (`false`) by name; others are as the profile says. `--collector.NAME` and
     /// `--no-collector.NAME` on the command line win.
     pub collectors: BTreeMap<String, bool>,
-    /// How long one collector may take in a scrape before the page goes out without it. Default 8s.
+    /// How long one collector may take in a scrape before the page goes out without it, at most 45s. Default 8s; all
+    /// collectors together have 1.5s more.
     pub deadline: Option<Span>,
     /// How many series one collector may write; what is beyond is left out and counted. Default 10000.
     pub max_series: Option<u32>,
@@ -169,7 +170,7 @@ pub struct InterruptsSettings {
     pub name_exclude: Option<String>,
     /// Interrupts to take; all others are left out.
     pub name_include: Option<String>,
-    /// Whether counters of 0 are exported. Default true.
+    /// Whether counters of 0 are exported. Default: of the architecture's own interrupts, and of all with `perInterrupt`.
     pub include_zeros: Option<bool>,
     /// Whether `node_interrupts_total` has a series for each interrupt on each CPU, as node_exporter has them. Without it
     /// there is one for each device on each CPU that served it.
