@@ -16,16 +16,17 @@ const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
 pub struct CollectorFlags {
     /// Collectors turned on or off.
     pub switched: BTreeMap<String, bool>,
-    /// Collector, settings key, value.
+    /// Collector, flag and its values.
     set: Vec<(&'static str, Flag, Vec<String>)>,
 }
 
 /// A flag's value that its setting cannot hold.
 #[derive(Debug, thiserror::Error)]
-#[error("--{flag}: {source}")]
+#[error("--{flag}: {reason}")]
 pub struct FlagError {
     flag: String,
-    source: serde_json::Error,
+    /// Said here and not as a source, so that whoever prints the whole chain says it once.
+    reason: serde_json::Error,
 }
 
 /// The flags, for clap.
@@ -134,9 +135,9 @@ impl CollectorFlags {
     pub fn over(&self, settings: &MetricsSettings) -> Result<MetricsSettings, FlagError> {
         let mut settings = settings.clone();
         for (collector, flag, values) in &self.set {
-            let error = |source| FlagError {
+            let error = |reason| FlagError {
                 flag: long(collector, flag),
-                source,
+                reason,
             };
             let mut tree = serde_json::to_value(&settings).map_err(error)?;
             let section = tree.as_object_mut().map(|tree| {

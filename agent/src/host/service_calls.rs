@@ -69,8 +69,9 @@ impl ServiceCalls for Kernel {
         match tried {
             Ok(()) => Reach::Listens,
             Err(Errno::ENOENT | Errno::ENOTDIR) => Reach::Absent,
-            Err(Errno::EACCES | Errno::EPERM) => Reach::Denied,
-            Err(_) => Reach::Silent,
+            Err(Errno::ECONNREFUSED | Errno::EAGAIN) => Reach::Silent,
+            // Rights, or trouble of our own: no word about who should listen.
+            Err(_) => Reach::Denied,
         }
     }
 }

@@ -178,7 +178,14 @@ impl<T> Devices<T> {
         wanted: impl Fn(&str) -> bool,
         mut make: impl FnMut(&str, &Path) -> T,
     ) -> Result<bool, RereadError> {
-        let found = entries(&self.directory, wanted)?;
+        let found = match entries(&self.directory, wanted) {
+            Ok(found) => found,
+            Err(error) => {
+                // What was held is of a moment ago, and of devices that may be gone.
+                self.held.clear();
+                return Err(error);
+            }
+        };
         if found.len() == self.held.len()
             && found
                 .iter()

@@ -24,7 +24,11 @@ const CERTIFICATES: [&str; 3] = [
 const MAX_BYTES: usize = 256 * 1024;
 
 pub(super) fn run(guest: &mut Guest<'_>) -> Report {
-    let boot_id = read_text(&guest.roots.proc("sys/kernel/random/boot_id"), 256).unwrap_or_default();
+    let path = guest.roots.proc("sys/kernel/random/boot_id");
+    let boot_id = match read_text(&path, 256) {
+        Ok(boot_id) => boot_id,
+        Err(error) => return Report::new(Outcome::Failed, format!("{:#}", anyhow::Error::new(error))),
+    };
     let (certificates, problems) = certificates(guest.roots);
     let count = certificates.len();
     let health = GuestHealth {

@@ -86,7 +86,7 @@ pub static ALLOWED: &[Allowed] = &[
     Allowed::new(
         "node_disk_info",
         What::Labels,
-        "theirs says rotational 0 where the kernel has no queue file; we leave the label empty",
+        "theirs says rotational 0 where any of some thirty queue files is missing; we read the one that says it",
     )
     .only(Only::Label("rotational")),
     Allowed::new(

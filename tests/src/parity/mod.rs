@@ -4,7 +4,7 @@
 //! Programs ─▶ Round (theirs, ours, theirs) × n ─▶ compare ─▶ differences ─▶ allowed ─▶ Verdict ─▶ table
 //! ```
 //! Both serve the collectors that both know. A series that moves must lie between what node_exporter said before and after,
-//! in at least one round; one that does not move must be equal.
+//! in at least one round; one that does not move must be equal in at least one.
 
 pub mod allowed;
 mod compare;

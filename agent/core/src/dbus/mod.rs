@@ -1,7 +1,7 @@
-//! D-Bus messages as bytes (D-Bus Specification, "Message Protocol"): as much as it takes to ask systemd and logind.
+//! D-Bus messages as bytes (room: `agent/core`; D-Bus Specification, "Message Protocol"): as much as it takes to ask systemd and logind.
 //!
 //! ```text
-//! Call ─ to_bytes ─▶ socket ─▶ Header::parse ─▶ Reply { body } ─ Reader ─▶ values
+//! Call ─ to_bytes ─▶ socket ─▶ Header::parse, then Reader ─▶ values
 //! ```
 //! Everything that comes in is bounded and checked: a message that lies about its lengths is an error, never a panic.
 

@@ -1,4 +1,4 @@
-//! What the collectors `guest_*` decide: shares, remounts, newer kernels, certificates' dates.
+//! What the collectors `guest_*` decide (room: `agent/core`): shares, remounts, newer kernels, certificates' dates.
 
 pub mod certificate;
 pub mod health;

@@ -29,7 +29,7 @@ pub enum BusError {
     #[error("the system bus does not know us: {0}")]
     Refused(String),
     /// What it said.
-    #[error("the system bus sent a message that is none: {0}")]
+    #[error("the system bus sent a message that is none")]
     Wire(#[from] WireError),
     /// An answer that is an error.
     #[error("{0}")]

@@ -38,9 +38,9 @@ pub(super) fn folders(path: &Path) -> Vec<String> {
         return Vec::new();
     };
     let mut names: Vec<_> = entries
-        .take(MOST)
         .filter_map(Result::ok)
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .take(MOST)
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     names.sort_unstable();

@@ -45,17 +45,26 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Time {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let runs = |marks: &[&str]| marks.iter().any(|mark| self.roots.root(mark).exists());
+        // chronyd closes its folder to others: what may not be looked at says nothing, and surely not that it does not run.
+        let runs = |marks: &[&str]| -> Option<bool> {
+            let mut seen = marks.iter().map(|mark| self.roots.root(mark).try_exists());
+            if seen.clone().any(|seen| matches!(seen, Ok(true))) {
+                return Some(true);
+            }
+            seen.all(|seen| seen.is_ok()).then_some(false)
+        };
         let mut family = page.family(
             "virtfleet_guest_time_service_running",
             "Whether a service that keeps the clock runs, as far as its files tell.",
             MetricType::Gauge,
         );
         for (service, marks) in KEEPERS {
-            family.sample(&[("service", service)], f64::from(u8::from(runs(marks))));
+            if let Some(runs) = runs(marks) {
+                family.sample(&[("service", service)], f64::from(u8::from(runs)));
+            }
         }
         // systemd-timesyncd touches it when it has set the clock; others leave nothing that anyone may read.
-        if runs(KEEPERS[0].1) {
+        if runs(KEEPERS[0].1) == Some(true) {
             let is_set = self.roots.root("/run/systemd/timesync/synchronized").exists();
             let mut family = page.family(
                 "virtfleet_guest_time_synchronized",

@@ -50,10 +50,11 @@ impl Collector for Dmi {
             Some(labels) => labels,
             None => read(&self.roots)?,
         };
-        let labels = self.labels.insert(labels);
+        // Nothing is not kept: it may have been early, or a folder that could not be opened.
         if labels.is_empty() {
             return Err(CollectError::no_data("this machine has no DMI"));
         }
+        let labels = self.labels.insert(labels);
         let labels: Vec<_> = labels
             .iter()
             .map(|(label, value)| (*label, value.as_str()))

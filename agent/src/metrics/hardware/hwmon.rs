@@ -183,7 +183,7 @@ impl Hwmon {
         for chip in self.chips.all() {
             *by_base.entry(chip.kept.base.clone()).or_insert(0) += 1;
             *by_name
-                .entry((chip.kept.base.clone(), chip.kept.name.clone()))
+                .entry((chip.kept.base.clone(), clean(&chip.kept.name)))
                 .or_insert(0) += 1;
         }
         for chip in self.chips.all() {
@@ -199,7 +199,7 @@ impl Hwmon {
             // Chips of one device are told apart by their names, or by their numbers.
             if by_base[&chip.kept.base] > 1 {
                 let mut suffix = clean(name);
-                if suffix.is_empty() || by_name[&(chip.kept.base.clone(), name.clone())] > 1 {
+                if suffix.is_empty() || by_name[&(chip.kept.base.clone(), suffix.clone())] > 1 {
                     suffix = clean(&chip.name);
                 }
                 label = format!("{base}_{suffix}");

@@ -3,10 +3,7 @@
 //! Names and labels are node_exporter's, so a counter of a queue has the queue in its name. Devices have different
 //! counters, so all are gathered before a family is written.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use nix::errno::Errno;
 use regex_lite::Regex;
@@ -60,7 +57,8 @@ type Counters = BTreeMap<String, (String, Vec<(String, u64)>)>;
 impl Ethtool {
     /// Two counters of a device that come to the same name are both left out, as node_exporter does.
     fn gather(&self, device: &str, counters: &[(String, u64)], all: &mut Counters) {
-        let mut clean: HashMap<String, Option<(String, u64)>> = HashMap::new();
+        // Sorted, so that a family that two counters come to has the same one in each scrape.
+        let mut clean: BTreeMap<String, Option<(String, u64)>> = BTreeMap::new();
         for (counter, value) in counters {
             let counter = sanitized(counter);
             if self

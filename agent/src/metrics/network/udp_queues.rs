@@ -9,7 +9,7 @@ use crate::host::slurp;
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 /// A line of 128 bytes for each socket, of which a guest can have more than ports, by addresses.
-const LIMIT: usize = 64 << 20;
+const LIMIT: usize = 16 << 20;
 
 struct UdpQueues {
     files: [PathBuf; 2],

@@ -118,11 +118,16 @@ impl Folder {
 /// A shell's pattern as a regular expression.
 fn pattern(name: &str) -> Result<Regex, RegistryError> {
     let mut expression = String::from("(?s)^");
-    let mut in_set = false;
+    let (mut in_set, mut before) = (false, ' ');
     let mut buffer = [0; 4];
     for c in name.chars() {
+        let opened = std::mem::replace(&mut before, c) == '[';
         match c {
             '[' if !in_set => in_set = true,
+            '!' if in_set && opened => {
+                expression.push('^');
+                continue;
+            }
             ']' if in_set => in_set = false,
             '*' if !in_set => expression.push('.'),
             '?' if !in_set => {

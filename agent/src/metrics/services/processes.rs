@@ -2,7 +2,10 @@
 //!
 //! A process of one thread has been read with its own `stat`; only the threads of others are listed.
 
-use std::fmt::{self, Write as _};
+use std::{
+    fmt::{self, Write as _},
+    path::PathBuf,
+};
 
 use nix::errno::Errno;
 use virtfleet_agent_core::procfs::task_stat::{TaskStat, task_stat};
@@ -22,12 +25,15 @@ struct Processes {
     listed: Vec<u32>,
     threads: Vec<u32>,
     path: String,
+    /// Any task's `stat`, for errors: with its number, a failure that lasts would be another one at each scrape.
+    any: PathBuf,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let number = |path: &str| Reread::with_limit(context.roots.proc(path), 4096);
     Ok(Box::new(Processes {
         tasks: Tasks::new(context.roots.procfs.clone()),
+        any: context.roots.proc("PID/stat"),
         thread_limit: number("sys/kernel/threads-max"),
         process_limit: number("sys/kernel/pid_max"),
         listed: Vec::new(),
@@ -121,7 +127,12 @@ impl Processes {
         match self.tasks.numbers(&self.path, &mut self.threads) {
             Ok(()) => {}
             Err(Errno::ENOENT | Errno::ESRCH) => return Ok(()),
-            Err(errno) => return Err(CollectError::because(format!("cannot list {}", self.path), errno)),
+            Err(errno) => {
+                return Err(CollectError::because(
+                    "cannot list the threads of a process",
+                    errno,
+                ));
+            }
         }
         for at in 0..self.threads.len() {
             let thread = self.threads[at];
@@ -145,13 +156,11 @@ impl Processes {
 
     /// The stat at `self.path`; none when its task is gone.
     fn stat(&mut self) -> Result<Option<TaskStat>, CollectError> {
-        let failed = |errno| CollectError::because(format!("cannot read {}", self.path), errno);
+        let failed = |errno| CollectError::because(format!("cannot read {}", self.any.display()), errno);
         let Some(text) = self.tasks.read(&self.path).map_err(failed)? else {
             return Ok(None);
         };
-        task_stat(text)
-            .map(Some)
-            .map_err(CollectError::parse(self.path.as_ref()))
+        task_stat(text).map(Some).map_err(CollectError::parse(&self.any))
     }
 }
 

@@ -373,8 +373,8 @@ impl Systemd {
         };
         for ((unit, want), answer) in about.into_iter().zip(&answers) {
             let Some(index) = want else {
-                if let Some(known) = self.known.get_mut(unit.name) {
-                    known.kind = text(answer).unwrap_or_default().into();
+                if let (Some(known), Some(kind)) = (self.known.get_mut(unit.name), text(answer)) {
+                    known.kind = kind.into();
                     known.asked = Some(now);
                 }
                 continue;

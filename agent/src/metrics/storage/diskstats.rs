@@ -1,7 +1,8 @@
 //! `diskstats`: I/O of block devices, from `/proc/diskstats`, and what the devices are, from udev's database and sysfs.
 //!
 //! A disk that stays costs one `stat` and one `pread` a scrape, and opens nothing: udev replaces its file when it learns
-//! something new, and an attribute of a disk that is gone fails and is opened again.
+//! something new, and an attribute of a disk that is gone fails and is opened again. Of very many disks some are opened each
+//! time: the process keeps a bounded number of attributes open.
 
 use std::collections::HashMap;
 
