@@ -272,6 +272,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn more_samples_than_are_shown_are_refused() {
+        let text = |count: usize| {
+            (0..count)
+                .map(|n| format!("x{{n=\"{n}\"}} 1\n"))
+                .collect::<Vec<_>>()
+                .concat()
+        };
+        assert_eq!(families(&text(SAMPLES)).unwrap()["x"].samples.len(), SAMPLES);
+        assert_eq!(families(&text(SAMPLES + 1)), Err(TextfileError::TooMany));
+    }
+
     proptest! {
         #[test]
         fn no_input_panics(
