@@ -165,6 +165,9 @@ mod tests {
             ("?", "ab", false),
             ("[a-c]x", "bx", true),
             ("[^a-c]x", "bx", false),
+            ("[!a-c]x", "bx", false),
+            ("[!a-c]x", "dx", true),
+            ("a!", "a!", true),
             ("+*", "+1", true),
         ] {
             assert_eq!(pattern(text).unwrap().is_match(name), matches, "{text} {name}");
