@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-dns parity guest-soak guest-disk-soak guest-dns-soak churn-soak disk-soak fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-dns parity guest-soak guest-disk-soak guest-dns-soak churn-soak disk-soak fuzz fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,8 +94,12 @@ disk-soak: ## Kill the engine of secondary disks at N random moments: make disk-
 	@$(CARGO) build -q -p virtfleet-tests --bin disk-stage
 	@VIRTFLEET_DISK_KILLS=$(if $(filter command line,$(origin N)),$(N),500) $(CARGO) test -q -p virtfleet-tests --test disks_crash -- --nocapture
 
+fuzz: ## Any bytes for every parser, coverage-guided: make fuzz SECONDS=600 ARGS='netlink dbus' (default 60 a target; needs g++)
+	@SECONDS_EACH=$(or $(SECONDS),60) tests/fuzz/run.sh $(ARGS)
+
 fmt: ## Format the sources
 	@$(CARGO) fmt --all
+	@rustfmt --edition 2024 --config-path rustfmt.toml tests/fuzz/src/main.rs
 
 # Built alone and for an explicit target, so that no other crate's features and no build script's flags get into it.
 static:

@@ -104,7 +104,7 @@ check() {
     say 'lints'
     cargo clippy --quiet --workspace --all-targets -- -D warnings || return
     say 'unit tests and the rules of the house'
-    suite --lib --bins --test house
+    suite --lib --bins --test house --test fuzz
 }
 
 case $verb in

@@ -16,5 +16,6 @@ mod worker;
 
 pub use listen::{ListenError, bind, try_tls};
 pub use own_metrics::OwnMetrics;
+pub use query::filter as filter_of_query;
 pub use routes::Routes;
 pub use worker::{Worker, WorkerGone};

@@ -3,7 +3,7 @@
 use crate::metrics::Filter;
 
 /// Reads the query of `/metrics`; other parameters are ignored, as node_exporter ignores them.
-pub(super) fn filter(query: Option<&str>) -> Filter {
+pub fn filter(query: Option<&str>) -> Filter {
     let mut filter = Filter::default();
     for pair in query.unwrap_or_default().split('&') {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

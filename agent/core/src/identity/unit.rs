@@ -64,7 +64,8 @@ impl Service {
                 None => vec![braces(&word, environment)],
             };
             for word in expanded {
-                grown += word.len();
+                // An empty word costs, too.
+                grown += word.len() + 1;
                 if grown > MAX_EXPANDED {
                     return arguments;
                 }
@@ -191,6 +192,16 @@ mod tests {
             service.arguments(&environment),
             ["/usr/bin/kubelet", "--config=/a", "b", "1 2x", "--last=c d"]
         );
+    }
+
+    #[test]
+    fn empty_words_count_against_the_bound() {
+        let service = Service {
+            exec_start: Some("$A ".repeat(1_000)),
+            ..Service::default()
+        };
+        let environment = BTreeMap::from([("A".to_owned(), "'' ".repeat(1_000))]);
+        assert_eq!(service.arguments(&environment).len(), MAX_EXPANDED);
     }
 
     #[test]

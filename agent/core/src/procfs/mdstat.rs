@@ -70,6 +70,7 @@ fn array<'text>(
     let expected = |expected, found| ParseError::at(index, expected, found);
     let (name, rest) = line
         .split_once(" : ")
+        .filter(|(name, _)| !name.trim().is_empty())
         .ok_or_else(|| expected("NAME : STATE", line))?;
     let state = words(rest)
         .next()
@@ -213,6 +214,7 @@ mod tests {
     fn broken_lines_are_named() {
         for (text, line) in [
             ("md0", 1),
+            ("\u{c} : active raid1 a[1] b[0]\n  5 blocks [2/1] [U_]\n", 1),
             ("md0 : active raid1 a[0]", 1),
             ("\nmd0 : active raid1 a[0]\n  many blocks [1/1] [U]", 3),
             ("md0 : active raid1 a[0]\n  5 blocks [1/x] [U]", 2),

@@ -6,7 +6,7 @@ mod change;
 mod observe;
 mod watch;
 
-pub use ask::{Ask, ask, random_bytes};
+pub use ask::{Ask, Asked as AskedMessage, Verdict, ask, random_bytes};
 pub use change::{
     Applied, ApplyDnsError, DNS_DIRECTORY, DnsJournalError, RESOLV_CONF, Undone, apply, apply_with,
     keep_last_good, last_good, original, recover, recover_live, unfinished,

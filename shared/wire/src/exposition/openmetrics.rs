@@ -5,7 +5,7 @@ use super::{Line, LineError, MetricType, Page, parse_line};
 /// Appends an OpenMetrics text to `page`. The formats differ in this: OpenMetrics names a counter's family without
 /// `_total` and an info's without `_info`, format 0.0.4 with it; and OpenMetrics ends with `# EOF`.
 ///
-/// Errors: the number (from 1) of the first line that cannot be read, and why; the page is then as it was.
+/// Errors: the number (from 1) of the first line that cannot be read, or whose sample is not of the family before it, and why; the page is then as it was.
 pub fn append_openmetrics(page: &mut Page, text: &str) -> Result<(), (usize, LineError)> {
     let mark = page.mark();
     let mut state = State::default();
@@ -58,7 +58,11 @@ impl State {
                     .iter()
                     .map(|(name, value)| (*name, value.as_ref()))
                     .collect();
-                let suffix = sample.name.strip_prefix(self.name.as_str()).unwrap_or_default();
+                // No family was named, or another one: there is nothing that the sample could stand under.
+                let suffix = Some(sample.name)
+                    .filter(|_| !self.base.is_empty())
+                    .and_then(|name| name.strip_prefix(self.name.as_str()))
+                    .ok_or_else(|| LineError::Name(sample.name.chars().take(40).collect()))?;
                 let mut family = page.family(&self.name, &self.help, kind);
                 if self.started {
                     family = family.continued();
@@ -114,5 +118,18 @@ mod tests {
             3
         );
         assert_eq!(page.to_text(), before);
+    }
+
+    #[test]
+    fn a_sample_of_no_family_or_of_another_is_refused() {
+        for text in [
+            "a 1\n",
+            "# TYPE a gauge\nb 1\n",
+            "# TYPE a counter\na_created 1\n",
+        ] {
+            let mut page = Page::new();
+            assert!(append_openmetrics(&mut page, text).is_err(), "{text:?}");
+            assert_eq!(page.to_text(), "", "{text:?}");
+        }
     }
 }

@@ -161,7 +161,7 @@ fn begin(to: SocketAddr, transport: Transport, asked: Asked) -> io::Result<State
             socket.set_nonblocking(true)?;
             // Connected: the kernel drops what others send, and says when nobody listens.
             socket.connect(to)?;
-            socket.send(&asked.bytes)?;
+            socket.send(asked.bytes())?;
             State::Udp(socket, asked)
         }
         Transport::Tcp => State::Connecting(connecting(to)?, asked),
@@ -191,8 +191,8 @@ fn send(stream: &mut TcpStream, asked: &Asked) -> io::Result<()> {
     if let Some(error) = stream.take_error()? {
         return Err(error);
     }
-    let length = u16::try_from(asked.bytes.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes()[..], &asked.bytes].concat())
+    let length = u16::try_from(asked.bytes().len()).map_err(io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes()[..], asked.bytes()].concat())
 }
 
 fn datagram(socket: &UdpSocket, asked: &Asked) -> io::Result<Verdict> {

@@ -9,18 +9,17 @@ use virtfleet_agent_core::dns::answers::{ECHO, Outcome, Purpose, Question, Trans
 
 /// What is sent, and what an answer must have to be one.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub struct Asked {
     id: u16,
     name: Name<Vec<u8>>,
     kind: Rtype,
     transport: Transport,
-    /// The message, without the length that goes before it over TCP.
-    pub(super) bytes: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// What to make of a message that came.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// It answers what was asked.
     Answer(Outcome),
     /// It does not, for this reason. Anybody may have sent it: the answer may come still.
@@ -32,7 +31,7 @@ impl Asked {
     /// EDNS in it, as glibc has it by default: some forwarders refuse what they do not know.
     ///
     /// `random` makes the id and, for [`Purpose::Random`], the label before the name. Errors: why the name cannot be asked for.
-    pub(super) fn new(question: &Question, random: [u8; 8]) -> Result<Self, String> {
+    pub fn new(question: &Question, random: [u8; 8]) -> Result<Self, String> {
         let [high, low, label @ ..] = random;
         let id = u16::from_be_bytes([high, low]);
         let text = match question.purpose {
@@ -61,8 +60,13 @@ impl Asked {
         })
     }
 
+    /// The message, without the length that goes before it over TCP.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// What came, as an answer to this. What comes is anybody's bytes.
-    pub(super) fn read(&self, bytes: &[u8]) -> Verdict {
+    pub fn read(&self, bytes: &[u8]) -> Verdict {
         let Ok(message) = Message::from_octets(bytes) else {
             return Verdict::Other("shorter than a DNS message");
         };

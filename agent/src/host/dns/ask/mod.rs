@@ -16,6 +16,8 @@ use nix::{
 };
 use virtfleet_agent_core::dns::answers::{Answer, Question};
 
+pub use message::{Asked, Verdict};
+
 use flight::Flight;
 
 /// How to ask.

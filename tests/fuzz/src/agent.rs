@@ -1,0 +1,9 @@
+//! Two files of the agent, taken alone: to build all of it with instrumentation would take longer than to fuzz them.
+
+#[path = "../../../agent/src/host/dns/ask/message.rs"]
+mod message;
+#[path = "../../../agent/src/server/query.rs"]
+mod query;
+
+pub(crate) use message::{Asked as AskedMessage, Verdict};
+pub(crate) use query::filter as filter_of_query;

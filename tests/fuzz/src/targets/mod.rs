@@ -1,0 +1,49 @@
+//! What is fuzzed: for each target, a function that takes any bytes, gives them to parsers, and panics when a rule of theirs is broken.
+//!
+//! Built twice: into the fuzzer (`tests/fuzz`), and into the scenario `fuzz`, which replays what was found with the normal toolchain.
+
+mod dbus;
+mod dns;
+mod guest;
+mod netlink;
+mod pages;
+mod procfs;
+mod server;
+mod settings;
+
+/// A function that takes any bytes.
+pub(crate) type Play = fn(&[u8]);
+
+/// Every target: its name, and what it does.
+pub(crate) const TARGETS: &[(&str, Play)] = &[
+    ("certificate", guest::certificate),
+    ("dbus", dbus::messages),
+    ("dns-answer", server::dns_answer),
+    ("dns-given", dns::given),
+    ("downward", guest::downward),
+    ("identity", guest::identity),
+    ("netlink", netlink::messages),
+    ("openmetrics", pages::openmetrics),
+    ("proc-cpu", procfs::cpu),
+    ("proc-disk", procfs::disk),
+    ("proc-memory", procfs::memory),
+    ("proc-net", procfs::net),
+    ("query", server::query),
+    ("report", settings::report),
+    ("resolv", dns::resolv),
+    ("settings", settings::settings),
+    ("textfile", pages::textfile),
+    ("unit", guest::unit),
+    ("words", settings::words),
+    ("yaml", settings::yaml),
+];
+
+/// The bytes as the host reads a text: what is no UTF-8 is replaced.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs through what a parser gives and says how many there were.
+fn drain<T, E>(items: impl Iterator<Item = Result<T, E>>) -> usize {
+    items.flatten().count()
+}
