@@ -227,7 +227,9 @@ mod tests {
         // A device may change between two readings; not in each of many.
         let same = (0..20).any(|_| {
             let mut by_netlink = rows.read(&mut filter).unwrap();
-            by_netlink.iter_mut().for_each(|row| row.other_names.clear());
+            for row in &mut by_netlink {
+                row.other_names.clear();
+            }
             by_netlink.sort_by(|one, other| one.name.cmp(&other.name));
             let by_files: Vec<_> = by_netlink
                 .iter()
