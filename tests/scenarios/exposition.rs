@@ -6,6 +6,8 @@
 
 #[path = "exposition/broken.rs"]
 mod broken;
+#[path = "exposition/cgroups.rs"]
+mod cgroups;
 #[path = "exposition/clock_calls.rs"]
 mod clock_calls;
 #[path = "exposition/faults.rs"]
@@ -18,6 +20,8 @@ mod pages;
 mod processor;
 #[path = "exposition/service_calls.rs"]
 mod service_calls;
+#[path = "exposition/settings.rs"]
+mod settings;
 #[path = "exposition/system.rs"]
 mod system;
 #[path = "exposition/textfile.rs"]

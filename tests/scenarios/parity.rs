@@ -2,11 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 use virtfleet_tests::{
-    parity::{self, Verdict},
+    loops::{self, Loop},
+    parity::{
+        self, Extent, Verdict,
+        allowed::ALLOWED,
+        programs::{Programs, Serve},
+    },
     parts,
+    process::{AtEnd, Launch},
     roots::{self, Shape},
     skip,
 };
@@ -21,11 +27,11 @@ fn need(test: &str) -> bool {
 
 /// With everything that settings can add.
 fn check(place: &str, roots: Option<&Path>) -> Verdict {
-    played(place, roots, true)
+    played(place, roots, Extent::Wide)
 }
 
-fn played(place: &str, roots: Option<&Path>, wide: bool) -> Verdict {
-    let verdict = parity::run(roots, wide, ROUNDS).unwrap();
+fn played(place: &str, roots: Option<&Path>, extent: Extent) -> Verdict {
+    let verdict = parity::run(roots, extent, ROUNDS).unwrap();
     println!("{place}: {verdict}");
     assert!(verdict.compared.0 > 50, "{place}: too few families: {verdict}");
     verdict
@@ -45,7 +51,22 @@ fn tier3_parity_on_this_machine() {
 #[test]
 fn tier3_parity_with_default_settings() {
     if need("tier3_parity_with_default_settings") {
-        assert_equal("this machine", &played("this machine", None, false));
+        assert_equal("this machine", &played("this machine", None, Extent::Plain));
+    }
+}
+
+#[test]
+fn tier3_parity_with_other_names_and_labels() {
+    if !need("tier3_parity_with_other_names_and_labels") {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/roots");
+    for (place, roots) in [
+        ("this machine", None),
+        ("kubevirt", Some(folder.join("kubevirt"))),
+        ("hardware", Some(folder.join("hardware"))),
+    ] {
+        assert_equal(place, &played(place, roots.as_deref(), Extent::Renamed));
     }
 }
 
@@ -88,4 +109,68 @@ fn tier3_parity_on_fixture_roots() {
     for (name, verdict) in &verdicts {
         assert_equal(name, verdict);
     }
+}
+
+/// A filesystem on two devices: what is asked by ioctl, by a program without rights.
+#[test]
+fn tier3_parity_on_btrfs() {
+    const MOST: Duration = Duration::from_mins(1);
+    let test = "tier3_parity_on_btrfs";
+    let needed = loops::needs().and_then(|()| skip::program("mkfs.btrfs"));
+    if !need(test) || skip::need(TIER, test, needed).unwrap().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let disks = ["one", "two"].map(|name| Loop::blank(folder.path(), name, 256 << 20).unwrap());
+    let nodes = disks.each_ref().map(Loop::node);
+    Launch::new("mkfs.btrfs")
+        .args([
+            "--quiet",
+            "--data",
+            "single",
+            "--metadata",
+            "raid1",
+            "--label",
+            "parity",
+        ])
+        .args(nodes)
+        .text(MOST)
+        .unwrap();
+    let place = folder.path().join("mounted");
+    fs::create_dir(&place).unwrap();
+    let _end = AtEnd::new("umount --lazy \"$1\"", [&place]).unwrap();
+    let devices = format!("device={},device={}", nodes[0].display(), nodes[1].display());
+    Launch::new("mount")
+        .args(["-t", "btrfs", "-o", &devices])
+        .args([nodes[0], place.as_path()])
+        .text(MOST)
+        .unwrap();
+    fs::write(place.join("file"), vec![7; 1 << 20]).unwrap();
+    nix::unistd::sync();
+    let serve = Serve {
+        collectors: vec!["btrfs"],
+        roots: None,
+        extent: Extent::Plain,
+        nobody: true,
+    };
+    let rounds = Programs::start(&serve).unwrap().rounds(ROUNDS).unwrap();
+    let families = &rounds[0].ours.0;
+    for (family, count) in [
+        ("node_btrfs_device_unused_bytes", 2),
+        ("node_btrfs_device_errors_total", 10),
+        ("node_btrfs_device_size_bytes", 2),
+    ] {
+        let series = &families[family].series;
+        let of_ours = series.keys().filter(|key| {
+            let loops = key.labels.iter().filter(|(name, _)| name == "device");
+            loops
+                .into_iter()
+                .any(|(_, text)| disks.iter().any(|disk| disk.name() == *text))
+        });
+        assert_eq!(of_ours.count(), count, "{series:?}");
+    }
+    let verdict = parity::judge(&rounds, ALLOWED);
+    println!("btrfs: {verdict}");
+    assert_equal("btrfs", &verdict);
 }

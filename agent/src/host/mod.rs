@@ -6,6 +6,7 @@
 mod addresses;
 mod atomic_file;
 mod bounded;
+mod btrfs_calls;
 mod clock;
 mod clock_calls;
 mod command;
@@ -38,6 +39,7 @@ mod witness;
 pub use addresses::{AddressesError, Held, held_addresses};
 pub use atomic_file::{WriteError, write_atomic};
 pub use bounded::{ReadError, is_mask, list, read_bounded, read_device, read_text};
+pub use btrfs_calls::{BtrfsDevice, BtrfsFilesystem, btrfs_devices};
 pub use clock::{clock, clock_sample, is_root};
 pub use clock_calls::{ClockCalls, ClockState};
 #[cfg(test)]

@@ -19,7 +19,7 @@ use nix::{
 };
 use virtfleet_agent_core::netlink::{
     Content, diag, dump_request,
-    link::{self, Link},
+    link::{self, Link, LinkCounters},
     messages, neighbour,
     qdisc::{self, Qdisc},
     route::{self, Route},
@@ -66,6 +66,8 @@ pub struct TcpSockets {
 pub trait NetworkCalls: Send + Sync {
     /// The network devices, in the kernel's order.
     fn links(&self) -> Result<Vec<Link>, NetworkError>;
+    /// The counters of the network devices.
+    fn link_counters(&self) -> Result<Vec<LinkCounters>, NetworkError>;
     /// The name of a device. None if it is gone.
     fn device_name(&self, index: u32) -> Option<String>;
     /// How many IPv4 neighbours each device has, by its number, of those whose address was or is asked for.
@@ -85,6 +87,9 @@ pub trait NetworkCalls: Send + Sync {
 impl NetworkCalls for Kernel {
     fn links(&self) -> Result<Vec<Link>, NetworkError> {
         entries(link::GET, &link::request(), link::link)
+    }
+    fn link_counters(&self) -> Result<Vec<LinkCounters>, NetworkError> {
+        entries(link::GET, &link::COUNTERS_REQUEST, link::counters)
     }
     fn device_name(&self, index: u32) -> Option<String> {
         let name = nix::net::if_::if_indextoname(index).ok()?;
@@ -212,6 +217,9 @@ mod tests {
         let lo = links.iter().find(|link| link.name == "lo").unwrap();
         assert_eq!((lo.hardware, lo.address.as_str()), (772, "00:00:00:00:00:00"));
         assert_eq!(Kernel.device_name(lo.index).as_deref(), Some("lo"));
+        let counters = Kernel.link_counters().unwrap();
+        assert_eq!(counters.len(), links.len());
+        assert!(counters.iter().any(|device| device.name == "lo"));
         assert_eq!(Kernel.device_name(u32::MAX >> 1), None);
         assert!(Kernel.addresses().unwrap().contains_key("lo"));
         Kernel.routes().unwrap();

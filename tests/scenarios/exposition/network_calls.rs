@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, io};
 use nix::errno::Errno;
 use virtfleet_agent::host::{Driver, Ethtool, Held, LinkModes, NetworkCalls, NetworkError, TcpSockets};
 use virtfleet_agent_core::netlink::{
-    link::Link,
+    link::{Link, LinkCounters},
     qdisc::Qdisc,
     route::{Hop, Route},
 };
@@ -14,6 +14,9 @@ use crate::world::FakeKernel;
 
 impl NetworkCalls for FakeKernel {
     fn links(&self) -> Result<Vec<Link>, NetworkError> {
+        unreachable!("the roots of these tests are no /sys")
+    }
+    fn link_counters(&self) -> Result<Vec<LinkCounters>, NetworkError> {
         unreachable!("the roots of these tests are no /sys")
     }
     fn device_name(&self, index: u32) -> Option<String> {

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use virtfleet_tests::parity;
+use virtfleet_tests::parity::{self, Extent};
 
 /// Compare the agent's page with node_exporter's.
 #[derive(Debug, Parser)]
@@ -21,8 +21,11 @@ struct Arguments {
     #[arg(long, default_value_t = 6)]
     rounds: usize,
     /// With default settings, not with everything that they can add.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "renamed")]
     plain: bool,
+    /// With the settings that give other names and labels.
+    #[arg(long)]
+    renamed: bool,
 }
 
 fn main() -> Result<ExitCode> {
@@ -32,9 +35,14 @@ fn main() -> Result<ExitCode> {
     } else {
         arguments.roots.iter().map(|path| Some(path.as_path())).collect()
     };
+    let extent = match (arguments.plain, arguments.renamed) {
+        (true, _) => Extent::Plain,
+        (_, true) => Extent::Renamed,
+        _ => Extent::Wide,
+    };
     let mut verdicts = Vec::new();
     for place in places {
-        let verdict = parity::run(place, !arguments.plain, arguments.rounds)?;
+        let verdict = parity::run(place, extent, arguments.rounds)?;
         let name = place.map_or_else(|| "this machine".to_owned(), |path| path.display().to_string());
         writeln!(stdout(), "== {name}: {verdict}").context("print")?;
         verdicts.push(verdict);

@@ -19,6 +19,7 @@ pub use compare::{Difference, Round, What, compare};
 pub use page::{Family, Key, Page};
 
 use allowed::{ALLOWED, Allowed};
+pub use programs::Extent;
 use programs::{Programs, Serve};
 
 /// What came of a comparison.
@@ -35,9 +36,8 @@ pub struct Verdict {
 }
 
 /// Starts both programs, on this machine or on the roots in `roots` (`proc`, `sys`, `rootfs`, `udev`), and compares them.
-/// `wide`: with everything that settings can add.
-pub fn run(roots: Option<&Path>, wide: bool, rounds: usize) -> Result<Verdict> {
-    let serve = Serve::everything(roots, wide)?;
+pub fn run(roots: Option<&Path>, extent: Extent, rounds: usize) -> Result<Verdict> {
+    let serve = Serve::everything(roots, extent)?;
     let mut programs = Programs::start(&serve)?;
     let rounds = programs.rounds(rounds)?;
     let mut verdict = judge(&rounds, ALLOWED);

@@ -38,15 +38,33 @@ const SYSCTLS: [&str; 3] = [
 ];
 const SYSCTL_INFO: &str = "kernel.core_pattern";
 /// Flags of node_exporter that export more, and our settings for the same.
-const WIDE: [&str; 4] = [
+const WIDE: [&str; 5] = [
     "--collector.stat.softirq",
     "--collector.netdev.address-info",
     "--collector.systemd.enable-restarts-metrics",
     "--collector.systemd.enable-start-time-metrics",
+    "--collector.netclass.ignore-invalid-speed",
 ];
 const WIDE_SETTINGS: &str = "  stat: { softirq: true }
   netdev: { addressInfo: true }
   systemd: { restarts: true, startTimes: true }
+  netclass: { ignoreInvalidSpeed: true }
+";
+/// The same of what then has other names and labels than dashboards know.
+const RENAMED: [&str; 3] = [
+    "--collector.netdev.enable-detailed-metrics",
+    "--collector.ipvs.backend-labels=proto,remote_address,local_port",
+    "--collector.rapl.enable-zone-label",
+];
+const RENAMED_SETTINGS: &str = "  ipvs: { backendLabels: \"proto,remote_address,local_port\" }
+  rapl: { zoneLabel: true }
+  netdev: { detailedMetrics: true }
+";
+/// node_exporter panics where a device of `/proc/net/dev` is not in sysfs, as in roots.
+const ALIASES: &str = "--collector.netdev.label-ifalias";
+const RENAMED_SETTINGS_HERE: &str = "  ipvs: { backendLabels: \"proto,remote_address,local_port\" }
+  rapl: { zoneLabel: true }
+  netdev: { detailedMetrics: true, labelIfalias: true }
 ";
 /// The same of the `cpu` collector, which fails without `/proc/cpuinfo` then.
 const CPU_INFO: [&str; 3] = [
@@ -57,6 +75,17 @@ const CPU_INFO: [&str; 3] = [
 const CPU_INFO_SETTINGS: &str =
     "  cpu: { info: true, flagsInclude: \"^(aes|avx.?|fpu)$\", bugsInclude: \".*\" }\n";
 
+/// Which settings both have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The defaults.
+    Plain,
+    /// Everything is exported that a setting can add.
+    Wide,
+    /// What a setting can give other names and labels has them.
+    Renamed,
+}
+
 /// What both serve.
 #[derive(Debug, Clone)]
 pub struct Serve {
@@ -64,21 +93,21 @@ pub struct Serve {
     pub collectors: Vec<&'static str>,
     /// The folder with `proc`, `sys`, `rootfs` and `udev`; without it, this machine.
     pub roots: Option<PathBuf>,
-    /// Whether everything is exported that a setting can add.
-    pub wide: bool,
+    /// With which settings.
+    pub extent: Extent,
     /// Whether both run as `nobody`: as root node_exporter reads what an agent without rights gets another way.
     pub nobody: bool,
 }
 
 impl Serve {
-    /// All collectors that both have, as `nobody` where that is possible; `wide`: with all that they can export.
-    pub fn everything(roots: Option<&Path>, wide: bool) -> Result<Self> {
+    /// All collectors that both have, as `nobody` where that is possible.
+    pub fn everything(roots: Option<&Path>, extent: Extent) -> Result<Self> {
         let theirs = theirs()?;
         let collectors = COLLECTORS.iter().map(|entry| entry.name);
         Ok(Self {
             collectors: collectors.filter(|name| theirs.contains_key(*name)).collect(),
             roots: roots.map(Path::to_owned),
-            wide,
+            extent,
             nobody: nix::unistd::geteuid().is_root(),
         })
     }
@@ -97,7 +126,7 @@ impl Serve {
         Ok(Self {
             collectors: wanted.map(|entry| entry.name).collect(),
             roots: roots.map(Path::to_owned),
-            wide: false,
+            extent: Extent::Plain,
             nobody: false,
         })
     }
@@ -120,7 +149,12 @@ impl Serve {
              mountPointsExclude: {MOUNT_POINTS:?} }}\n  textfile: {{ directories: [\"{}\"] }}\n  sysctl: {{ include: \
              [{sysctls}], includeInfo: [{SYSCTL_INFO:?}] }}\n{}{}",
             self.textfiles(folder)?.display(),
-            if self.wide { WIDE_SETTINGS } else { "" },
+            match self.extent {
+                Extent::Plain => "",
+                Extent::Wide => WIDE_SETTINGS,
+                Extent::Renamed if self.aliases() => RENAMED_SETTINGS_HERE,
+                Extent::Renamed => RENAMED_SETTINGS,
+            },
             if self.cpu_info() { CPU_INFO_SETTINGS } else { "" }
         );
         let path = folder.join("agent.yaml");
@@ -155,8 +189,13 @@ impl Serve {
             ))
             .args(SYSCTLS.map(|name| format!("--collector.sysctl.include={name}")))
             .arg(format!("--collector.sysctl.include-info={SYSCTL_INFO}"));
-        if self.wide {
-            launch = launch.args(WIDE);
+        launch = match self.extent {
+            Extent::Plain => launch,
+            Extent::Wide => launch.args(WIDE),
+            Extent::Renamed => launch.args(RENAMED),
+        };
+        if self.aliases() {
+            launch = launch.arg(ALIASES);
         }
         if self.cpu_info() {
             launch = launch.args(CPU_INFO);
@@ -198,9 +237,13 @@ impl Serve {
         Ok(inside)
     }
 
+    fn aliases(&self) -> bool {
+        self.extent == Extent::Renamed && self.roots.is_none()
+    }
+
     fn cpu_info(&self) -> bool {
         let there = |roots: &PathBuf| roots.join("proc/cpuinfo").is_file();
-        self.wide && self.roots.as_ref().is_none_or(there)
+        self.extent == Extent::Wide && self.roots.as_ref().is_none_or(there)
     }
 
     fn paths(&self) -> Vec<String> {

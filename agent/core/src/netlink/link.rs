@@ -1,7 +1,7 @@
 //! Network devices (`linux/if_link.h`), told as their files under `/sys/class/net` tell them
 //! (kernel: `net/core/net-sysfs.c`, `net/core/rtnetlink.c`).
 
-use super::{attributes, number, short, text};
+use super::{attributes, long, number, short, text};
 
 /// `RTM_GETLINK`.
 pub const GET: u16 = 18;
@@ -14,6 +14,49 @@ pub fn request() -> [u8; HEAD + 8] {
     body[HEAD + 2..HEAD + 4].copy_from_slice(&29_u16.to_ne_bytes());
     body[HEAD + 4..].copy_from_slice(&8_u32.to_ne_bytes());
     body
+}
+
+/// A request for all devices with their counters.
+pub const COUNTERS_REQUEST: [u8; HEAD] = [0; HEAD];
+
+/// The counters of one device, in the order of `struct rtnl_link_stats64`: packets, bytes, errors and dropped, each
+/// received and transmitted; multicast, collisions; received length, over, CRC, frame, FIFO and missed errors; transmitted
+/// aborted, carrier, FIFO, heartbeat and window errors; compressed, received and transmitted; received without a handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// The device's name.
+    pub name: String,
+    /// The counters.
+    pub values: [u64; LinkCounters::COUNT],
+}
+
+impl LinkCounters {
+    /// How many counters a device has.
+    pub const COUNT: usize = 24;
+}
+
+/// The counters in an entry of the dump. None if it is cut, or has no name or no counters.
+pub fn counters(body: &[u8]) -> Option<LinkCounters> {
+    let (mut name, mut values) = (String::new(), None);
+    for (kind, value) in attributes(body.get(HEAD..)?) {
+        match kind {
+            3 => name = text(value),
+            // IFLA_STATS64. Kernels before 4.6 have no last one.
+            23 => {
+                let mut all = [0; LinkCounters::COUNT];
+                for (at, counter) in all.iter_mut().enumerate() {
+                    *counter = match long(value, at * 8) {
+                        None if at + 1 == LinkCounters::COUNT => 0,
+                        number => number?,
+                    };
+                }
+                values = Some(all);
+            }
+            _ => {}
+        }
+    }
+    let values = values.filter(|_| !name.is_empty())?;
+    Some(LinkCounters { name, values })
 }
 
 const IFF_UP: u32 = 1;
@@ -46,6 +89,8 @@ pub struct Link {
     pub operstate: &'static str,
     /// What its admin calls it.
     pub alias: String,
+    /// Its other names, each once.
+    pub other_names: Vec<String>,
     /// The number of the device that it stands on, or its own.
     pub link: Option<u32>,
     /// Its largest packet, in bytes.
@@ -101,6 +146,12 @@ pub fn link(body: &[u8]) -> Option<Link> {
             35 => found.carrier_changes = number(value, 0),
             47 => found.carrier_ups = number(value, 0),
             48 => found.carrier_downs = number(value, 0),
+            // IFLA_PROP_LIST with IFLA_ALT_IFNAME in it.
+            52 => {
+                let names = attributes(value).filter(|(kind, _)| *kind == 53);
+                let names = names.map(|(_, name)| text(name));
+                found.other_names.extend(names.filter(|name| !name.is_empty()));
+            }
             61 if number(value, 0)? > 0 => found.flags |= IFF_ALLMULTI,
             _ => {}
         }
@@ -163,6 +214,7 @@ mod tests {
             attribute(30, &1_u32.to_ne_bytes()),
             attribute(33, &[1]),
             attribute(35, &5_u32.to_ne_bytes()),
+            attribute(52, &[attribute(53, b"enp1s0\0"), attribute(53, b"up\0")].concat()),
         ]
         .concat();
         let found = link(&body).unwrap();
@@ -181,8 +233,23 @@ mod tests {
             (Some(1), Some(5), None)
         );
         assert_eq!(found.link_mode, Some(0));
+        assert_eq!(found.other_names, ["enp1s0", "up"]);
         assert_eq!(link(&head(1)), None);
         assert_eq!(link(&body[..15]), None);
+    }
+
+    #[test]
+    fn counters_by_place() {
+        let numbers = |count: u64| (1..=count).flat_map(u64::to_ne_bytes).collect::<Vec<u8>>();
+        let body = |count| [head(1), attribute(3, b"eth0\0"), attribute(23, &numbers(count))].concat();
+        let found = counters(&body(25)).unwrap();
+        assert_eq!(
+            (found.name.as_str(), found.values[0], found.values[23]),
+            ("eth0", 1, 24)
+        );
+        assert_eq!(counters(&body(23)).unwrap().values[22..], [23, 0]);
+        assert_eq!(counters(&body(22)), None);
+        assert_eq!(counters(&head(1)), None);
     }
 
     #[test]

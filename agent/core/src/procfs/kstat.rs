@@ -52,6 +52,14 @@ pub fn pool_io(text: &str) -> impl Iterator<Item = Result<(&str, u64), ParseErro
     })
 }
 
+/// The name of the dataset whose kstat this is (`objset-0x…`); the rest of it is [`named`]. None if the text does not say.
+pub fn dataset_name(text: &str) -> Option<&str> {
+    let line = text.lines().find_map(|line| line.strip_prefix("dataset_name "))?;
+    // KSTAT_DATA_STRING; a name may have blanks in it.
+    let name = line.trim_start().strip_prefix("7 ")?.trim_start();
+    (!name.is_empty()).then_some(name)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -96,9 +104,20 @@ mod tests {
         assert!(pool_io("nread reads\n1\n").any(|counter| counter.is_err()));
     }
 
+    #[test]
+    fn a_datasets_name() {
+        let text =
+            |name: &str| format!("name type data\ndataset_name                    7    {name}\nwrites 4 1\n");
+        assert_eq!(dataset_name(&text("tank/my data")), Some("tank/my data"));
+        assert_eq!(dataset_name(&text("7")), Some("7"));
+        assert_eq!(dataset_name(&text("")), None);
+        assert_eq!(dataset_name(SAMPLE), None);
+    }
+
     proptest! {
         #[test]
         fn no_input_panics(text in hostile::text(SAMPLE), io in hostile::text(IO)) {
+            let _ = dataset_name(&text);
             let _ = named(&text).count() + pool_io(&io).count();
         }
     }

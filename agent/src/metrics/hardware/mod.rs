@@ -22,7 +22,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     ]),
     Entry::on("powersupplyclass", "Batteries and mains", powersupplyclass::new)
         .with(&[Flag::text("powersupply.ignored-supplies", "ignored")]),
-    Entry::on("rapl", "Energy that parts of the processor used", rapl::new),
+    Entry::on("rapl", "Energy that parts of the processor used", rapl::new)
+        .with(&[Flag::switch("enable-zone-label", "zoneLabel")]),
     Entry::on(
         "thermal_zone",
         "Temperatures of zones and what cools them",

@@ -14,6 +14,8 @@ struct Rapl {
     directory: PathBuf,
     /// Each with its name, for those that are zones.
     zones: Devices<Option<String>>,
+    /// Whether all zones are in one family.
+    zone_label: bool,
     families: Vec<Family>,
     buffer: Box<AttributeBuffer>,
 }
@@ -26,6 +28,7 @@ struct Family {
 }
 
 struct Row {
+    zone: String,
     index: String,
     path: String,
     energy: Attribute,
@@ -35,6 +38,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let directory = context.roots.sys("class/powercap");
     Ok(Box::new(Rapl {
         zones: Devices::new(&directory),
+        zone_label: context.settings.rapl.zone_label,
         directory,
         families: Vec::new(),
         buffer: attribute_buffer(),
@@ -75,8 +79,17 @@ impl Collector for Rapl {
                     ));
                 }
                 if let Some(energy) = number::<u64>(&mut row.energy, &mut self.buffer)? {
-                    let labels = [("index", row.index.as_str()), ("path", &row.path)];
-                    samples.sample(&labels, energy as f64 / 1e6);
+                    let labels = [
+                        ("index", row.index.as_str()),
+                        ("path", &row.path),
+                        ("rapl_zone", &row.zone),
+                    ];
+                    let labels = if self.zone_label {
+                        &labels[..]
+                    } else {
+                        &labels[..2]
+                    };
+                    samples.sample(labels, energy as f64 / 1e6);
                 }
             }
         }
@@ -99,13 +112,20 @@ impl Rapl {
                 _ => (full.as_str(), counts.get(full).copied().unwrap_or_default()),
             };
             counts.insert(name.to_owned(), u64::saturating_add(index, 1));
-            let family = format!("node_rapl_{}_joules_total", part(name));
+            let (family, help) = if self.zone_label {
+                let help = "Energy that a zone used, in joules.";
+                ("node_rapl_joules_total".to_owned(), help.to_owned())
+            } else {
+                let help = format!("Energy that {name} used, in joules.");
+                (format!("node_rapl_{}_joules_total", part(name)), help)
+            };
             let family = families.entry(family.clone()).or_insert_with(|| Family {
                 name: family,
-                help: format!("Energy that {name} used, in joules."),
+                help,
                 rows: Vec::new(),
             });
             family.rows.push(Row {
+                zone: name.to_owned(),
                 index: index.to_string(),
                 // As the guest sees it, wherever its sysfs is for us.
                 path: format!("/sys/class/powercap/{}", zone.name),

@@ -1,8 +1,8 @@
 //! `ipvs`: what the IP virtual server (kube-proxy in its mode `ipvs`) did, from `/proc/net/ip_vs_stats` and `ip_vs`.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::collections::{BTreeMap, BTreeSet};
 
-use virtfleet_agent_core::procfs::ipvs::{Backend, Service, backends, totals};
+use virtfleet_agent_core::procfs::ipvs::{Backend, backends, totals};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::Reread;
@@ -54,13 +54,50 @@ struct Sum {
     weight: u64,
 }
 
+type Label = (&'static str, fn(&Backend<'_>) -> String);
+
+/// What tells servers apart.
+static LABELS: [Label; 6] = [
+    ("local_address", |server| {
+        let address = server.service.address.map(|address| address.to_string());
+        address.unwrap_or_default()
+    }),
+    ("local_port", |server| server.service.port.to_string()),
+    ("remote_address", |server| server.address.to_string()),
+    ("remote_port", |server| server.port.to_string()),
+    ("proto", |server| server.service.protocol.to_owned()),
+    ("local_mark", |server| server.service.mark.to_owned()),
+];
+
+/// Those of the labels that are named, in the order of [`LABELS`] whatever theirs is.
+fn labels(wanted: Option<&str>) -> Result<Vec<Label>, RegistryError> {
+    let Some(wanted) = wanted else {
+        return Ok(LABELS.to_vec());
+    };
+    let wanted = wanted.split(',').map(str::trim);
+    let wanted: BTreeSet<_> = wanted.filter(|name| !name.is_empty()).collect();
+    let found: Vec<_> = LABELS
+        .into_iter()
+        .filter(|(name, _)| wanted.contains(name))
+        .collect();
+    if found.len() < wanted.len() {
+        return Err(RegistryError::Value {
+            key: "metrics.ipvs.backendLabels",
+            reason: "the labels are local_address, local_port, remote_address, remote_port, proto and local_mark",
+        });
+    }
+    Ok(found)
+}
+
 struct Ipvs {
+    labels: Vec<Label>,
     totals: Reread,
     services: Reread,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Ipvs {
+        labels: labels(context.settings.ipvs.backend_labels.as_deref())?,
         totals: Reread::new(context.roots.proc("net/ip_vs_stats")),
         services: Reread::new(context.roots.proc("net/ip_vs")),
     }))
@@ -82,48 +119,44 @@ impl Collector for Ipvs {
         }
         let path = self.services.path().to_owned();
         let text = self.services.text()?;
-        let mut sums: BTreeMap<(Service<'_>, IpAddr, u16), Sum> = BTreeMap::new();
+        let mut sums: BTreeMap<Vec<String>, Sum> = BTreeMap::new();
         for backend in backends(&text) {
-            let Backend {
-                service,
-                address,
-                port,
-                weight,
-                active,
-                inactive,
-            } = backend.map_err(CollectError::parse(&path))?;
-            let sum = sums.entry((service, address, port)).or_default();
-            sum.weight = sum.weight.saturating_add(weight);
-            sum.active = sum.active.saturating_add(active);
-            sum.inactive = sum.inactive.saturating_add(inactive);
+            let backend = backend.map_err(CollectError::parse(&path))?;
+            let texts = self.labels.iter().map(|(_, text)| text(&backend)).collect();
+            let sum = sums.entry(texts).or_default();
+            sum.weight = sum.weight.saturating_add(backend.weight);
+            sum.active = sum.active.saturating_add(backend.active);
+            sum.inactive = sum.inactive.saturating_add(backend.inactive);
         }
-        let rows: Vec<_> = sums
-            .iter()
-            .map(|((service, address, port), sum)| {
-                let local = service.address.map(|address| address.to_string());
-                let texts = [
-                    local.unwrap_or_default(),
-                    service.port.to_string(),
-                    address.to_string(),
-                    port.to_string(),
-                ];
-                (texts, service, sum)
-            })
-            .collect();
         for (name, help, value) in &SERVERS {
             let mut family = page.family(name, help, MetricType::Gauge);
-            for ([local, local_port, remote, remote_port], service, sum) in &rows {
-                let labels = [
-                    ("local_address", local.as_str()),
-                    ("local_port", local_port),
-                    ("remote_address", remote),
-                    ("remote_port", remote_port),
-                    ("proto", service.protocol),
-                    ("local_mark", service.mark),
-                ];
+            for (texts, sum) in &sums {
+                let texts = texts.iter().map(String::as_str);
+                let labels: Vec<_> = self.labels.iter().map(|(name, _)| *name).zip(texts).collect();
                 family.sample(&labels, value(sum) as f64);
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_have_an_order_of_their_own() {
+        let names =
+            |wanted| labels(wanted).map(|found| found.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        assert_eq!(names(None).unwrap().len(), 6);
+        assert_eq!(
+            names(Some("proto, local_port,,proto")).unwrap(),
+            ["local_port", "proto"]
+        );
+        assert!(names(Some("")).unwrap().is_empty());
+        assert_eq!(
+            names(Some("proto,port")).unwrap_err().key(),
+            "metrics.ipvs.backendLabels"
+        );
     }
 }

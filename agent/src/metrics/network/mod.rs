@@ -10,6 +10,7 @@ mod lnstat;
 mod netclass;
 mod netclass_rows;
 mod netdev;
+mod netdev_names;
 mod netstat;
 mod network_route;
 mod nfs;
@@ -38,14 +39,20 @@ pub(super) const ENTRIES: &[Entry] = &[
         ethtool::new,
     )
     .with(&[EXCLUDE, INCLUDE, Flag::text("metrics-include", "metricsInclude")]),
-    Entry::on("ipvs", "Services and servers of the IP virtual server", ipvs::new),
+    Entry::on("ipvs", "Services and servers of the IP virtual server", ipvs::new)
+        .with(&[Flag::text("backend-labels", "backendLabels")]),
     Entry::off("lnstat", "Caches of the network stack on each CPU", lnstat::new),
-    Entry::on("netclass", "Properties of network devices", netclass::new)
-        .with(&[Flag::text("ignored-devices", "ignored")]),
+    Entry::on("netclass", "Properties of network devices", netclass::new).with(&[
+        Flag::text("ignored-devices", "ignored"),
+        Flag::switch("ignore-invalid-speed", "ignoreInvalidSpeed"),
+        Flag::switch("netlink", "netlink"),
+    ]),
     Entry::on("netdev", "Traffic and errors of network devices", netdev::new).with(&[
         EXCLUDE,
         INCLUDE,
         Flag::switch("address-info", "addressInfo"),
+        Flag::switch("label-ifalias", "labelIfalias"),
+        Flag::switch("enable-detailed-metrics", "detailedMetrics"),
     ]),
     Entry::on("netstat", "Counters of IP, ICMP, TCP and UDP", netstat::new)
         .with(&[Flag::text("fields", "fields")]),

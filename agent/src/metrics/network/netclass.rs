@@ -2,7 +2,7 @@
 
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::netclass_rows::{NUMBERS, Rows};
+use super::netclass_rows::{NUMBERS, Rows, SPEED};
 use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 
 const KEYS: [&str; 2] = ["metrics.netclass.ignored", ""];
@@ -12,6 +12,10 @@ struct Netclass {
     filter: NameFilter,
     /// Each number's family, help and type.
     families: Vec<(String, String, MetricType)>,
+    /// Whether a speed that nobody knows is left out.
+    ignore_invalid_speed: bool,
+    /// Whether what netlink alone tells is exported, too.
+    netlink: bool,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
@@ -24,10 +28,13 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         let help = format!("Network device property: {name}");
         (format!("node_network_{name}"), help, kind)
     };
+    let settings = &context.settings.netclass;
     Ok(Box::new(Netclass {
         rows: Rows::new(context.network.clone(), context.roots.clone()),
-        filter: NameFilter::new(KEYS, context.settings.netclass.ignored.as_deref(), None, None)?,
+        filter: NameFilter::new(KEYS, settings.ignored.as_deref(), None, None)?,
         families: NUMBERS.iter().map(family).collect(),
+        ignore_invalid_speed: settings.ignore_invalid_speed,
+        netlink: settings.netlink,
     }))
 }
 
@@ -63,8 +70,21 @@ impl Collector for Netclass {
         for (index, (name, help, kind)) in self.families.iter().enumerate() {
             let mut family = page.family(name, help, *kind);
             for row in &rows {
-                if let Some(number) = row.numbers[index] {
+                let invalid = |number: &i64| self.ignore_invalid_speed && index == SPEED && *number < 0;
+                if let Some(number) = row.numbers[index].filter(|number| !invalid(number)) {
                     family.sample(&[("device", &row.name)], number as f64);
+                }
+            }
+        }
+        if self.netlink {
+            let mut family = page.family(
+                "node_network_altnames_info",
+                "Another name of the device, always 1.",
+                MetricType::Gauge,
+            );
+            for row in &rows {
+                for name in &row.other_names {
+                    family.sample(&[("altname", name), ("device", &row.name)], 1.0);
                 }
             }
         }

@@ -43,7 +43,7 @@ pub(super) const NUMBERS: [(&str, &str); 17] = [
     ("type", "protocol_type"),
 ];
 /// The number that is in Mbit/s in its file.
-const SPEED: usize = 14;
+pub(super) const SPEED: usize = 14;
 /// Those of which netlink says nothing and that change when a device is made, renamed or given an address.
 const STEADY: [usize; 3] = [0, 5, 12];
 /// `IFF_UP`.
@@ -59,6 +59,8 @@ pub(super) struct Row {
     pub(super) duplex: String,
     pub(super) operstate: String,
     pub(super) alias: String,
+    /// Its other names, which files do not tell.
+    pub(super) other_names: Vec<String>,
     /// By [`NUMBERS`]; none if the device or the kernel does not tell.
     pub(super) numbers: [Option<i64>; NUMBERS.len()],
 }
@@ -125,6 +127,7 @@ impl Rows {
             duplex: String::new(),
             operstate: link.operstate.to_owned(),
             alias: link.alias,
+            other_names: link.other_names,
             ..Row::default()
         };
         let number = |number: Option<u32>| number.map(i64::from);
@@ -224,6 +227,9 @@ mod tests {
         // A device may change between two readings; not in each of many.
         let same = (0..20).any(|_| {
             let mut by_netlink = rows.read(&mut filter).unwrap();
+            for row in &mut by_netlink {
+                row.other_names.clear();
+            }
             by_netlink.sort_by(|one, other| one.name.cmp(&other.name));
             let by_files: Vec<_> = by_netlink
                 .iter()

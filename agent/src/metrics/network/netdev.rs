@@ -2,55 +2,34 @@
 //!
 //! node_exporter asks netlink and then adds fields up to what `/proc/net/dev` has had from the start (the kernel adds
 //! missed to drop, framing errors to frame, carrier errors to carrier). The one counter that it has besides, nohandler,
-//! is in sysfs.
+//! is in sysfs. With `detailedMetrics` it is netlink that tells, as there.
 
-use std::{collections::HashSet, net::IpAddr, sync::Arc};
+use std::{collections::HashSet, net::IpAddr, path::Path, sync::Arc};
 
 use virtfleet_agent_core::procfs::net_dev::{NetDevice, devices};
 use virtfleet_wire::exposition::{MetricType, Page};
 
+use super::netdev_names::{COLUMNS, DETAILED, DETAILED_COLUMNS, Named};
+use super::refused;
 use crate::host::{NetworkCalls, Reread, Roots, slurp};
 use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
 
 const KEYS: [&str; 2] = ["metrics.netdev.deviceExclude", "metrics.netdev.deviceInclude"];
-/// A file of one number.
+/// A file of one number, or of an alias of at most 255 bytes.
 const NUMBER_LIMIT: usize = 4096;
-
-macro_rules! columns {
-    ($($name:literal,)*) => {
-        [$((
-            concat!("node_network_", $name, "_total"),
-            concat!("Network device statistic ", $name, "."),
-        ),)*]
-    };
-}
-
-/// The columns of `/proc/net/dev`, in order: name and help.
-static COLUMNS: [(&str, &str); NetDevice::COLUMNS] = columns! {
-    "receive_bytes",
-    "receive_packets",
-    "receive_errs",
-    "receive_drop",
-    "receive_fifo",
-    "receive_frame",
-    "receive_compressed",
-    "receive_multicast",
-    "transmit_bytes",
-    "transmit_packets",
-    "transmit_errs",
-    "transmit_drop",
-    "transmit_fifo",
-    "transmit_colls",
-    "transmit_carrier",
-    "transmit_compressed",
-};
 
 struct Netdev {
     roots: Roots,
     file: Reread,
     filter: NameFilter,
-    /// Who is asked for addresses, if they are wanted.
-    addresses: Option<Arc<dyn NetworkCalls>>,
+    /// Who is asked for addresses and for details.
+    network: Arc<dyn NetworkCalls>,
+    /// Whether addresses are exported.
+    addresses: bool,
+    /// Whether each counter has the device's alias.
+    aliases: bool,
+    /// Whether the counters have the kernel's own names.
+    detailed: bool,
     buffer: Vec<u8>,
 }
 
@@ -64,7 +43,10 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
             None,
         )?,
         file: Reread::new(context.roots.proc("net/dev")),
-        addresses: settings.address_info.then(|| Arc::clone(&context.network)),
+        network: Arc::clone(&context.network),
+        addresses: settings.address_info,
+        aliases: settings.label_ifalias,
+        detailed: settings.detailed_metrics,
         roots: context.roots.clone(),
         buffer: Vec::new(),
     }))
@@ -72,6 +54,22 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Netdev {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        // Netlink tells of our own network namespace, as only our own procfs does.
+        if self.detailed && self.roots.procfs == Path::new("/proc") {
+            self.details(page)?;
+        } else {
+            self.columns(page)?;
+        }
+        if self.addresses {
+            write_addresses(self.network.as_ref(), &mut self.filter, page)?;
+        }
+        Ok(())
+    }
+}
+
+impl Netdev {
+    /// What `/proc/net/dev` has, and nohandler.
+    fn columns(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
         let mut rows: Vec<NetDevice<'_>> = Vec::new();
@@ -85,26 +83,72 @@ impl Collector for Netdev {
         if text.is_empty() {
             return Err(CollectError::failed(format!("{} is empty", path.display())));
         }
-        for (index, (name, help)) in COLUMNS.iter().enumerate() {
-            let mut family = page.family(name, help, MetricType::Counter);
-            for row in &rows {
-                family.sample(&[("device", row.name)], row.values[index] as f64);
-            }
-        }
+        let aliased: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let alias = || alias(&self.roots, row.name, &mut self.buffer);
+                (row.name, self.aliases.then(alias))
+            })
+            .collect();
+        let names = if self.detailed {
+            &DETAILED_COLUMNS
+        } else {
+            &COLUMNS
+        };
+        write(page, names, &aliased, |row, index| rows[row].values[index]);
         let mut family = page.family(
             "node_network_receive_nohandler_total",
             "Network device statistic receive_nohandler.",
             MetricType::Counter,
         );
-        for row in &rows {
-            if let Some(value) = nohandler(&self.roots, row.name, &mut self.buffer) {
-                family.sample(&[("device", row.name)], value as f64);
+        for (name, alias) in &aliased {
+            if let Some(value) = nohandler(&self.roots, name, &mut self.buffer) {
+                labelled(name, alias.as_deref(), |labels| {
+                    family.sample(labels, value as f64);
+                });
             }
         }
-        match &self.addresses {
-            Some(network) => write_addresses(network.as_ref(), &mut self.filter, page),
-            None => Ok(()),
+        Ok(())
+    }
+
+    /// What netlink tells, with a family for each kind of error.
+    fn details(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let mut rows = self.network.link_counters().map_err(refused("its counters"))?;
+        rows.retain(|row| self.filter.takes(&row.name));
+        let aliased: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let alias = || alias(&self.roots, &row.name, &mut self.buffer);
+                (row.name.as_str(), self.aliases.then(alias))
+            })
+            .collect();
+        write(page, &DETAILED, &aliased, |row, index| rows[row].values[index]);
+        Ok(())
+    }
+}
+
+/// A family for each name, with the devices and what they are called.
+fn write(
+    page: &mut Page,
+    names: &[Named],
+    devices: &[(&str, Option<String>)],
+    value: impl Fn(usize, usize) -> u64,
+) {
+    for (index, (name, help)) in names.iter().enumerate() {
+        let mut family = page.family(name, help, MetricType::Counter);
+        for (row, (device, alias)) in devices.iter().enumerate() {
+            labelled(device, alias.as_deref(), |labels| {
+                family.sample(labels, value(row, index) as f64);
+            });
         }
+    }
+}
+
+/// A device's labels: its name, and its alias where that is wanted.
+fn labelled(device: &str, alias: Option<&str>, sample: impl FnOnce(&[(&str, &str)])) {
+    match alias {
+        None => sample(&[("device", device)]),
+        Some(alias) => sample(&[("device", device), ("ifalias", alias)]),
     }
 }
 
@@ -161,15 +205,33 @@ fn scope(address: &IpAddr) -> &'static str {
     }
 }
 
-/// Opened and closed at each scrape: a node has a device for each pod, and its files are not worth a descriptor each. A
-/// device that has just gone has none.
+/// Opened and closed at each scrape: a node has a device for each pod, and its files are not worth a descriptor each.
 fn nohandler(roots: &Roots, device: &str, buffer: &mut Vec<u8>) -> Option<u64> {
+    attribute(roots, device, "statistics/rx_nohandler", buffer)?
+        .parse()
+        .ok()
+}
+
+/// What the device's admin calls it; nothing if nobody did.
+fn alias(roots: &Roots, device: &str, buffer: &mut Vec<u8>) -> String {
+    attribute(roots, device, "ifalias", buffer)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// What a file of the device says. None if the device has just gone.
+fn attribute<'buffer>(
+    roots: &Roots,
+    device: &str,
+    file: &str,
+    buffer: &'buffer mut Vec<u8>,
+) -> Option<&'buffer str> {
     if device.contains('/') || device == "." || device == ".." {
         return None;
     }
-    let path = roots.sys(format!("class/net/{device}/statistics/rx_nohandler"));
+    let path = roots.sys(format!("class/net/{device}/{file}"));
     let text = str::from_utf8(slurp(&path, buffer, NUMBER_LIMIT).ok()?).ok()?;
-    text.trim().parse().ok()
+    Some(text.trim())
 }
 
 #[cfg(test)]

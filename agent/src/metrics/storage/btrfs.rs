@@ -1,11 +1,13 @@
-//! `btrfs`: space by kind and layout, devices and commits, from `/sys/fs/btrfs`.
+//! `btrfs`: space by kind and layout, devices and commits, from `/sys/fs/btrfs`; what devices have used and their
+//! errors, from the filesystems themselves.
 
 use std::{collections::HashSet, path::Path};
 
 use virtfleet_agent_core::procfs::pairs::pairs;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
+use super::btrfs_devices::{self, Asked};
+use crate::host::{Attribute, AttributeBuffer, Device, Devices, attribute_buffer};
 use crate::metrics::{CollectError, Collector, Context, RegistryError, attributes::number};
 
 /// What block groups hold: the folders below `allocation`.
@@ -15,6 +17,7 @@ const SECTOR: u64 = 512;
 
 struct Btrfs {
     filesystems: Devices<Filesystem>,
+    asked: Asked,
     buffer: Box<AttributeBuffer>,
 }
 
@@ -182,6 +185,7 @@ fn ratio(layout: &str, devices: usize) -> Option<f64> {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Btrfs {
         filesystems: Devices::new(context.roots.sys("fs/btrfs")),
+        asked: Asked::new(&context.roots),
         buffer: attribute_buffer(),
     }))
 }
@@ -204,6 +208,9 @@ impl Collector for Btrfs {
             if !uuids.insert(filesystem.kept.uuid.clone()) {
                 filesystem.kept.uuid.clone_from(&filesystem.name);
             }
+        }
+        if !self.filesystems.held().is_empty() {
+            self.asked.ask();
         }
         self.write(page);
         Ok(())
@@ -257,14 +264,23 @@ impl Btrfs {
             "Size of a device of the filesystem.",
             MetricType::Gauge,
         );
-        for fs in self.filesystems.all().iter_mut().map(|fs| &mut fs.kept) {
-            for device in fs.devices.all() {
+        let mut told = Vec::new();
+        for Device { name, kept: fs, .. } in self.filesystems.held() {
+            if let Some(devices) = self.asked.of(name) {
+                told.push((fs.uuid.as_str(), devices));
+                for device in devices {
+                    family.sample(&btrfs_devices::labels(&fs.uuid, device), device.total as f64);
+                }
+                continue;
+            }
+            for device in fs.devices.held() {
                 if let Some(sectors) = device.kept.now {
                     let labels = [("uuid", fs.uuid.as_str()), ("device", &device.name)];
                     family.sample(&labels, sectors.saturating_mul(SECTOR) as f64);
                 }
             }
         }
+        btrfs_devices::write(page, &told);
     }
 
     fn write_layouts(&mut self, page: &mut Page) {

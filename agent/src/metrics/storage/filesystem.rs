@@ -186,7 +186,7 @@ impl Filesystem {
 }
 
 /// The mount point as the guest sees it, where the guest's root filesystem is not ours.
-fn strip<'mount>(roots: &Roots, mount: &'mount Mount<'_>) -> &'mount [u8] {
+pub(super) fn strip<'mount>(roots: &Roots, mount: &'mount Mount<'_>) -> &'mount [u8] {
     let path = Path::new(OsStr::from_bytes(&mount.mount_point));
     match path.strip_prefix(&roots.rootfs) {
         Ok(_) if roots.rootfs == Path::new("/") => &mount.mount_point,

@@ -1,6 +1,7 @@
 //! Disks, filesystems and the drivers above them (room: `agent/src/metrics`).
 
 mod btrfs;
+mod btrfs_devices;
 mod diskstats;
 mod dmmultipath;
 mod filesystem;

@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    path::Path,
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use virtfleet_agent_core::procfs::kstat::{named, pool_io};
+use virtfleet_agent_core::procfs::kstat::{dataset_name, named, pool_io};
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
-use crate::host::{Attribute, AttributeBuffer, Devices, Reread, Roots, attribute_buffer};
+use crate::host::{Attribute, AttributeBuffer, Devices, Reread, Roots, attribute_buffer, slurp};
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 const FOLDER: &str = "spl/kstat/zfs";
@@ -30,6 +31,9 @@ const KSTATS: [(&str, &str); 11] = [
     ("node_zfs_zil_", "zil"),
 ];
 
+/// How the names of datasets' kstats begin; the object set's number follows.
+const DATASET: &str = "objset-";
+
 /// What a pool can be.
 const STATES: [&str; 7] = [
     "online",
@@ -46,6 +50,8 @@ struct Zfs {
     /// What lies beside the kstats; none for what is no pool.
     pools: Devices<Option<Pool>>,
     buffer: Box<AttributeBuffer>,
+    /// What a dataset's kstat says.
+    text: Vec<u8>,
     name: String,
     help: String,
 }
@@ -54,6 +60,8 @@ struct Pool {
     state: Attribute,
     state_now: Option<String>,
     io: Attribute,
+    /// The kstats of its datasets. They are opened at each scrape: a pool may have thousands.
+    datasets: Devices<PathBuf>,
 }
 
 impl Pool {
@@ -62,6 +70,7 @@ impl Pool {
             state: Attribute::new(path.join("state")),
             state_now: None,
             io: Attribute::new(path.join("io")),
+            datasets: Devices::new(path),
         })
     }
 }
@@ -75,6 +84,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
             .collect(),
         pools: Devices::new(context.roots.proc(FOLDER)),
         buffer: attribute_buffer(),
+        text: Vec::new(),
         name: String::new(),
         help: String::new(),
     }))
@@ -109,7 +119,8 @@ impl Collector for Zfs {
                 }
             }
         }
-        self.pools(page)
+        self.pools(page)?;
+        self.datasets(page)
     }
 }
 
@@ -125,7 +136,10 @@ impl Zfs {
     fn pools(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let mut counters: BTreeMap<String, Vec<(&str, u64)>> = BTreeMap::new();
         for pool in self.pools.all() {
-            let Some(Pool { state, state_now, io }) = &mut pool.kept else {
+            let Some(Pool {
+                state, state_now, io, ..
+            }) = &mut pool.kept
+            else {
                 continue;
             };
             // A pool that is exported meanwhile takes its files along.
@@ -172,6 +186,51 @@ impl Zfs {
             for state in STATES {
                 let labels = [("zpool", pool.name.as_str()), ("state", state)];
                 family.sample(&labels, f64::from(u8::from(now == state)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A dataset that goes away meanwhile takes its file along.
+    fn datasets(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        type Row<'pool> = (&'pool str, Arc<str>, f64);
+        let mut counters: BTreeMap<String, Vec<Row<'_>>> = BTreeMap::new();
+        for pool in self.pools.all() {
+            let Some(Pool { datasets, .. }) = &mut pool.kept else {
+                continue;
+            };
+            let listed = datasets.refresh(|name| name.starts_with(DATASET), |_, path| path.to_owned());
+            match listed {
+                Err(error) if error.is_missing() => continue,
+                done => done?,
+            };
+            let mut names = HashSet::new();
+            for path in datasets.held().iter().map(|dataset| &dataset.kept) {
+                let Ok(bytes) = slurp(path, &mut self.text, LIMIT) else {
+                    continue;
+                };
+                let text = String::from_utf8_lossy(bytes);
+                // Renamed meanwhile, one may be met twice.
+                let Some(dataset) = dataset_name(&text).map(Arc::<str>::from) else {
+                    continue;
+                };
+                if !names.insert(Arc::clone(&dataset)) {
+                    continue;
+                }
+                let mut seen = HashSet::new();
+                for statistic in named(&text) {
+                    let (name, value) = statistic.map_err(CollectError::parse(path))?;
+                    if seen.insert(name) && compose(&mut self.name, "node_zfs_zpool_dataset_", name) {
+                        let rows = counters.entry(self.name.clone()).or_default();
+                        rows.push((&pool.name, Arc::clone(&dataset), value));
+                    }
+                }
+            }
+        }
+        for (name, rows) in &counters {
+            let mut family = page.family(name, "A counter of a dataset.", MetricType::Untyped);
+            for (pool, dataset, value) in rows {
+                family.sample(&[("zpool", pool), ("dataset", dataset)], *value);
             }
         }
         Ok(())

@@ -34,9 +34,11 @@ pub struct MetricsSettings {
     /// The `netdev` collector.
     pub netdev: NetdevSettings,
     /// The `netclass` collector.
-    pub netclass: IgnoredSettings,
+    pub netclass: NetclassSettings,
     /// The `arp` collector.
     pub arp: DeviceFilter,
+    /// The `ipvs` collector.
+    pub ipvs: IpvsSettings,
     /// The `ethtool` collector.
     pub ethtool: EthtoolSettings,
     /// The `qdisc` collector.
@@ -49,6 +51,8 @@ pub struct MetricsSettings {
     pub interrupts: InterruptsSettings,
     /// The `hwmon` collector.
     pub hwmon: HwmonSettings,
+    /// The `rapl` collector.
+    pub rapl: RaplSettings,
     /// The `powersupplyclass` collector.
     pub powersupplyclass: IgnoredSettings,
     /// The `tapestats` collector.
@@ -110,6 +114,42 @@ pub struct NetdevSettings {
     pub device_include: Option<String>,
     /// Whether each device's addresses are exported as `node_network_address_info`.
     pub address_info: bool,
+    /// Whether each counter has its device's alias as the label `ifalias`.
+    pub label_ifalias: bool,
+    /// Whether the counters have the kernel's own names, with a family for each kind of error, in the place of the names that
+    /// dashboards know.
+    pub detailed_metrics: bool,
+}
+
+/// The `netclass` collector.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct NetclassSettings {
+    /// A regular expression of the devices that are left out; default none.
+    pub ignored: Option<String>,
+    /// Whether a speed that nobody knows is left out; without it, it is -125000, as with node_exporter.
+    pub ignore_invalid_speed: bool,
+    /// Whether what netlink alone tells is exported, too: other names of devices, as `node_network_altnames_info`. What
+    /// files tell as well is as it is without.
+    pub netlink: bool,
+}
+
+/// The `ipvs` collector.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct IpvsSettings {
+    /// Labels of the series of servers, with commas between them; servers that the labels do not tell apart are added up.
+    /// Default all: `local_address,local_port,remote_address,remote_port,proto,local_mark`.
+    pub backend_labels: Option<String>,
+}
+
+/// The `rapl` collector.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct RaplSettings {
+    /// Whether all zones are in one family, `node_rapl_joules_total`, with the label `rapl_zone`; without it, each kind of
+    /// zone has a family.
+    pub zone_label: bool,
 }
 
 /// Devices that a collector passes over.

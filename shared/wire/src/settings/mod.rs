@@ -21,8 +21,9 @@ pub use dns::{
 };
 pub use metrics::{
     CpuSettings, DeviceFilter, EthtoolSettings, FieldsSettings, FilesystemSettings, HwmonSettings,
-    IgnoredSettings, InterruptsSettings, MetricsProfile, MetricsSettings, NetdevSettings, SlabinfoSettings,
-    StatSettings, SysctlSettings, SystemdSettings, TextfileSettings,
+    IgnoredSettings, InterruptsSettings, IpvsSettings, MetricsProfile, MetricsSettings, NetclassSettings,
+    NetdevSettings, RaplSettings, SlabinfoSettings, StatSettings, SysctlSettings, SystemdSettings,
+    TextfileSettings,
 };
 
 /// The settings' `apiVersion`.

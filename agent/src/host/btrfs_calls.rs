@@ -1,0 +1,136 @@
+//! What btrfs says of a mounted filesystem's devices (`linux/btrfs.h`; kernel: `fs/btrfs/ioctl.c`). None of these calls
+//! needs rights beyond those to open the mount point.
+
+use std::{fs::File, os::fd::AsRawFd as _, os::unix::fs::OpenOptionsExt as _, path::Path};
+
+use nix::{
+    errno::Errno,
+    libc,
+    sys::statfs::{BTRFS_SUPER_MAGIC, fstatfs},
+};
+
+/// Device numbers that are tried: they begin at 1 and are not given twice, so that a filesystem whose devices came and went
+/// has gaps.
+const MOST_TRIED: u64 = 4096;
+
+/// A filesystem.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BtrfsFilesystem {
+    /// Its UUID.
+    pub uuid: String,
+    /// Its devices, by their numbers.
+    pub devices: Vec<BtrfsDevice>,
+}
+
+/// A device of a filesystem.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BtrfsDevice {
+    /// Its node without the folder, e.g. `vdb`.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: String,
+    /// Bytes of it that belong to chunks.
+    pub used: u64,
+    /// Its bytes.
+    pub total: u64,
+    /// Errors that were counted: write, read, flush, corruption, generation.
+    pub errors: [u64; 5],
+}
+
+/// The calls, as nix's macros make them; words of 64 bits stand for the structures.
+mod raw {
+    // struct btrfs_ioctl_dev_info_args, btrfs_ioctl_fs_info_args and btrfs_ioctl_get_dev_stats.
+    nix::ioctl_readwrite!(device, 0x94, 30, [u64; 512]);
+    nix::ioctl_read!(filesystem, 0x94, 31, [u64; 128]);
+    nix::ioctl_readwrite!(errors, 0x94, 52, [u64; 129]);
+}
+
+/// Asks the filesystem that is mounted at `mount_point`. A filesystem that hangs makes this wait.
+///
+/// Errors: it is no btrfs, or is not for us to open, or a device does not tell.
+pub fn btrfs_devices(mount_point: &Path) -> Result<BtrfsFilesystem, Errno> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY | libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(mount_point)
+        .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    // Other filesystems have other calls by these numbers.
+    if fstatfs(&file)?.filesystem_type() != BTRFS_SUPER_MAGIC {
+        return Err(Errno::ENOTTY);
+    }
+    let mut words = [0; 128];
+    // SAFETY: the descriptor is open for as long as `file` lives, and the kernel writes one such structure, of 1024 bytes.
+    #[expect(unsafe_code, reason = "ioctl(2) has no safe form")]
+    unsafe { raw::filesystem(file.as_raw_fd(), &raw mut words) }?;
+    let [last, count] = [words[0], words[1]];
+    let mut found = BtrfsFilesystem {
+        uuid: uuid(&words[2..4]),
+        devices: Vec::new(),
+    };
+    for number in 0..=last.min(MOST_TRIED) {
+        if found.devices.len() as u64 >= count {
+            break;
+        }
+        match device(&file, number) {
+            Err(Errno::ENODEV) => {}
+            device => found.devices.push(device?),
+        }
+    }
+    Ok(found)
+}
+
+fn device(file: &File, number: u64) -> Result<BtrfsDevice, Errno> {
+    let mut words = [0; 512];
+    words[0] = number;
+    // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel reads and writes one such structure,
+    // of 4096 bytes.
+    #[expect(unsafe_code, reason = "ioctl(2) has no safe form")]
+    unsafe { raw::device(file.as_raw_fd(), &raw mut words) }?;
+    let mut errors = [0; 129];
+    // How many counters there is room for.
+    [errors[0], errors[1]] = [number, 5];
+    // SAFETY: as above, with 1032 bytes.
+    #[expect(unsafe_code, reason = "ioctl(2) has no safe form")]
+    unsafe { raw::errors(file.as_raw_fd(), &raw mut errors) }?;
+    // The path stands in the last 1024 bytes.
+    let path: Vec<u8> = words[384..].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    let path = String::from_utf8_lossy(path);
+    Ok(BtrfsDevice {
+        name: path.rsplit('/').next().unwrap_or_default().to_owned(),
+        uuid: uuid(&words[1..3]),
+        used: words[3],
+        total: words[4],
+        errors: [errors[3], errors[4], errors[5], errors[6], errors[7]],
+    })
+}
+
+/// A UUID from its bytes, which lie in two words.
+fn uuid(words: &[u64]) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, byte) in words.iter().flat_map(|word| word.to_ne_bytes()).enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.extend([byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0')));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_btrfs_is_not_asked() {
+        assert_eq!(btrfs_devices(Path::new("/proc")), Err(Errno::ENOTTY));
+        assert_eq!(btrfs_devices(Path::new("/no/such")), Err(Errno::ENOENT));
+        assert_eq!(btrfs_devices(Path::new("/dev/null")), Err(Errno::ENOTDIR));
+    }
+
+    #[test]
+    fn a_uuid_is_in_the_order_of_its_bytes() {
+        let words = [[0x0f, 1, 2, 3, 4, 5, 6, 0xff], [8, 9, 10, 11, 12, 13, 14, 15]].map(u64::from_ne_bytes);
+        assert_eq!(uuid(&words), "0f010203-0405-06ff-0809-0a0b0c0d0e0f");
+    }
+}
