@@ -44,7 +44,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Rapl {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let buffer = &mut self.buffer;
-        let refreshed = self.zones.refresh(
+        let refreshed = self.zones.refresh_with(
             |_| true,
             |_, path| {
                 // What controls zones has neither, and a zone has both.
@@ -56,6 +56,7 @@ impl Collector for Rapl {
                 let mut name = Attribute::new(path.join("name"));
                 Some(name.read(buffer).ok()?.into_owned())
             },
+            Option::is_none,
         );
         match refreshed {
             Err(error) if error.is_missing() || error.is_denied() => {
