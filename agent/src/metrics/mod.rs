@@ -21,6 +21,7 @@ mod memory;
 mod name_filter;
 mod network;
 mod node;
+mod pass_state;
 mod processor;
 mod registry;
 mod runner;
