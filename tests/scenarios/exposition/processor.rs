@@ -98,6 +98,8 @@ fn interrupts_follow_devices_and_cpus_that_come_and_go() {
             "CPU0 CPU1\n3: 1 2 C 0-edge c\n1: 1 2 C 0-edge a\n",
             vec!["0 c 1", "1 c 2", "0 a 1", "1 a 2"],
         ),
+        ("CPU1 CPU0\n3: 1 2 C 0-edge d\n", vec![]),
+        ("CPU0 CPU1\n3: 1 2 C 0-edge d\n", vec!["0 d 1", "1 d 2"]),
     ] {
         fs::write(&file, text).unwrap();
         let page = scrape(&mut registry);
