@@ -18,6 +18,8 @@ mod filter;
 mod guest;
 mod hardware;
 mod memory;
+mod metric_name;
+mod mounts;
 mod name_filter;
 mod network;
 mod node;

@@ -151,6 +151,16 @@ fn what_the_cpu_collector_says_with_settings() {
         ["node_cpu_frequency_hertz{cpu=\"0\"} 2400000000"],
         "the frequency is the driver's where it tells it"
     );
+    for told in [true, false] {
+        if !told {
+            fs::remove_file(policy.join("cpuinfo_cur_freq")).unwrap();
+        }
+        let page = page_with(dir.path(), |settings| {
+            info(settings);
+            settings.collectors.insert("cpufreq".to_owned(), false);
+        });
+        assert!(of(&page, "node_cpu_frequency_hertz").is_empty(), "{page}");
+    }
 }
 
 #[test]

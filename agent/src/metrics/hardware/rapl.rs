@@ -8,7 +8,9 @@ use std::{
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
-use crate::metrics::{CollectError, Collector, Context, RegistryError, attributes::number};
+use crate::metrics::{
+    CollectError, Collector, Context, RegistryError, attributes::number, metric_name::sanitized,
+};
 
 struct Rapl {
     directory: PathBuf,
@@ -100,7 +102,7 @@ impl Rapl {
                 _ => (full.as_str(), counts.get(full).copied().unwrap_or_default()),
             };
             counts.insert(name.to_owned(), u64::saturating_add(index, 1));
-            let family = format!("node_rapl_{}_joules_total", part(name));
+            let family = format!("node_rapl_{}_joules_total", sanitized(name));
             let family = families.entry(family.clone()).or_insert_with(|| Family {
                 name: family,
                 help: format!("Energy that {name} used, in joules."),
@@ -114,38 +116,5 @@ impl Rapl {
             });
         }
         self.families = families.into_values().collect();
-    }
-}
-
-/// A name as a part of a metric's name: each stretch of what may not stand in one, with the `_` around it, is one `_`.
-fn part(name: &str) -> String {
-    let mut part = String::new();
-    let mut rest = name;
-    while let Some(at) = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
-        part.push_str(rest[..at].trim_end_matches('_'));
-        part.push('_');
-        let end = |c: char| c.is_ascii_alphanumeric();
-        rest = &rest[at..];
-        rest = &rest[rest.find(end).unwrap_or(rest.len())..];
-    }
-    part + rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_metrics() {
-        for (name, found) in [
-            ("package", "package"),
-            ("a_b", "a_b"),
-            ("psys io", "psys_io"),
-            ("a_-_b--c", "a_b_c"),
-            ("é-", "_"),
-            ("", ""),
-        ] {
-            assert_eq!(part(name), found, "{name:?}");
-        }
     }
 }
