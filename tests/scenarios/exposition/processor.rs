@@ -155,10 +155,12 @@ fn what_the_cpu_collector_says_with_settings() {
         if !told {
             fs::remove_file(policy.join("cpuinfo_cur_freq")).unwrap();
         }
-        let page = page_with(dir.path(), |settings| {
-            info(settings);
-            settings.collectors.insert("cpufreq".to_owned(), false);
-        });
+        let mut settings = settings();
+        info(&mut settings);
+        let mut on = everything();
+        on.insert("cpufreq".to_owned(), false);
+        let (context, _) = context(dir.path(), settings);
+        let page = scrape(&mut Registry::with_table(COLLECTORS, context, &on).unwrap());
         assert!(of(&page, "node_cpu_frequency_hertz").is_empty(), "{page}");
     }
 }
