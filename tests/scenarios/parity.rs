@@ -108,6 +108,7 @@ fn tier3_parity_on_fixture_roots() {
     }
     for (name, verdict) in &verdicts {
         assert_equal(name, verdict);
+        assert!(verdict.idle.is_empty(), "{name}: {verdict}");
     }
 }
 

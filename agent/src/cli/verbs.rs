@@ -188,7 +188,8 @@ fn collectors(args: &Args, settings: &MetricsSettings) -> Vec<CollectorRun> {
         .map_err(|error| error.to_string())
         .and_then(|settings| {
             let switched = &args.collectors.switched;
-            Registry::new(&args.roots, &settings, switched).map_err(|error| error.to_string())
+            Registry::new(&args.roots, &settings, switched)
+                .map_err(|error| format!("{:#}", anyhow::Error::new(error)))
         });
     let mut registry = match registry {
         Ok(registry) => registry,

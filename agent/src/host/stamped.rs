@@ -36,6 +36,11 @@ impl<T> Stamped<T> {
         self.held.as_ref().map(|(_, value)| value)
     }
 
+    /// Has the value made anew by the next [`Stamped::get`].
+    pub fn forget(&mut self) {
+        self.held = None;
+    }
+
     /// The value, made anew when the file has changed.
     pub fn get(&mut self, make: impl FnOnce(&[u8]) -> T) -> Result<&T, RereadError> {
         let stamp = match stamp(&self.path) {

@@ -146,7 +146,8 @@ pub struct Device<T> {
 }
 
 /// A directory whose entries are devices, e.g. `/sys/class/hwmon`. What is kept of an entry is made when it appears, and
-/// again when another takes its name: sysfs gives each a number of its own.
+/// again when another takes its name: sysfs gives each a number of its own. A device is listed before its driver has made
+/// its attributes: [`Devices::refresh_with`] looks again.
 #[derive(Debug)]
 pub struct Devices<T> {
     directory: PathBuf,
@@ -176,7 +177,18 @@ impl<T> Devices<T> {
     pub fn refresh(
         &mut self,
         wanted: impl Fn(&str) -> bool,
+        make: impl FnMut(&str, &Path) -> T,
+    ) -> Result<bool, RereadError> {
+        self.refresh_with(wanted, make, |_| false)
+    }
+
+    /// The same, and what came out empty, as `is_empty` has it, is made again at each refresh until it is not, which counts
+    /// as a change.
+    pub fn refresh_with(
+        &mut self,
+        wanted: impl Fn(&str) -> bool,
         mut make: impl FnMut(&str, &Path) -> T,
+        is_empty: impl Fn(&T) -> bool,
     ) -> Result<bool, RereadError> {
         let found = match entries(&self.directory, wanted) {
             Ok(found) => found,
@@ -192,12 +204,18 @@ impl<T> Devices<T> {
                 .zip(&self.held)
                 .all(|((name, inode), device)| device.name == *name && device.inode == *inode)
         {
-            return Ok(false);
+            let mut filled = false;
+            for device in self.held.iter_mut().filter(|device| is_empty(&device.kept)) {
+                device.kept = make(&device.name, &self.directory.join(&device.name));
+                filled |= !is_empty(&device.kept);
+            }
+            return Ok(filled);
         }
         let mut known = std::mem::take(&mut self.held).into_iter().peekable();
         for (name, inode) in found {
             while known.next_if(|device| device.name < name).is_some() {}
             let device = known.next_if(|device| device.name == name && device.inode == inode);
+            let device = device.filter(|device| !is_empty(&device.kept));
             self.held.push(device.unwrap_or_else(|| Device {
                 kept: make(&name, &self.directory.join(&name)),
                 inode,
@@ -316,6 +334,35 @@ mod tests {
             refresh(&mut devices),
             (true, vec![("d2".into(), 4), ("d3".into(), 3)])
         );
+    }
+
+    #[test]
+    fn a_device_is_made_again_until_it_has_something() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["early", "late"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        fs::write(dir.path().join("early/name"), "").unwrap();
+        let mut devices = Devices::new(dir.path());
+        let mut made = Vec::new();
+        let mut refresh = || {
+            let names = |name: &str, path: &Path| {
+                made.push(name.to_owned());
+                attribute_names(path)
+            };
+            let changed = devices.refresh_with(|_| true, names, Vec::is_empty).unwrap();
+            (changed, std::mem::take(&mut made))
+        };
+        assert_eq!(refresh(), (true, vec!["early".to_owned(), "late".to_owned()]));
+        assert_eq!(refresh(), (false, vec!["late".to_owned()]));
+        // Also when another comes at the same time.
+        fs::create_dir(dir.path().join("more")).unwrap();
+        assert_eq!(refresh(), (true, vec!["late".to_owned(), "more".to_owned()]));
+        for name in ["late", "more"] {
+            fs::write(dir.path().join(name).join("name"), "").unwrap();
+        }
+        assert_eq!(refresh(), (true, vec!["late".to_owned(), "more".to_owned()]));
+        assert_eq!(refresh(), (false, Vec::new()));
     }
 
     #[test]

@@ -22,14 +22,14 @@ use crate::{
 /// Reads one corner of the guest and writes its families.
 pub trait Collector: Send {
     /// Appends this collector's families to `page`, each family at once. What was written before an error is taken back
-    /// by the caller.
+    /// by the caller, but for [`CollectError::Partly`].
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError>;
 
     /// Told before each collection: what the collectors before this one have written. Whoever implements it only reads.
     fn behind(&mut self, _page: &Page) {}
 }
 
-/// Why a collector wrote nothing.
+/// Why a collector wrote nothing, or not all.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     /// This guest has no such data; that is no fault. The scrape says success 0, as node_exporter does.
@@ -43,6 +43,9 @@ pub enum CollectError {
         /// Why, where something below said so.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
+    /// Some of it does not work. What was written is true, and stays on the page.
+    #[error("{0}")]
+    Partly(String),
 }
 
 impl CollectError {
@@ -92,7 +95,7 @@ impl From<RereadError> for CollectError {
 pub struct Context {
     /// Where the guest's trees are.
     pub roots: Roots,
-    /// The settings' `metrics` section.
+    /// The settings' `metrics` section. Collectors are built with `collectors` naming each, as it is.
     pub settings: MetricsSettings,
     /// Who is asked for a filesystem's space.
     pub statfs: Arc<dyn Statfs>,

@@ -62,7 +62,7 @@ impl Registry {
     /// The same with another table or another kernel.
     pub fn with_table(
         table: &'static [Entry],
-        context: Context,
+        mut context: Context,
         overrides: &BTreeMap<String, bool>,
     ) -> Result<Self, RegistryError> {
         let settings = &context.settings.collectors;
@@ -100,13 +100,20 @@ impl Registry {
             }
             Some(Span(deadline)) => deadline,
         };
+        // Settled before any is built: what one writes may hang on another.
+        let profile = context.settings.profile;
+        let switched = &mut context.settings.collectors;
+        for entry in table {
+            let on = overrides.get(entry.name).or_else(|| switched.get(entry.name));
+            let on = on.copied().unwrap_or(entry.runs_in(profile));
+            switched.insert(entry.name.to_owned(), on);
+        }
         let mut slots = Vec::new();
         for entry in table {
-            let on = overrides.get(entry.name).or_else(|| settings.get(entry.name));
             // A collector that is off is built, too, so that its settings are checked when they are written and not
             // when somebody turns it on. Building reads nothing and starts nothing.
             let collector = (entry.build)(&context)?;
-            if on.copied().unwrap_or(entry.runs_in(context.settings.profile)) {
+            if context.settings.collectors[entry.name] {
                 slots.push(Slot::new(entry, collector, limit(&context.settings, entry.name)));
             }
         }

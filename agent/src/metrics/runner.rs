@@ -235,7 +235,7 @@ fn work(shared: &Shared, number: u64) {
     }
 }
 
-/// Plays a collector onto an empty page, which stays empty when it fails.
+/// Plays a collector onto an empty page, which stays empty when it fails as a whole.
 fn play(job: Job, page: &mut Page) -> (usize, Option<Box<dyn Collector>>, Outcome) {
     page.clear();
     let Job {
@@ -249,7 +249,11 @@ fn play(job: Job, page: &mut Page) -> (usize, Option<Box<dyn Collector>>, Outcom
     let outcome = match result {
         Ok(Ok(dropped)) => Outcome::Written { dropped },
         Ok(Err(error)) => {
-            page.clear();
+            if matches!(error, CollectError::Partly(_)) {
+                page.keep(limit);
+            } else {
+                page.clear();
+            }
             Outcome::Failed(error)
         }
         Err(_) => return panicked(index, page),

@@ -98,6 +98,8 @@ fn interrupts_follow_devices_and_cpus_that_come_and_go() {
             "CPU0 CPU1\n3: 1 2 C 0-edge c\n1: 1 2 C 0-edge a\n",
             vec!["0 c 1", "1 c 2", "0 a 1", "1 a 2"],
         ),
+        ("CPU1 CPU0\n3: 1 2 C 0-edge d\n", vec![]),
+        ("CPU0 CPU1\n3: 1 2 C 0-edge d\n", vec!["0 d 1", "1 d 2"]),
     ] {
         fs::write(&file, text).unwrap();
         let page = scrape(&mut registry);
@@ -149,6 +151,18 @@ fn what_the_cpu_collector_says_with_settings() {
         ["node_cpu_frequency_hertz{cpu=\"0\"} 2400000000"],
         "the frequency is the driver's where it tells it"
     );
+    for told in [true, false] {
+        if !told {
+            fs::remove_file(policy.join("cpuinfo_cur_freq")).unwrap();
+        }
+        let mut settings = settings();
+        info(&mut settings);
+        let mut on = everything();
+        on.insert("cpufreq".to_owned(), false);
+        let (context, _) = context(dir.path(), settings);
+        let page = scrape(&mut Registry::with_table(COLLECTORS, context, &on).unwrap());
+        assert!(of(&page, "node_cpu_frequency_hertz").is_empty(), "{page}");
+    }
 }
 
 #[test]

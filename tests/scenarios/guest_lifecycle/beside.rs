@@ -6,7 +6,7 @@ use virtfleet_tests::{
     guest::Guest as Machine,
     parity::{
         Page, Round,
-        allowed::ALLOWED,
+        allowed::{ALLOWED, MACHINE},
         judge,
         programs::{MOUNT_POINTS, Serve},
     },
@@ -93,7 +93,7 @@ pub(crate) fn says_the_same(machine: &Machine) -> Result<()> {
         })
         .collect::<Result<Vec<_>>>()?;
     machine.run("systemctl stop beside; rm /etc/virtfleet/agent.d/20-beside.yaml")?;
-    let verdict = judge(&rounds, ALLOWED);
+    let verdict = judge(&rounds, ALLOWED, MACHINE);
     eprintln!(
         "{} collectors, {} families, {} series; {} differences are explained",
         serve.collectors.len(),

@@ -47,16 +47,6 @@ fn main() -> Result<ExitCode> {
         writeln!(stdout(), "== {name}: {verdict}").context("print")?;
         verdicts.push(verdict);
     }
-    for entry in parity::unused(&verdicts) {
-        let what = entry.what.as_str();
-        writeln!(
-            stdout(),
-            "not needed here: {} ({what}): {}",
-            entry.family,
-            entry.reason
-        )
-        .context("print")?;
-    }
     let equal = verdicts.iter().all(|verdict| verdict.unexplained.is_empty());
     Ok(if equal {
         ExitCode::SUCCESS

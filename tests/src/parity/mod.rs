@@ -4,7 +4,8 @@
 //! Programs ─▶ Round (theirs, ours, theirs) × n ─▶ compare ─▶ differences ─▶ allowed ─▶ Verdict ─▶ table
 //! ```
 //! Both serve the collectors that both know. A series that moves must lie between what node_exporter said before and after,
-//! in at least one round; one that does not move must be equal in at least one.
+//! in at least one round; one that does not move must be equal in all, but for a gauge of a machine that goes on meanwhile, which
+//! may be another in one of them.
 
 pub mod allowed;
 mod compare;
@@ -18,7 +19,7 @@ use anyhow::Result;
 pub use compare::{Difference, Round, What, compare};
 pub use page::{Family, Key, Page};
 
-use allowed::{ALLOWED, Allowed};
+use allowed::{ALLOWED, Allowed, MACHINE};
 pub use programs::Extent;
 use programs::{Programs, Serve};
 
@@ -31,6 +32,8 @@ pub struct Verdict {
     pub unexplained: Vec<Difference>,
     /// Differences with the entry that explains them.
     pub explained: Vec<(Difference, &'static Allowed)>,
+    /// Entries that were made for this place, and that nothing needed.
+    pub idle: Vec<&'static Allowed>,
     /// What is no difference but worth to be read.
     pub notes: Vec<String>,
 }
@@ -40,7 +43,7 @@ pub fn run(roots: Option<&Path>, extent: Extent, rounds: usize) -> Result<Verdic
     let serve = Serve::everything(roots, extent)?;
     let mut programs = Programs::start(&serve)?;
     let rounds = programs.rounds(rounds)?;
-    let mut verdict = judge(&rounds, ALLOWED);
+    let mut verdict = judge(&rounds, ALLOWED, place(roots));
     let names = serve.collectors.join(" ");
     let count = serve.collectors.len();
     verdict
@@ -49,31 +52,35 @@ pub fn run(roots: Option<&Path>, extent: Extent, rounds: usize) -> Result<Verdic
     Ok(verdict)
 }
 
-/// Compares, and puts what `allowed` explains aside.
-pub fn judge(rounds: &[Round], allowed: &'static [Allowed]) -> Verdict {
+/// What [`Allowed::at`] calls the roots: the name of a fixture's, `generated` for others, and `machine` for none.
+fn place(roots: Option<&Path>) -> &str {
+    let Some(roots) = roots else { return MACHINE };
+    let fixture = roots
+        .parent()
+        .is_some_and(|folder| folder.ends_with("fixtures/roots"));
+    let name = roots.file_name().and_then(std::ffi::OsStr::to_str);
+    name.filter(|_| fixture).unwrap_or("generated")
+}
+
+/// Compares, and puts what `allowed` explains at `place` aside.
+pub fn judge(rounds: &[Round], allowed: &'static [Allowed], place: &str) -> Verdict {
     let mut verdict = Verdict {
         compared: compare::extent(rounds),
         unexplained: Vec::new(),
         explained: Vec::new(),
+        idle: Vec::new(),
         notes: compare::notes(rounds),
     };
-    for difference in compare(rounds) {
-        match allowed.iter().find(|entry| entry.explains(&difference)) {
+    let listed = || allowed.iter().filter(|entry| entry.at.contains(&place));
+    for difference in compare(rounds, place == MACHINE) {
+        match listed().find(|entry| entry.explains(&difference)) {
             Some(entry) => verdict.explained.push((difference, entry)),
             None => verdict.unexplained.push(difference),
         }
     }
+    let used = |entry: &Allowed| verdict.explained.iter().any(|(_, other)| *other == entry);
+    verdict.idle = listed().filter(|entry| !used(entry)).collect();
     verdict
-}
-
-/// The entries of the allow-list that none of `verdicts` needed.
-pub fn unused<'a>(verdicts: impl IntoIterator<Item = &'a Verdict>) -> Vec<&'static Allowed> {
-    let used: Vec<&Allowed> = verdicts
-        .into_iter()
-        .flat_map(|verdict| verdict.explained.iter().map(|(_, entry)| *entry))
-        .collect();
-    let idle = |entry: &&Allowed| !used.contains(entry);
-    ALLOWED.iter().filter(idle).collect()
 }
 
 impl fmt::Display for Verdict {
@@ -90,6 +97,15 @@ impl fmt::Display for Verdict {
         }
         for (difference, entry) in &self.explained {
             line(f, "explained", difference, entry.reason)?;
+        }
+        for entry in &self.idle {
+            writeln!(
+                f,
+                "not needed  {:<40} {:<8} {}",
+                entry.family,
+                entry.what.as_str(),
+                entry.reason
+            )?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
     }

@@ -15,10 +15,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// The same without the label `name`.
+    /// The same without the labels `names`.
     #[must_use]
-    pub fn without(&self, name: &str) -> Self {
-        let labels = self.labels.iter().filter(|(label, _)| label != name);
+    pub fn without(&self, names: &[&str]) -> Self {
+        let labels = self
+            .labels
+            .iter()
+            .filter(|(label, _)| !names.contains(&label.as_str()));
         Self {
             name: self.name.clone(),
             labels: labels.cloned().collect(),

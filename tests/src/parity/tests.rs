@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::parity::{
-    allowed::{Allowed, Only},
+    allowed::{Allowed, MACHINE, Only},
     judge,
 };
 
@@ -27,7 +27,7 @@ fn gauge(value: &str) -> String {
 }
 
 fn kinds(rounds: &[Round]) -> Vec<(What, String)> {
-    let found = compare(rounds).into_iter();
+    let found = compare(rounds, true).into_iter();
     found.map(|found| (found.what, found.family)).collect()
 }
 
@@ -54,7 +54,7 @@ fn a_family_that_is_not_there_and_one_of_another_type_are_said() {
 fn counters_lie_between_and_one_good_round_is_enough() {
     assert!(kinds(&[round(&counter("10"), &counter("12"), &counter("12"))]).is_empty());
     let late = round(&counter("10"), &counter("13"), &counter("12"));
-    let found = compare(std::slice::from_ref(&late));
+    let found = compare(std::slice::from_ref(&late), true);
     assert_eq!(
         (found[0].what, found[0].detail.as_str()),
         (What::Value, "node_a_total{cpu=\"0\"}: ours 13, theirs 10 and 12")
@@ -89,13 +89,46 @@ fn static_values_are_equal_and_gauges_have_the_slack_that_they_move_by() {
 }
 
 #[test]
+fn what_does_not_move_is_equal_in_every_round() {
+    let good = || round(&gauge("100"), &gauge("100"), &gauge("100"));
+    let bad = || round(&gauge("100"), &gauge("101"), &gauge("100"));
+    let differ = |rounds: &[Round], live| compare(rounds, live).len();
+    assert_eq!(differ(&[good(), bad(), good()], false), 1);
+    // Something that the machine did meanwhile, once; and what is wrong each second time.
+    assert_eq!(differ(&[good(), bad(), good()], true), 0);
+    assert_eq!(differ(&[good(), bad(), good(), bad()], true), 1);
+    assert_eq!(differ(&[bad()], true), 1);
+    let same = || round(&counter("7"), &counter("7"), &counter("7"));
+    let less = round(&counter("7"), &counter("6"), &counter("7"));
+    assert_eq!(differ(&[same(), less, same()], true), 1);
+}
+
+#[test]
+fn an_entry_counts_where_it_was_made_for_and_is_needed_there() {
+    static LIST: &[Allowed] = &[Allowed::new("node_g", What::Value, &["one"], "because")];
+    let bad = || [round(&gauge("1"), &gauge("2"), &gauge("1"))];
+    let good = [round(&gauge("1"), &gauge("1"), &gauge("1"))];
+    let numbers = |verdict: crate::parity::Verdict| {
+        (
+            verdict.unexplained.len(),
+            verdict.explained.len(),
+            verdict.idle.len(),
+        )
+    };
+    assert_eq!(numbers(judge(&bad(), LIST, "one")), (0, 1, 0));
+    assert_eq!(numbers(judge(&bad(), LIST, "two")), (1, 0, 0));
+    assert_eq!(numbers(judge(&good, LIST, "one")), (0, 0, 1));
+    assert_eq!(numbers(judge(&good, LIST, "two")), (0, 0, 0));
+}
+
+#[test]
 fn series_that_come_or_go_during_a_round_prove_nothing() {
     let with = counter("1") + "node_a_total{cpu=\"1\"} 1\n";
     assert!(kinds(&[round(&with, &counter("1"), &counter("1"))]).is_empty());
     assert!(kinds(&[round(&counter("1"), &with, &with)]).is_empty());
-    let found = compare(&[round(&with, &counter("1"), &with)]);
+    let found = compare(&[round(&with, &counter("1"), &with)], true);
     assert_eq!((found[0].what, found[0].theirs.len()), (What::Labels, 1));
-    let found = compare(&[round(&counter("1"), &with, &counter("1"))]);
+    let found = compare(&[round(&counter("1"), &with, &counter("1"))], true);
     assert_eq!((found[0].what, found[0].ours.len()), (What::Labels, 1));
     // Missing in one round and there in another: it was not there to be seen.
     let rounds = [round(&with, &counter("1"), &with), round(&with, &with, &with)];
@@ -105,24 +138,25 @@ fn series_that_come_or_go_during_a_round_prove_nothing() {
 #[test]
 fn an_entry_explains_its_family_its_kind_and_its_label_alone() {
     static LIST: &[Allowed] = &[
-        Allowed::new("node_g", What::Value, "because"),
-        Allowed::new("node_a_total", What::Labels, "because").only(Only::Label("cpu")),
-        Allowed::new("node_b_*", What::Labels, "because").only(Only::Starts("cpu", "7")),
+        Allowed::new("node_g", What::Value, &[MACHINE, "other"], "because"),
+        Allowed::new("node_a_total", What::Labels, &[MACHINE], "because").only(Only::Labels(&["cpu"])),
+        Allowed::new("node_b_*", What::Labels, &[MACHINE], "because").only(Only::Starts("cpu", "7")),
     ];
-    let verdict = judge(&[round(&gauge("1"), &gauge("2"), &gauge("1"))], LIST);
+    let verdict = judge(&[round(&gauge("1"), &gauge("2"), &gauge("1"))], LIST, MACHINE);
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));
-    let verdict = judge(&[round(&gauge("1"), "", &gauge("1"))], LIST);
+    let verdict = judge(&[round(&gauge("1"), "", &gauge("1"))], LIST, MACHINE);
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (1, 0));
     let other = counter("1").replace("\"0\"", "\"7\"");
-    let verdict = judge(&[round(&counter("1"), &other, &counter("1"))], LIST);
+    let verdict = judge(&[round(&counter("1"), &other, &counter("1"))], LIST, MACHINE);
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));
     let other = other.replace('}', ",core=\"1\"}");
-    let verdict = judge(&[round(&counter("1"), &other, &counter("1"))], LIST);
+    let verdict = judge(&[round(&counter("1"), &other, &counter("1"))], LIST, MACHINE);
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (1, 0));
     let seven = "# TYPE node_b_x gauge\nnode_b_x{cpu=\"7a\"} 1\n";
     let verdict = judge(
         &[round("# TYPE node_b_x gauge\n", seven, "# TYPE node_b_x gauge\n")],
         LIST,
+        MACHINE,
     );
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));
     let eight = seven.replace('7', "8");
@@ -133,6 +167,7 @@ fn an_entry_explains_its_family_its_kind_and_its_label_alone() {
             "# TYPE node_b_x gauge\n",
         )],
         LIST,
+        MACHINE,
     );
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (1, 0));
     assert!(verdict.to_string().contains("1 differences"), "{verdict}");

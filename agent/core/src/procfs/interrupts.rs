@@ -11,7 +11,7 @@ const CPUS: usize = 16_384;
 /// The text with its heading read.
 #[derive(Debug, Clone)]
 pub struct Table<'text> {
-    /// The CPU of each column.
+    /// The CPU of each column, in order.
     pub cpus: Vec<u32>,
     rows: &'text str,
 }
@@ -25,7 +25,7 @@ pub struct Interrupt<'text> {
     pub about: &'text str,
 }
 
-/// Reads the heading.
+/// Reads the heading, which names each CPU once and in order: counts under another heading would be another CPU's.
 pub fn table(text: &str) -> Result<Table<'_>, ParseError> {
     let (heading, rows) = text.split_once('\n').unwrap_or((text, ""));
     let cpu = |word: &str| {
@@ -38,6 +38,9 @@ pub fn table(text: &str) -> Result<Table<'_>, ParseError> {
         .collect::<Result<Vec<u32>, _>>()?;
     if cpus.is_empty() {
         return Err(ParseError::at(0, "a heading of CPUs such as CPU0", heading));
+    }
+    if !cpus.is_sorted_by(|one, next| one < next) {
+        return Err(ParseError::at(0, "a heading of CPUs in order", heading));
     }
     Ok(Table { cpus, rows })
 }
@@ -171,6 +174,8 @@ mod tests {
             ("", 1),
             ("  0: 1", 1),
             ("CPU0 CPUx\n", 1),
+            ("CPU1 CPU0\n1: 5 6\n", 1),
+            ("CPU0 CPU0\n1: 5 6\n", 1),
             ("CPU0\n1: 5\n2: x y\n", 3),
         ] {
             assert_eq!(all(text).unwrap_err().line, line, "{text:?}");

@@ -60,6 +60,13 @@ impl Answer {
     }
 }
 
+/// Whether the error of an [`Answer`] says that nobody has the name on the bus.
+pub fn is_away(error: &str) -> bool {
+    ["ServiceUnknown", "NameHasNoOwner"]
+        .iter()
+        .any(|name| error.strip_prefix("org.freedesktop.DBus.Error.") == Some(name))
+}
+
 /// Someone who carries calls to systemd and logind.
 pub trait Bus: Send {
     /// Asks all of `calls`; the answers are in their order. An error ends the connection, an [`Answer::Error`] does not.

@@ -10,9 +10,9 @@ use virtfleet_agent_core::disks::{
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::disk_health::{self, Row};
-use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, pass_state::PassState};
 use crate::{
-    host::{DiskHealth, Reread, Roots, Stamped},
+    host::{DiskHealth, Roots},
     provision::disks::{DISKS_FILE, ReadDisksError, asked, parse_disks},
 };
 
@@ -20,16 +20,14 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Disks {
-    file: Stamped<Result<DisksState, String>>,
-    boot_id: Reread,
+    file: PassState<DisksState>,
     roots: Roots,
     health: DiskHealth,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Disks {
-        file: Stamped::new(context.roots.root(DISKS_FILE)),
-        boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")),
+        file: PassState::new(&context.roots, DISKS_FILE),
         health: DiskHealth::new(Arc::clone(&context.statfs), TIMEOUT),
         roots: context.roots.clone(),
     }))
@@ -37,24 +35,14 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Disks {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        // Asked for only where there is a state to compare it with.
-        let boot_id = self.boot_id.text().map(|text| text.trim().to_owned());
-        let state = match self.file.get(|bytes| {
-            let boot_id = boot_id.as_ref().map_err(ToString::to_string)?;
-            match parse_disks(bytes, boot_id) {
-                Ok(state) => Ok(state),
-                Err(ReadDisksError::OtherBoot) => Ok(DisksState::default()),
+        let state = self
+            .file
+            .get(|bytes, boot_id| match parse_disks(bytes, boot_id) {
+                Ok(state) => Ok(Some(state)),
+                Err(ReadDisksError::OtherBoot) => Ok(None),
                 Err(error) => Err(error.to_string()),
-            }
-        }) {
-            Ok(state) => state
-                .as_ref()
-                .map_err(|error| CollectError::failed(format!("{DISKS_FILE}: {error}")))?,
-            // Nothing was ever declared, or root's passes do not run here: a page without these families, and no fault.
-            Err(error) if error.is_missing() => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        if !state.disks.is_empty() {
+            })?;
+        if let Some(state) = state.filter(|state| !state.disks.is_empty()) {
             write(page, &state.disks);
             let rows = look(&mut self.health, &self.roots, &state.disks);
             disk_health::write(page, &rows);

@@ -9,45 +9,31 @@ use virtfleet_agent_core::dns::{
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, pass_state::PassState};
 use crate::{
     dns_watch::{Heard, History},
-    host::{Reread, Stamped},
     provision::dns::{DNS_FILE, ReadDnsError, parse_dns},
 };
 
 struct Dns {
-    file: Stamped<Result<Option<DnsState>, String>>,
-    boot_id: Reread,
+    file: PassState<DnsState>,
     history: History,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Dns {
-        file: Stamped::new(context.roots.root(DNS_FILE)),
-        boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")),
+        file: PassState::new(&context.roots, DNS_FILE),
         history: context.dns.clone(),
     }))
 }
 
 impl Collector for Dns {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let boot_id = self.boot_id.text().map(|text| text.trim().to_owned());
-        let state = match self.file.get(|bytes| {
-            let boot_id = boot_id.as_ref().map_err(ToString::to_string)?;
-            match parse_dns(bytes, boot_id) {
-                Ok(state) => Ok(Some(state)),
-                Err(ReadDnsError::OtherBoot) => Ok(None),
-                Err(error) => Err(error.to_string()),
-            }
-        }) {
-            Ok(state) => state
-                .as_ref()
-                .map_err(|error| CollectError::failed(format!("{DNS_FILE}: {error}")))?,
-            // Root's passes do not run here: a page without these families, and no fault.
-            Err(error) if error.is_missing() => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+        let state = self.file.get(|bytes, boot_id| match parse_dns(bytes, boot_id) {
+            Ok(state) => Ok(Some(state)),
+            Err(ReadDnsError::OtherBoot) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        })?;
         if let Some(state) = state {
             write(page, state, &self.history.heard());
         }

@@ -1,8 +1,6 @@
 //! `guest_node`: what the host denies, what is about to run out, which filesystems turned read-only, and whether a reboot is due.
 
-use std::{
-    collections::HashSet, ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path, sync::Arc, time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use virtfleet_agent_core::{
     guest::{
@@ -18,8 +16,11 @@ use virtfleet_agent_core::{
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::files;
-use crate::host::{Machine, MountProbe, Outcome, Reread, Roots, Target};
-use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use crate::host::{Machine, MountProbe, Outcome, Reread, Roots};
+use crate::metrics::{
+    CollectError, Collector, Context, RegistryError,
+    mounts::{MountInfo, Targets, shown},
+};
 
 /// How long filesystems may take to say how many inodes they have.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,8 +31,7 @@ struct Node {
     roots: Roots,
     machine: Arc<dyn Machine>,
     stat: Reread,
-    init: Reread,
-    own: Reread,
+    mounts: MountInfo,
     entries: Reread,
     limit: Reread,
     steal: Steal,
@@ -44,8 +44,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let proc = |path: &str| Reread::new(context.roots.proc(path));
     Ok(Box::new(Node {
         stat: proc("stat"),
-        init: proc("1/mountinfo"),
-        own: proc("self/mountinfo"),
+        mounts: MountInfo::new(&context.roots),
         entries: proc("sys/net/netfilter/nf_conntrack_count"),
         limit: proc("sys/net/netfilter/nf_conntrack_max"),
         steal: Steal::default(),
@@ -88,13 +87,11 @@ impl Node {
     }
 
     fn filesystems(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let bytes = match self.init.refresh() {
-            Ok(()) => self.init.bytes(),
-            Err(_) if self.own.refresh().is_ok() => self.own.bytes(),
-            Err(_) => return Ok(()),
+        // Whatever is wrong here is told by the collector `filesystem`.
+        let Ok((_, bytes)) = self.mounts.refresh() else {
+            return Ok(());
         };
-        // A line that is broken is told by the collector `filesystem`.
-        let mut all: Vec<Mount<'_>> = mounts(bytes).filter_map(Result::ok).collect();
+        let all: Vec<Mount<'_>> = mounts(bytes).filter_map(Result::ok).collect();
         let mut devices = HashSet::new();
         let shut = self.remounts.look(&all);
         page.gauge(
@@ -110,7 +107,7 @@ impl Node {
         let mut labelled = HashSet::new();
         for mount in shut.iter().take(MOST) {
             let [device, point, kind] =
-                [mount.source, &mount.mount_point, mount.fs_type].map(String::from_utf8_lossy);
+                [mount.source, shown(&self.roots, mount), mount.fs_type].map(String::from_utf8_lossy);
             if labelled.insert((device.clone(), point.clone())) {
                 family.sample(
                     &[("device", &device), ("mountpoint", &point), ("fstype", &kind)],
@@ -118,42 +115,33 @@ impl Node {
                 );
             }
         }
-        all.retain(|mount| {
-            is_watched(mount.fs_type) && devices.len() < MOST && devices.insert((mount.major, mount.minor))
-        });
-        let mut points = HashSet::new();
-        all.retain(|mount| points.insert(mount.mount_point.to_vec()));
-        let targets: Vec<_> = all
-            .iter()
-            .map(|mount| {
-                let point = Path::new(OsStr::from_bytes(&mount.mount_point));
-                let path = if point.starts_with(&self.roots.rootfs) {
-                    point.to_owned()
-                } else {
-                    self.roots.root(point)
-                };
-                Target {
-                    mount_id: mount.id,
-                    path: path.into(),
-                }
-            })
-            .collect();
+        let mut targets = Targets::default();
+        let mut asked = Vec::new();
+        for mount in &all {
+            if is_watched(mount.fs_type)
+                && devices.len() < MOST
+                && devices.insert((mount.major, mount.minor))
+                && targets.place(&self.roots, mount) == asked.len()
+            {
+                asked.push(mount);
+            }
+        }
         let outcomes = self
             .probe
-            .probe(&targets)
+            .probe(&targets.all)
             .map_err(|error| CollectError::because("cannot start a thread to ask mounts", error))?;
         let mut family = page.family(
             "virtfleet_guest_filesystem_inodes_used_ratio",
             "The share of a filesystem's inodes that is used, from 0 to 1.",
             MetricType::Gauge,
         );
-        for (mount, outcome) in all.iter().zip(outcomes) {
+        for (mount, outcome) in asked.into_iter().zip(outcomes) {
             // btrfs and vfat make inodes as they need them, and say 0.
             if let Outcome::Space(space) = outcome
                 && let Some(used) = space.files.checked_sub(space.files_free)
                 && space.files > 0
             {
-                let point = String::from_utf8_lossy(&mount.mount_point);
+                let point = String::from_utf8_lossy(shown(&self.roots, mount));
                 family.sample(&[("mountpoint", &point)], used as f64 / space.files as f64);
             }
         }
@@ -193,6 +181,62 @@ impl Node {
         );
         for (reason, is_due) in reasons {
             family.sample(&[("reason", reason)], f64::from(u8::from(is_due)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use virtfleet_wire::settings::MetricsSettings;
+
+    use super::*;
+    use crate::host::{FsSpace, Statfs};
+
+    /// A kernel that knows two mounts of a guest that lies under `/host`.
+    struct Below;
+
+    impl Statfs for Below {
+        fn statfs(&self, path: &Path) -> nix::Result<FsSpace> {
+            let files = match path.to_str() {
+                Some("/host/" | "/host") => 100,
+                Some("/host/var") => 200,
+                _ => return Err(nix::errno::Errno::ENOENT),
+            };
+            Ok(FsSpace {
+                size: 1,
+                free: 1,
+                available: 1,
+                files,
+                files_free: 50,
+            })
+        }
+    }
+
+    #[test]
+    fn mount_points_are_the_guests_under_another_root() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("1")).unwrap();
+        let text = "1 0 8:1 / /host rw - ext4 /dev/a rw\n2 1 8:2 / /host/var rw - ext4 /dev/b rw\n\
+                    3 1 8:3 / /host/ro rw - ext4 /dev/c ro\n";
+        fs::write(dir.path().join("1/mountinfo"), text).unwrap();
+        let roots = Roots {
+            procfs: dir.path().into(),
+            rootfs: "/host".into(),
+            ..Roots::default()
+        };
+        let mut context = Context::new(roots, MetricsSettings::default());
+        context.statfs = Arc::new(Below);
+        let mut page = Page::new();
+        new(&context).unwrap().collect(&mut page).unwrap();
+        let page = page.to_text().to_string();
+        for expected in [
+            "virtfleet_guest_filesystem_inodes_used_ratio{mountpoint=\"/\"} 0.5\n",
+            "virtfleet_guest_filesystem_inodes_used_ratio{mountpoint=\"/var\"} 0.75\n",
+            "turned_read_only{device=\"/dev/c\",mountpoint=\"/ro\",fstype=\"ext4\"} 1\n",
+        ] {
+            assert!(page.contains(expected), "{expected}{page}");
         }
     }
 }

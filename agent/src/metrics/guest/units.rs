@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use virtfleet_agent_core::dbus::{Call, Unit, units};
+use virtfleet_agent_core::dbus::{Call, Reader, Unit, WireError, units};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::{
     BUS_SOCKET, Reach, Roots, ServiceCalls,
-    dbus::{Answer, BusError, KeptBus},
+    dbus::{Answer, BusError, KeptBus, is_away},
 };
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
@@ -35,6 +35,8 @@ struct Units {
     roots: Roots,
     /// Whether kubelet's health endpoint has ever been there: it may be elsewhere, or off.
     has_listened: bool,
+    /// What this scrape could not ask, and why.
+    troubles: Vec<String>,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
@@ -44,57 +46,110 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         services: Arc::clone(&context.services),
         roots: context.roots.clone(),
         has_listened: false,
+        troubles: Vec::new(),
     }))
 }
 
 impl Collector for Units {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         const FAILED: [&str; 2] = [MANAGER, "NFailedUnits"];
+        self.troubles.clear();
         let names = SERVICES.map(|(_, unit, _)| unit);
-        let mut list = Call::new(SYSTEMD, MANAGER_PATH, MANAGER, "ListUnitsByNames");
-        list.list = Some(&names);
-        let count = Call::property(SYSTEMD, MANAGER_PATH, &FAILED);
-        let answers = match self.bus.ask(&[list, count]) {
-            Ok(answers) => answers,
-            // No systemd: nothing to say of units, and what listens still tells.
-            Err(BusError::NoBus) => Vec::new(),
-            Err(error) => return Err(CollectError::because("cannot ask systemd", error)),
-        };
-        if let [_, count] = answers.as_slice() {
-            self.failed(page, count)?;
+        let answers = self.ask(&[by_names(&names), Call::property(SYSTEMD, MANAGER_PATH, &FAILED)]);
+        let mut lists = Vec::new();
+        if let [list, count] = answers.as_slice() {
+            self.failed(page, count);
+            match list {
+                // systemd gives no list at all when it cannot load one of the units: each is asked for by itself.
+                Answer::Error(name) if !is_none(name) => {
+                    for name in &names {
+                        let answers = self.ask(&[by_names(std::slice::from_ref(name))]);
+                        lists.extend(answers.into_iter().map(|answer| (*name, answer)));
+                    }
+                }
+                list => lists.push(("units", list.clone())),
+            }
         }
-        let found = answers
-            .first()
-            .and_then(|answer| units(answer.reader().ok()?).ok());
-        self.up(page, &found.unwrap_or_default());
-        Ok(())
+        let mut found = Vec::new();
+        for (name, list) in &lists {
+            found.extend(self.told(name, list, units));
+        }
+        self.up(page, &found.concat());
+        if self.troubles.is_empty() {
+            return Ok(());
+        }
+        Err(CollectError::Partly(format!(
+            "cannot ask systemd: {}",
+            self.troubles.join("; ")
+        )))
     }
 }
 
+/// A call for these units, loaded or not.
+fn by_names<'a>(names: &'a [&'a str]) -> Call<'a> {
+    let mut call = Call::new(SYSTEMD, MANAGER_PATH, MANAGER, "ListUnitsByNames");
+    call.list = Some(names);
+    call
+}
+
+/// Whether an error says that there is no such thing: no systemd, an older one, no such unit. That is no fault.
+fn is_none(error: &str) -> bool {
+    let unknown = error.strip_prefix("org.freedesktop.DBus.Error.Unknown");
+    let spawned = error.starts_with("org.freedesktop.DBus.Error.Spawn.");
+    is_away(error)
+        || matches!(unknown, Some("Method" | "Property" | "Interface" | "Object"))
+        // The bus cannot start systemd where it is not the init.
+        || spawned
+        || error == "org.freedesktop.systemd1.NoSuchUnit"
+}
+
 impl Units {
-    fn failed(&mut self, page: &mut Page, count: &Answer) -> Result<(), CollectError> {
-        let count = count
-            .reader()
+    /// Asks systemd; nothing where it cannot be asked, which is a trouble unless there is no bus.
+    fn ask(&mut self, calls: &[Call<'_>]) -> Vec<Answer> {
+        match self.bus.ask(calls) {
+            Ok(answers) => answers,
+            // No systemd: nothing to say of units, and what listens still tells.
+            Err(BusError::NoBus) => Vec::new(),
+            Err(error) => {
+                self.troubles.push(error.to_string());
+                Vec::new()
+            }
+        }
+    }
+
+    /// What an answer about `what` says; none where there is nothing to say, or a trouble.
+    fn told<'a, T>(
+        &mut self,
+        what: &str,
+        answer: &'a Answer,
+        read: impl FnOnce(Reader<'a>) -> Result<T, WireError>,
+    ) -> Option<T> {
+        let told = match answer {
+            Answer::Error(name) if is_none(name) => return None,
+            answer => answer.reader().and_then(|reader| Ok(read(reader)?)),
+        };
+        told.map_err(|error| self.troubles.push(format!("{what}: {error}")))
             .ok()
-            .and_then(|mut reader| reader.variant().ok()?.number().ok());
-        // Somebody else than systemd, or one that is older than version 232.
-        let Some(count) = count else { return Ok(()) };
+    }
+
+    fn failed(&mut self, page: &mut Page, count: &Answer) {
+        let count = self.told("NFailedUnits", count, |mut reader| reader.variant()?.number());
+        let Some(count) = count else { return };
         page.gauge(
             "virtfleet_guest_units_failed",
             "Units of systemd that have failed.",
             count as f64,
         );
         if count == 0 {
-            return Ok(());
+            return;
         }
         let mut list = Call::new(SYSTEMD, MANAGER_PATH, MANAGER, "ListUnitsFiltered");
         list.list = Some(&["failed"]);
-        let failed = |error| CollectError::because("cannot ask systemd", error);
-        let answers = self.bus.ask(&[list]).map_err(failed)?;
-        let Some(answer) = answers.first() else {
-            return Ok(());
+        let answers = self.ask(&[list]);
+        let Some(answer) = answers.first() else { return };
+        let Some(mut all) = self.told("failed units", answer, units) else {
+            return;
         };
-        let mut all = units(answer.reader().map_err(failed)?).map_err(|error| failed(error.into()))?;
         all.sort_unstable_by(|a, b| a.name.cmp(b.name));
         all.dedup_by(|a, b| a.name == b.name);
         let mut family = page.family(
@@ -105,7 +160,6 @@ impl Units {
         for unit in all.iter().take(MOST) {
             family.sample(&[("name", unit.name)], 1.0);
         }
-        Ok(())
     }
 
     fn up(&mut self, page: &mut Page, found: &[Unit<'_>]) {
@@ -148,3 +202,7 @@ impl Units {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "units_tests.rs"]
+mod tests;

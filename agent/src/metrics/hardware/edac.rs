@@ -25,6 +25,9 @@ static FAMILIES: [Family; 6] = [
     Family("node_edac_channel_uncorrectable_errors_total", "Memory errors of a channel that could not be corrected.", CHANNEL),
 ];
 
+/// The counters that a controller has without any row.
+const OF_CONTROLLER: usize = 4;
+
 struct Edac {
     controllers: Devices<Vec<Counter>>,
     buffer: Box<AttributeBuffer>,
@@ -103,9 +106,12 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Edac {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let refreshed = self
-            .controllers
-            .refresh(|name| name.strip_prefix("mc").is_some_and(is_number), counters);
+        let refreshed = self.controllers.refresh_with(
+            |name| name.strip_prefix("mc").is_some_and(is_number),
+            counters,
+            // Rows are made after their controller.
+            |counters| counters.len() == OF_CONTROLLER,
+        );
         match refreshed {
             // node_exporter has nothing to say then, and calls that a success.
             Err(error) if error.is_missing() => return Ok(()),

@@ -37,8 +37,11 @@ struct Chip {
     base: Option<String>,
     /// What its driver calls it.
     name: String,
-    directory: PathBuf,
+    attributes: Attributes,
 }
+
+/// The files of a chip's sensors, by sensor and property.
+type Attributes = BTreeMap<(String, String), PathBuf>;
 
 /// A family and the sensors in it.
 struct Sensors {
@@ -77,7 +80,12 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Hwmon {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        match self.chips.refresh(|_| true, |_, path| Chip::new(path)) {
+        let refreshed = self.chips.refresh_with(
+            |_| true,
+            |_, path| Chip::new(path),
+            |chip| chip.attributes.is_empty(),
+        );
+        match refreshed {
             Err(error) if error.is_missing() => {
                 return Err(CollectError::no_data("this kernel has no hardware monitors"));
             }
@@ -129,28 +137,28 @@ impl Chip {
         Self {
             base: base(directory, &name),
             name,
-            directory: directory.to_owned(),
+            attributes: attributes(directory),
         }
     }
+}
 
-    /// The sensors' attributes: those of the chip, and those of its device, where old drivers have them.
-    fn attributes(&self) -> BTreeMap<(String, String), PathBuf> {
-        let mut found = BTreeMap::new();
-        for directory in [self.directory.clone(), self.directory.join("device")] {
-            for file in attribute_names(&directory) {
-                if let Some(AttributeName {
-                    kind,
-                    number,
-                    property,
-                }) = attribute(&file)
-                {
-                    let sensor = format!("{kind}{number}");
-                    found.insert((sensor, property.to_owned()), directory.join(&file));
-                }
+/// The sensors' attributes: those of the chip, and those of its device, where old drivers have them.
+fn attributes(directory: &Path) -> Attributes {
+    let mut found = BTreeMap::new();
+    for directory in [directory.to_owned(), directory.join("device")] {
+        for file in attribute_names(&directory) {
+            if let Some(AttributeName {
+                kind,
+                number,
+                property,
+            }) = attribute(&file)
+            {
+                let sensor = format!("{kind}{number}");
+                found.insert((sensor, property.to_owned()), directory.join(&file));
             }
         }
-        found
     }
+    found
 }
 
 /// The device's place is stable from boot to boot, the number of a chip is not.
@@ -190,7 +198,7 @@ impl Hwmon {
             let Chip {
                 base: Some(base),
                 name,
-                ..
+                attributes,
             } = &chip.kept
             else {
                 continue;
@@ -210,9 +218,8 @@ impl Hwmon {
             if !clean(name).is_empty() {
                 self.names.push([label.clone(), clean(name)]);
             }
-            let attributes = chip.kept.attributes();
             let mut taken = BTreeSet::new();
-            for ((sensor, property), path) in &attributes {
+            for ((sensor, property), path) in attributes {
                 let file = path.file_name().unwrap_or_default().to_string_lossy();
                 let Some(found) = attribute(&file) else { continue };
                 if !self.sensor_filter.takes(&format!("{label};{sensor}")) {

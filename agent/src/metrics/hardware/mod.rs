@@ -31,3 +31,6 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     Entry::on("watchdog", "Watchdogs and how long they wait", watchdog::new),
 ];
+
+#[cfg(test)]
+mod tests;

@@ -130,6 +130,10 @@ impl Supply {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.numbers.is_empty() && self.texts.is_empty()
+    }
+
     fn read(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
         for (_, file, now) in &mut self.numbers {
             *now = None;
@@ -156,7 +160,8 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for PowerSupplies {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        match self.supplies.refresh(|_| true, |_, path| Supply::new(path)) {
+        let make = |_: &str, path: &Path| Supply::new(path);
+        match self.supplies.refresh_with(|_| true, make, Supply::is_empty) {
             Err(error) if error.is_missing() => {
                 return Err(CollectError::no_data("this kernel has no power supplies"));
             }

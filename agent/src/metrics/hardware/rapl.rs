@@ -8,7 +8,9 @@ use std::{
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
-use crate::metrics::{CollectError, Collector, Context, RegistryError, attributes::number};
+use crate::metrics::{
+    CollectError, Collector, Context, RegistryError, attributes::number, metric_name::sanitized,
+};
 
 struct Rapl {
     directory: PathBuf,
@@ -48,7 +50,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Rapl {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let buffer = &mut self.buffer;
-        let refreshed = self.zones.refresh(
+        let refreshed = self.zones.refresh_with(
             |_| true,
             |_, path| {
                 // What controls zones has neither, and a zone has both.
@@ -60,6 +62,7 @@ impl Collector for Rapl {
                 let mut name = Attribute::new(path.join("name"));
                 Some(name.read(buffer).ok()?.into_owned())
             },
+            Option::is_none,
         );
         match refreshed {
             Err(error) if error.is_missing() || error.is_denied() => {
@@ -117,7 +120,7 @@ impl Rapl {
                 ("node_rapl_joules_total".to_owned(), help.to_owned())
             } else {
                 let help = format!("Energy that {name} used, in joules.");
-                (format!("node_rapl_{}_joules_total", part(name)), help)
+                (format!("node_rapl_{}_joules_total", sanitized(name)), help)
             };
             let family = families.entry(family.clone()).or_insert_with(|| Family {
                 name: family,
@@ -133,38 +136,5 @@ impl Rapl {
             });
         }
         self.families = families.into_values().collect();
-    }
-}
-
-/// A name as a part of a metric's name: each stretch of what may not stand in one, with the `_` around it, is one `_`.
-fn part(name: &str) -> String {
-    let mut part = String::new();
-    let mut rest = name;
-    while let Some(at) = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
-        part.push_str(rest[..at].trim_end_matches('_'));
-        part.push('_');
-        let end = |c: char| c.is_ascii_alphanumeric();
-        rest = &rest[at..];
-        rest = &rest[rest.find(end).unwrap_or(rest.len())..];
-    }
-    part + rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_metrics() {
-        for (name, found) in [
-            ("package", "package"),
-            ("a_b", "a_b"),
-            ("psys io", "psys_io"),
-            ("a_-_b--c", "a_b_c"),
-            ("é-", "_"),
-            ("", ""),
-        ] {
-            assert_eq!(part(name), found, "{name:?}");
-        }
     }
 }

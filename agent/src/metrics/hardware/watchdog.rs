@@ -52,6 +52,10 @@ impl Dog {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.numbers.iter().chain(&self.texts).all(Option::is_none)
+    }
+
     fn read(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
         for (value, file) in self.values.iter_mut().zip(&mut self.numbers) {
             *value = None;
@@ -90,7 +94,8 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Watchdog {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        match self.dogs.refresh(|_| true, |_, path| Dog::new(path)) {
+        let make = |_: &str, path: &Path| Dog::new(path);
+        match self.dogs.refresh_with(|_| true, make, Dog::is_empty) {
             Err(error) if error.is_missing() || error.is_denied() => {
                 return Err(CollectError::no_data("this kernel has no watchdogs"));
             }

@@ -11,11 +11,13 @@ use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use super::{
     devices,
-    ethtool_names::{CAPABILITIES, PORTS, SPEEDS, family, full_name, sanitized},
+    ethtool_names::{CAPABILITIES, PORTS, SPEEDS, family, full_name},
     refused,
 };
 use crate::host::{Driver, LinkModes, NetworkCalls, NetworkError, Roots};
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
+use crate::metrics::{
+    CollectError, Collector, Context, RegistryError, metric_name::sanitized, name_filter::NameFilter,
+};
 
 const KEYS: [&str; 2] = ["metrics.ethtool.deviceExclude", "metrics.ethtool.deviceInclude"];
 const METRICS_KEY: &str = "metrics.ethtool.metricsInclude";

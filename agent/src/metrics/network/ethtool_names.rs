@@ -79,27 +79,6 @@ const COMMON: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// A counter's name with each run of other characters, and the underscores around it, as one underscore.
-pub(super) fn sanitized(counter: &str) -> String {
-    let mut clean = String::with_capacity(counter.len());
-    // What was put in is not taken back.
-    let mut kept = 0;
-    let bad = |char: &char| !char.is_ascii_alphanumeric() && *char != '_';
-    let mut chars = counter.chars().peekable();
-    while let Some(char) = chars.next() {
-        if !bad(&char) {
-            clean.push(char);
-            continue;
-        }
-        clean.truncate(clean.trim_end_matches('_').len().max(kept));
-        while chars.next_if(bad).is_some() {}
-        while chars.next_if_eq(&'_').is_some() {}
-        clean.push('_');
-        kept = clean.len();
-    }
-    clean
-}
-
 /// The name, behind `node_ethtool_`, that tells clashes: lower case, with `received` and `transmitted` for `rx` and `tx`.
 pub(super) fn full_name(sanitized: &str) -> String {
     let lower = sanitized.trim_start_matches('_').to_ascii_lowercase();
@@ -131,6 +110,7 @@ pub(super) fn family(sanitized: &str) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::metric_name::sanitized;
 
     #[test]
     fn names_as_node_exporter_has_them() {

@@ -41,7 +41,7 @@ struct Known {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let settings = &context.settings.cpu;
     Ok(Box::new(Cpu {
-        info: CpuInfos::new(&context.roots, settings)?,
+        info: CpuInfos::new(context)?,
         guest: settings.guest.unwrap_or(true),
         stat: Reread::new(context.roots.proc("stat")),
         sysfs: CpuSysfs::new(context.roots.sys("devices/system/cpu")),

@@ -3,14 +3,11 @@
 use std::path::PathBuf;
 
 use virtfleet_agent_core::procfs::cpuinfo::{CpuInfo, cpus};
-use virtfleet_wire::{
-    exposition::{MetricType, Page},
-    settings::CpuSettings,
-};
+use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::{cpufreq::tells_frequency, labels::CpuLabels};
-use crate::host::{Reread, Roots};
-use crate::metrics::{CollectError, RegistryError, name_filter::NameFilter};
+use crate::host::Reread;
+use crate::metrics::{CollectError, Context, RegistryError, name_filter::NameFilter};
 
 const FLAGS: &str = "metrics.cpu.flagsInclude";
 const BUGS: &str = "metrics.cpu.bugsInclude";
@@ -20,6 +17,8 @@ const LIMIT: usize = 64 << 20;
 pub(super) struct CpuInfos {
     file: Reread,
     sysfs: PathBuf,
+    /// Whether the collector `cpufreq` is on: with it the frequency is off, as with node_exporter.
+    frequencies: bool,
     flags: Option<NameFilter>,
     bugs: Option<NameFilter>,
     labels: CpuLabels,
@@ -27,7 +26,8 @@ pub(super) struct CpuInfos {
 
 impl CpuInfos {
     /// None when the settings ask for nothing from `/proc/cpuinfo`.
-    pub(super) fn new(roots: &Roots, settings: &CpuSettings) -> Result<Option<Self>, RegistryError> {
+    pub(super) fn new(context: &Context) -> Result<Option<Self>, RegistryError> {
+        let (roots, settings) = (&context.roots, &context.settings.cpu);
         let filter = |key, pattern: &Option<String>| {
             let pattern = pattern.as_deref().filter(|pattern| !pattern.is_empty());
             pattern
@@ -44,6 +44,7 @@ impl CpuInfos {
         }
         Ok(Some(Self {
             file: Reread::with_limit(roots.proc("cpuinfo"), LIMIT),
+            frequencies: context.settings.collectors.get("cpufreq") != Some(&false),
             sysfs: roots.sys("devices/system/cpu"),
             flags,
             bugs,
@@ -77,8 +78,8 @@ impl CpuInfos {
             ];
             family.sample(&labels, 1.0);
         }
-        // A page holds the family once.
-        if !tells_frequency(&self.sysfs) {
+        // A page holds the family once: the driver's where it tells one.
+        if self.frequencies && !tells_frequency(&self.sysfs) {
             write_frequencies(page, &cpus, &mut self.labels);
         }
         let first = cpus.first().copied().unwrap_or_default();

@@ -31,12 +31,6 @@ impl Collector for Softirqs {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
         let table = table(&text).map_err(CollectError::parse(&path))?;
-        if !table.cpus.is_sorted_by(|one, next| one < next) {
-            return Err(CollectError::failed(format!(
-                "{} names its CPUs in no order",
-                path.display()
-            )));
-        }
         let mut family = page.family(
             "node_softirqs_functions_total",
             "Softirq counts per CPU.",

@@ -7,7 +7,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::{
     BUS_SOCKET,
-    dbus::{Answer, BusError, KeptBus},
+    dbus::{Answer, BusError, KeptBus, is_away},
 };
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
@@ -138,13 +138,6 @@ fn read<'a, T>(
     let failed = |error| CollectError::because("cannot ask logind", error);
     let reader = answer.reader().map_err(failed)?;
     rows(reader).map_err(|error| failed(error.into()))
-}
-
-/// Whether an error says that nobody has the name on the bus.
-pub(super) fn is_away(error: &str) -> bool {
-    ["ServiceUnknown", "NameHasNoOwner"]
-        .iter()
-        .any(|name| error.strip_prefix("org.freedesktop.DBus.Error.") == Some(name))
 }
 
 /// `a(so)`: the seats' names.

@@ -12,11 +12,9 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::{
     BUS_SOCKET,
-    dbus::{Answer, BusError, KeptBus},
+    dbus::{Answer, BusError, KeptBus, is_away},
 };
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
-
-use super::logind::is_away;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";

@@ -11,8 +11,10 @@ use std::{
 use virtfleet_agent_core::procfs::mountinfo::mounts;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::filesystem::strip;
-use crate::host::{BtrfsDevice, Reread, Roots, btrfs_devices};
+use crate::{
+    host::{BtrfsDevice, Roots, btrfs_devices},
+    metrics::mounts::{MountInfo, shown},
+};
 
 /// The errors that a device counts, in the kernel's order.
 const ERRORS: [&str; 5] = ["write", "read", "flush", "corruption", "generation"];
@@ -20,10 +22,7 @@ const ERRORS: [&str; 5] = ["write", "read", "flush", "corruption", "generation"]
 /// Finds mount points and asks there.
 pub(super) struct Asked {
     roots: Roots,
-    /// The mounts as the init process sees them.
-    init: Reread,
-    /// For guests that hide other processes.
-    own: Reread,
+    mounts: MountInfo,
     /// What the filesystems said of their devices, by UUID.
     told: HashMap<String, Vec<BtrfsDevice>>,
 }
@@ -31,8 +30,7 @@ pub(super) struct Asked {
 impl Asked {
     pub(super) fn new(roots: &Roots) -> Self {
         Self {
-            init: Reread::new(roots.proc("1/mountinfo")),
-            own: Reread::new(roots.proc("self/mountinfo")),
+            mounts: MountInfo::new(roots),
             roots: roots.clone(),
             told: HashMap::new(),
         }
@@ -41,21 +39,17 @@ impl Asked {
     /// Asks each filesystem once. What cannot be asked, or found, tells nothing.
     pub(super) fn ask(&mut self) {
         self.told.clear();
-        let file = match self.init.refresh() {
-            Ok(()) => &self.init,
-            Err(_) => match self.own.refresh() {
-                Ok(()) => &self.own,
-                Err(_) => return,
-            },
+        let Ok((_, text)) = self.mounts.refresh() else {
+            return;
         };
         let mut done = HashSet::new();
-        for mount in mounts(file.bytes()).filter_map(Result::ok) {
+        for mount in mounts(text).filter_map(Result::ok) {
             // A subvolume or a bind mount has the number of its filesystem here.
             let number = (mount.major, mount.minor);
             if mount.fs_type != b"btrfs" || done.contains(&number) {
                 continue;
             }
-            let path = Path::new(OsStr::from_bytes(strip(&self.roots, &mount)));
+            let path = Path::new(OsStr::from_bytes(shown(&self.roots, &mount)));
             if let Ok(filesystem) = btrfs_devices(&self.roots.root(path)) {
                 done.insert(number);
                 self.told.insert(filesystem.uuid, filesystem.devices);

@@ -4,19 +4,20 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    ffi::OsStr,
-    os::unix::ffi::OsStrExt as _,
-    path::Path,
     sync::Arc,
     time::Duration,
 };
 
 use nix::errno::Errno;
-use virtfleet_agent_core::procfs::mountinfo::{Mount, mounts};
+use virtfleet_agent_core::procfs::mountinfo::mounts;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::host::{FsSpace, MountProbe, Outcome, Reread, Roots, Target};
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
+use crate::host::{FsSpace, MountProbe, Outcome, Roots, Target};
+use crate::metrics::{
+    CollectError, Collector, Context, RegistryError,
+    mounts::{MountInfo, Targets, shown as shown_at},
+    name_filter::NameFilter,
+};
 
 /// node_exporter's defaults.
 const MOUNTS_EXCLUDED: &str =
@@ -36,10 +37,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 struct Filesystem {
     roots: Roots,
-    /// The mounts as the init process sees them; ours may be narrowed by the unit's hardening.
-    init: Reread,
-    /// For guests that hide other processes.
-    own: Reread,
+    info: MountInfo,
     mount_filter: NameFilter,
     type_filter: NameFilter,
     probe: MountProbe,
@@ -86,8 +84,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
             settings.fs_types_include.as_deref(),
             Some(TYPES_EXCLUDED),
         )?,
-        init: Reread::new(context.roots.proc("1/mountinfo")),
-        own: Reread::new(context.roots.proc("self/mountinfo")),
+        info: MountInfo::new(&context.roots),
         probe: MountProbe::new(Arc::clone(&context.statfs), timeout),
         roots: context.roots.clone(),
         text: Vec::new(),
@@ -110,17 +107,7 @@ impl Collector for Filesystem {
 
 impl Filesystem {
     fn refresh(&mut self) -> Result<(), CollectError> {
-        let file = match self.init.refresh() {
-            Err(error) if error.is_missing() || error.is_denied() => {
-                self.own.refresh()?;
-                &self.own
-            }
-            done => {
-                done?;
-                &self.init
-            }
-        };
-        let (path, text) = (file.path(), file.bytes());
+        let (path, text) = self.info.refresh()?;
         if text.is_empty() {
             return Err(CollectError::failed(format!("{} is empty", path.display())));
         }
@@ -128,28 +115,16 @@ impl Filesystem {
             return Ok(());
         }
         let mut shown: Vec<Shown> = Vec::new();
-        let mut targets: Vec<Target> = Vec::new();
-        let mut by_path: HashMap<Arc<Path>, usize> = HashMap::new();
+        let mut targets = Targets::default();
         let mut by_labels = HashMap::new();
         for mount in mounts(text) {
             let mount = mount.map_err(CollectError::parse(path))?;
-            let mount_point = strip(&self.roots, &mount);
-            let label = String::from_utf8_lossy(mount_point).into_owned();
+            let label = String::from_utf8_lossy(shown_at(&self.roots, &mount)).into_owned();
             let fs_type = String::from_utf8_lossy(mount.fs_type);
             if !self.mount_filter.takes(&label) || !self.type_filter.takes(&fs_type) {
                 continue;
             }
-            let path: Arc<Path> = self.roots.root(Path::new(OsStr::from_bytes(mount_point))).into();
-            // One call a path: of mounts on top of each other, only the last can be asked.
-            let target = *by_path.entry(Arc::clone(&path)).or_insert(targets.len());
-            let asked = Target {
-                mount_id: mount.id,
-                path,
-            };
-            match targets.get_mut(target) {
-                Some(earlier) => *earlier = asked,
-                None => targets.push(asked),
-            }
+            let target = targets.place(&self.roots, &mount);
             let mount = Shown {
                 device: String::from_utf8_lossy(mount.source).into_owned(),
                 mount_point: label,
@@ -178,21 +153,10 @@ impl Filesystem {
             mount.informs = informed.insert((mount.target, &mount.device, &mount.major, &mount.minor));
         }
         self.mounts = shown;
-        self.targets = targets;
+        self.targets = targets.all;
         self.text.clear();
         self.text.extend_from_slice(text);
         Ok(())
-    }
-}
-
-/// The mount point as the guest sees it, where the guest's root filesystem is not ours.
-pub(super) fn strip<'mount>(roots: &Roots, mount: &'mount Mount<'_>) -> &'mount [u8] {
-    let path = Path::new(OsStr::from_bytes(&mount.mount_point));
-    match path.strip_prefix(&roots.rootfs) {
-        Ok(_) if roots.rootfs == Path::new("/") => &mount.mount_point,
-        Ok(rest) if rest.as_os_str().is_empty() => b"/",
-        Ok(rest) => &mount.mount_point[mount.mount_point.len() - rest.as_os_str().len() - 1..],
-        Err(_) => &mount.mount_point,
     }
 }
 
@@ -311,42 +275,6 @@ mod tests {
     use virtfleet_wire::settings::MetricsSettings;
 
     use super::*;
-
-    fn mount(path: &[u8]) -> Mount<'_> {
-        Mount {
-            id: 1,
-            major: 0,
-            minor: 0,
-            mount_point: path.into(),
-            fs_type: b"ext4",
-            source: b"/dev/vda1",
-            root: b"/".into(),
-            options: b"rw",
-            super_options: b"rw",
-            read_only: false,
-        }
-    }
-
-    #[test]
-    fn the_root_filesystems_prefix_is_taken_off() {
-        for (rootfs, path, shown) in [
-            ("/", "/", "/"),
-            ("/", "/boot", "/boot"),
-            ("/host", "/host", "/"),
-            ("/host", "/host/boot/efi", "/boot/efi"),
-            ("/host", "/hostile", "/hostile"),
-            ("/host/", "/host/boot", "/boot"),
-            ("/host", "/", "/"),
-        ] {
-            let roots = Roots {
-                rootfs: rootfs.into(),
-                ..Roots::default()
-            };
-            let mount = mount(path.as_bytes());
-            let found = String::from_utf8_lossy(strip(&roots, &mount));
-            assert_eq!(found, shown, "{path} under {rootfs}");
-        }
-    }
 
     #[test]
     fn errors_in_node_exporters_words() {
