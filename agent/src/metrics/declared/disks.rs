@@ -29,7 +29,7 @@ struct Disks {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Disks {
         file: Stamped::new(context.roots.root(DISKS_FILE)),
-        boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")),
+        boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")).made_at_once(),
         health: DiskHealth::new(Arc::clone(&context.statfs), TIMEOUT),
         roots: context.roots.clone(),
     }))

@@ -25,7 +25,7 @@ struct Dns {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Dns {
         file: Stamped::new(context.roots.root(DNS_FILE)),
-        boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")),
+        boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")).made_at_once(),
         history: context.dns.clone(),
     }))
 }

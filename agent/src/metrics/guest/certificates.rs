@@ -16,7 +16,7 @@ struct Certificates {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Certificates {
         file: Stamped::new(context.roots.root(HEALTH_FILE)),
-        boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")),
+        boot_id: Reread::new(context.roots.proc("sys/kernel/random/boot_id")).made_at_once(),
     }))
 }
 

@@ -15,6 +15,8 @@ use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filte
 const KEYS: [&str; 2] = ["metrics.netdev.deviceExclude", "metrics.netdev.deviceInclude"];
 /// A file of one number.
 const NUMBER_LIMIT: usize = 4096;
+/// A device's line has a name and 16 numbers.
+const LINE: usize = 512;
 
 macro_rules! columns {
     ($($name:literal,)*) => {
@@ -63,7 +65,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
             settings.device_include.as_deref(),
             None,
         )?,
-        file: Reread::new(context.roots.proc("net/dev")),
+        file: Reread::new(context.roots.proc("net/dev")).made_in_pieces(LINE),
         addresses: settings.address_info.then(|| Arc::clone(&context.network)),
         roots: context.roots.clone(),
         buffer: Vec::new(),
