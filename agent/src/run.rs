@@ -28,7 +28,7 @@ use crate::{
     VERSION,
     cli::Args,
     dns_watch::{self, History},
-    host::Roots,
+    host::{self, Roots},
     metrics::{COLLECTORS, Context, Registry},
     pause::ClockWatch,
     provision,
@@ -144,6 +144,8 @@ async fn until_stopped(worker: &Worker, ready: &AtomicBool, shutdown: &Shutdown)
     }
     ready.store(true, Ordering::Release);
     notify(NotifyState::Ready);
+    // What runs from now on has run once; the rest was for the start.
+    host::give_back();
     tokio::select! {
         () = shutdown.graceful.cancelled() => Ok(()),
         gone = worker.gone() => Err(gone),

@@ -8,7 +8,7 @@ use virtfleet_tests::{
     loops::{self, Loop},
     parity::{
         self, Extent, Verdict,
-        allowed::ALLOWED,
+        allowed::{ALLOWED, MACHINE},
         programs::{Programs, Serve},
     },
     parts,
@@ -171,7 +171,7 @@ fn tier3_parity_on_btrfs() {
         });
         assert_eq!(of_ours.count(), count, "{series:?}");
     }
-    let verdict = parity::judge(&rounds, ALLOWED);
+    let verdict = parity::judge(&rounds, ALLOWED, MACHINE);
     println!("btrfs: {verdict}");
     assert_equal("btrfs", &verdict);
 }

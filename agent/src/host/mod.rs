@@ -22,6 +22,7 @@ pub mod dns;
 mod durable;
 mod kernel;
 mod lock;
+mod memory;
 mod mount_probe;
 mod network_calls;
 mod ports;
@@ -58,10 +59,11 @@ pub use disk_seed::{SeedError, Seeded, compare_trees, copy_tree, stamp_of};
 pub use durable::{link_atomic, remove_durably};
 pub use kernel::{FsSpace, Kernel, Machine, Statfs, Uname};
 pub use lock::{Holder, Lock, LockError, lock_waiting, lock_within};
+pub use memory::give_back;
 pub use mount_probe::{MountProbe, Outcome, Target};
 pub use network_calls::{Driver, Ethtool, LinkModes, NetworkCalls, NetworkError, TcpSockets};
 pub use ports::{Port, try_port};
-pub use reread::{Reread, RereadError, slurp};
+pub use reread::{Folder, Reread, RereadError, slurp};
 pub use roots::Roots;
 pub use service::{Change, Service, Services, Systemctl};
 pub use service_calls::{BUS_SOCKET, Reach, ServiceCalls};
@@ -71,5 +73,5 @@ pub use sysfs::{
     Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once,
     directory_names,
 };
-pub use tasks::Tasks;
+pub use tasks::{TaskError, Tasks};
 pub use witness::{Unwatched, Witness};

@@ -51,7 +51,7 @@ pub enum NetworkError {
     TooMany,
 }
 
-/// The TCP sockets of one address family.
+/// The TCP sockets of all address families.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpSockets {
     /// How many are in each state, from 1 (`TCP_ESTABLISHED`), of those states that occur.
@@ -76,8 +76,8 @@ pub trait NetworkCalls: Send + Sync {
     fn routes(&self) -> Result<Vec<Route>, NetworkError>;
     /// The queueing disciplines.
     fn qdiscs(&self) -> Result<Vec<Qdisc>, NetworkError>;
-    /// The TCP sockets over IPv4, or over IPv6.
-    fn tcp_sockets(&self, six: bool) -> Result<TcpSockets, NetworkError>;
+    /// The TCP sockets over IPv4 and IPv6.
+    fn tcp_sockets(&self) -> Result<TcpSockets, NetworkError>;
     /// The addresses that the devices hold.
     fn addresses(&self) -> io::Result<Held>;
     /// What a device's driver says of it.
@@ -116,11 +116,11 @@ impl NetworkCalls for Kernel {
     fn qdiscs(&self) -> Result<Vec<Qdisc>, NetworkError> {
         entries(qdisc::GET, &qdisc::REQUEST, qdisc::qdisc)
     }
-    fn tcp_sockets(&self, six: bool) -> Result<TcpSockets, NetworkError> {
+    fn tcp_sockets(&self) -> Result<TcpSockets, NetworkError> {
         dump(
             SockProtocol::NetlinkSockDiag,
             diag::GET,
-            &diag::tcp_request(six),
+            &diag::tcp_request(),
             |all: &mut TcpSockets, body| {
                 let Some(found) = diag::socket(body) else { return };
                 *all.states.entry(found.state).or_default() += 1;
@@ -230,8 +230,10 @@ mod tests {
     #[test]
     fn a_socket_that_listens_is_counted() {
         let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let sockets = Kernel.tcp_sockets(false).unwrap();
-        assert!(sockets.states[&10] >= 1, "{sockets:?}");
+        // Where there is IPv6.
+        let six = std::net::TcpListener::bind("[::1]:0");
+        let sockets = Kernel.tcp_sockets().unwrap();
+        assert!(sockets.states[&10] >= 1 + u64::from(six.is_ok()), "{sockets:?}");
         assert!(sockets.transmit_queue >= 128, "{sockets:?}");
     }
 

@@ -6,15 +6,19 @@ use std::{
     borrow::Cow,
     fs::File,
     io::{self, ErrorKind},
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{FileExt as _, OpenOptionsExt as _},
+    },
     path::{Path, PathBuf},
 };
 
 use nix::{errno::Errno, libc};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// What a file may hold at the most unless its reader says otherwise: far more than procfs prints on the largest guest.
 const DEFAULT_LIMIT: usize = 4 << 20;
-/// A buffer's first size.
+/// A buffer's first size, and what the kernel makes at once of a text of many pieces.
 const FIRST: usize = 4096;
 
 /// A file that could not be read.
@@ -53,11 +57,44 @@ impl RereadError {
     }
 }
 
+/// How the kernel makes a file's text, from which follows when a reading was the last one. To ask once more costs a call,
+/// and where the text is made of a table, a walk through all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// Nobody knows.
+    Somehow,
+    /// As a whole (`single_open`, sysfs, sysctls), as a plain file's: what does not fill the buffer is all of it.
+    AtOnce,
+    /// In pieces, none of which is longer (`seq_open`): a reading ends before its page is full only where a piece no longer
+    /// has room, or at the end.
+    InPieces(usize),
+}
+
+impl Made {
+    /// Whether nothing follows a reading that gave `read` bytes where there was room for `room`.
+    fn ends(self, read: usize, room: usize) -> bool {
+        match self {
+            Self::Somehow => false,
+            Self::AtOnce => read < room,
+            Self::InPieces(longest) => read.saturating_add(longest) <= room.min(FIRST),
+        }
+    }
+    /// Of a file that holds at most `limit` bytes: what is within a page is not made in pieces.
+    fn within(limit: usize) -> Self {
+        if limit <= FIRST {
+            Self::AtOnce
+        } else {
+            Self::Somehow
+        }
+    }
+}
+
 /// A file that is kept open and read again.
 #[derive(Debug)]
 pub struct Reread {
     path: PathBuf,
     limit: usize,
+    made: Made,
     file: Option<File>,
     /// All of it is initialised; what was read stands in front.
     buffer: Vec<u8>,
@@ -74,10 +111,24 @@ impl Reread {
         Self {
             path: path.into(),
             limit,
+            made: Made::within(limit),
             file: None,
             buffer: Vec::new(),
             length: 0,
         }
+    }
+    /// The same, for a text that the kernel makes as a whole: a sysctl, a file of sysfs, or one of procfs that its source
+    /// opens with `single_open`.
+    #[must_use]
+    pub fn made_at_once(mut self) -> Self {
+        self.made = Made::AtOnce;
+        self
+    }
+    /// The same, for a text that the kernel makes in pieces of at most `longest` bytes: lines, mostly.
+    #[must_use]
+    pub fn made_in_pieces(mut self, longest: usize) -> Self {
+        self.made = Made::InPieces(longest);
+        self
     }
     /// The file's path.
     pub fn path(&self) -> &Path {
@@ -100,7 +151,7 @@ impl Reread {
     pub fn refresh(&mut self) -> Result<(), RereadError> {
         self.length = 0;
         if let Some(file) = self.file.take() {
-            match fill(&file, &self.path, &mut self.buffer, self.limit) {
+            match fill(&file, &self.path, &mut self.buffer, self.limit, self.made) {
                 Ok(length) => {
                     self.file = Some(file);
                     self.length = length;
@@ -111,7 +162,7 @@ impl Reread {
             }
         }
         let file = open(&self.path)?;
-        self.length = fill(&file, &self.path, &mut self.buffer, self.limit)?;
+        self.length = fill(&file, &self.path, &mut self.buffer, self.limit, self.made)?;
         self.file = Some(file);
         Ok(())
     }
@@ -122,13 +173,35 @@ impl Reread {
     }
 }
 
+/// A directory that is open, for readings of many of its small files: each is found from there, whatever becomes of its
+/// name meanwhile.
+#[derive(Debug)]
+pub struct Folder(OwnedFd);
+
+impl Folder {
+    /// Errors: the kernel's word.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(openat(CWD, path, flags, Mode::empty())?))
+    }
+
+    /// What a file of one number or word says, without blanks at either end. None if it is not there, if the kernel
+    /// refuses, or if it holds a page or more, or no text.
+    pub fn word<'buffer>(&self, name: &str, buffer: &'buffer mut Vec<u8>) -> Option<&'buffer str> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(openat(&self.0, name, flags, Mode::empty()).ok()?);
+        let length = fill(&file, Path::new(name), buffer, FIRST - 1, Made::AtOnce).ok()?;
+        Some(str::from_utf8(&buffer[..length]).ok()?.trim())
+    }
+}
+
 /// Reads a file once, into a buffer that the caller keeps.
 pub fn slurp<'buffer>(
     path: &Path,
     buffer: &'buffer mut Vec<u8>,
     limit: usize,
 ) -> Result<&'buffer [u8], RereadError> {
-    let length = fill(&open(path)?, path, buffer, limit)?;
+    let length = fill(&open(path)?, path, buffer, limit, Made::within(limit))?;
     Ok(&buffer[..length])
 }
 
@@ -142,7 +215,13 @@ fn open(path: &Path) -> Result<File, RereadError> {
     })
 }
 
-fn fill(file: &File, path: &Path, buffer: &mut Vec<u8>, limit: usize) -> Result<usize, RereadError> {
+fn fill(
+    file: &File,
+    path: &Path,
+    buffer: &mut Vec<u8>,
+    limit: usize,
+    made: Made,
+) -> Result<usize, RereadError> {
     let mut length = 0;
     loop {
         if length > limit {
@@ -159,7 +238,13 @@ fn fill(file: &File, path: &Path, buffer: &mut Vec<u8>, limit: usize) -> Result<
         }
         match file.read_at(&mut buffer[length..], length as u64) {
             Ok(0) => return Ok(length),
-            Ok(read) => length += read,
+            Ok(read) => {
+                let room = buffer.len() - length;
+                length += read;
+                if made.ends(read, room) && length <= limit {
+                    return Ok(length);
+                }
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(source) => {
                 return Err(RereadError::Io {
@@ -222,6 +307,61 @@ mod tests {
         fs::create_dir(&path).unwrap();
         file.file = None;
         assert!(matches!(file.read(), Err(RereadError::Io { .. })));
+    }
+
+    #[test]
+    fn the_last_reading_is_known_by_how_the_text_is_made() {
+        let whole = Made::AtOnce;
+        assert!(whole.ends(4095, 4096) && whole.ends(5000, 8192));
+        assert!(!whole.ends(4096, 4096));
+        let lines = Made::InPieces(200);
+        assert!(lines.ends(3896, 4096) && lines.ends(10, 65536));
+        // There may have been no room for the next line, in our buffer or in the kernel's page.
+        assert!(!lines.ends(3897, 4096) && !lines.ends(3897, 65536) && !lines.ends(10, 100));
+        assert!(!Made::Somehow.ends(1, 4096));
+        assert_eq!(Made::within(4096), whole);
+        assert_eq!(Made::within(4097), Made::Somehow);
+    }
+
+    #[test]
+    fn texts_of_any_length_are_read_to_their_end_however_they_are_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let line = "x".repeat(99) + "\n";
+        let mut files = [
+            Reread::new(&path),
+            Reread::new(&path).made_at_once(),
+            Reread::new(&path).made_in_pieces(100),
+        ];
+        for lines in [0, 1, 39, 40, 41, 81, 82, 83, 200, 3] {
+            fs::write(&path, line.repeat(lines)).unwrap();
+            for file in &mut files {
+                assert_eq!(file.read().unwrap().len(), 100 * lines, "{:?}", file.made);
+            }
+        }
+        // The kernel's own, made in pieces: one for each name in this process's environment of mounts.
+        let mut maps = Reread::new("/proc/self/mountinfo").made_in_pieces(4096);
+        assert_eq!(maps.read().unwrap(), fs::read("/proc/self/mountinfo").unwrap());
+    }
+
+    #[test]
+    fn words_of_a_folder_are_its_own_even_under_another_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("eth0")).unwrap();
+        fs::write(at("eth0/mtu"), "1500\n").unwrap();
+        fs::write(at("eth0/large"), [b'1'; 4096]).unwrap();
+        fs::write(at("eth0/bytes"), [0xff]).unwrap();
+        let (folder, mut buffer) = (Folder::open(&at("eth0")).unwrap(), Vec::new());
+        assert_eq!(folder.word("mtu", &mut buffer), Some("1500"));
+        for name in ["none", "large", "bytes", "."] {
+            assert_eq!(folder.word(name, &mut buffer), None, "{name}");
+        }
+        fs::rename(at("eth0"), at("lan0")).unwrap();
+        fs::create_dir(at("eth0")).unwrap();
+        fs::write(at("eth0/mtu"), "9000\n").unwrap();
+        assert_eq!(folder.word("mtu", &mut buffer), Some("1500"));
+        assert!(Folder::open(&at("none")).is_err() && Folder::open(&at("lan0/mtu")).is_err());
     }
 
     #[test]

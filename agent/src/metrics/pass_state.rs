@@ -18,7 +18,7 @@ impl<T> PassState<T> {
         Self {
             path,
             file: Stamped::new(roots.root(path)),
-            boot_id: Reread::new(roots.proc("sys/kernel/random/boot_id")),
+            boot_id: Reread::new(roots.proc("sys/kernel/random/boot_id")).made_at_once(),
         }
     }
 

@@ -46,9 +46,7 @@ pub fn append_process_metrics(page: &mut Page, procfs: &Path) {
             .and_then(|text| boot_time(&text));
         append_stat(page, stat, units, boot);
     }
-    if let Ok(entries) = fs::read_dir(procfs.join("self/fd")) {
-        // The listing itself holds one of them open.
-        let open = entries.count().saturating_sub(1);
+    if let Some(open) = open_files(procfs) {
         page.gauge("process_open_fds", "Open file descriptors.", open as f64);
     }
     if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_AS) {
@@ -65,6 +63,21 @@ pub fn append_process_metrics(page: &mut Page, procfs: &Path) {
             soft as f64,
         );
     }
+}
+
+/// How many files this process has open.
+fn open_files(procfs: &Path) -> Option<u64> {
+    let directory = procfs.join("self/fd");
+    // Since Linux 6.2 they are the directory's size (kernel: `fs/proc/fd.c`), which saves the listing of each one; before
+    // that it was 0. Only the kernel's own tree says so.
+    if procfs == Path::new("/proc")
+        && let Ok(told) = fs::metadata(&directory)
+        && told.len() > 0
+    {
+        return Some(told.len());
+    }
+    // The listing itself holds one of them open.
+    Some((fs::read_dir(directory).ok()?.count() as u64).saturating_sub(1))
 }
 
 fn append_stat(page: &mut Page, stat: SelfStat, units: Units, boot: Option<f64>) {
@@ -131,6 +144,19 @@ mod tests {
 
     const STAT: &str = "4711 (a) b (c) S 1 4711 4711 0 -1 4194560 500 0 0 0 250 50 0 0 20 0 3 0 1000 104857600 2560 \
                         18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+
+    #[test]
+    fn open_files_are_counted_whatever_the_kernel_tells() {
+        let kept: Vec<_> = (0..100).map(|_| fs::File::open("/dev/null").unwrap()).collect();
+        // Other tests open files, too.
+        let close = |_| {
+            let (told, listed) = (open_files(Path::new("/proc")), open_files(Path::new("/proc/.")));
+            told.zip(listed)
+                .is_some_and(|(told, listed)| told == listed && told > 100)
+        };
+        assert!((0..1000).any(close), "{}", kept.len());
+        assert_eq!(open_files(Path::new("/no/such/proc")), None);
+    }
 
     #[test]
     fn a_stat_line_with_a_hostile_name_gives_its_metrics() {

@@ -89,16 +89,11 @@ impl NetworkCalls for FakeKernel {
             qdisc(9, true, "fq_codel"),
         ])
     }
-    fn tcp_sockets(&self, six: bool) -> Result<TcpSockets, NetworkError> {
-        let states = if six {
-            [(1, 12), (10, 9)]
-        } else {
-            [(1, 88), (6, 31)]
-        };
+    fn tcp_sockets(&self) -> Result<TcpSockets, NetworkError> {
         Ok(TcpSockets {
-            states: states.into(),
-            receive_queue: 3,
-            transmit_queue: 4096,
+            states: [(1, 100), (6, 31), (10, 9)].into(),
+            receive_queue: 6,
+            transmit_queue: 8192,
         })
     }
     fn addresses(&self) -> io::Result<Held> {

@@ -2,19 +2,20 @@
 
 use super::number;
 
-/// `SOCK_DIAG_BY_FAMILY`.
-pub const GET: u16 = 20;
-/// `IPPROTO_TCP`.
-const TCP: u8 = 6;
+/// `TCPDIAG_GETSOCK`: the TCP sockets of all address families (kernel: `net/ipv4/inet_diag.c`, `inet_diag_dump_compat`).
+/// `SOCK_DIAG_BY_FAMILY` would have the kernel go through its whole table once for each family.
+pub const GET: u16 = 18;
+/// `struct inet_diag_req`.
+const LENGTH: usize = 60;
+/// Where its `idiag_states` are.
+const STATES_AT: usize = 52;
 /// All states up to closing, `1 << state` each.
 const STATES: u32 = 0xfff;
 
-/// A request for the TCP sockets over IPv4, or over IPv6 (`AF_INET`, `AF_INET6`), without any details.
-pub fn tcp_request(six: bool) -> [u8; 56] {
-    let mut body = [0; 56];
-    body[0] = if six { 10 } else { 2 };
-    body[1] = TCP;
-    body[4..8].copy_from_slice(&STATES.to_ne_bytes());
+/// A request for the TCP sockets, over IPv4 and IPv6, without any details.
+pub fn tcp_request() -> [u8; LENGTH] {
+    let mut body = [0; LENGTH];
+    body[STATES_AT..STATES_AT + 4].copy_from_slice(&STATES.to_ne_bytes());
     body
 }
 
@@ -75,7 +76,8 @@ mod tests {
             (10, 3, 128)
         );
         assert_eq!(socket(&body[..63]), None);
-        assert_eq!(tcp_request(false)[..2], [2, 6]);
+        let request = tcp_request();
+        assert_eq!(request.iter().map(|byte| byte.count_ones()).sum::<u32>(), 12);
     }
 
     #[test]

@@ -26,7 +26,7 @@ struct Memory {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Memory {
-        meminfo: Reread::new(context.roots.proc("meminfo")),
+        meminfo: Reread::new(context.roots.proc("meminfo")).made_at_once(),
         vmstat: Reread::new(context.roots.proc("vmstat")),
         roots: context.roots.clone(),
         page_bytes: page_bytes(),

@@ -43,10 +43,10 @@ struct Node {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let proc = |path: &str| Reread::new(context.roots.proc(path));
     Ok(Box::new(Node {
-        stat: proc("stat"),
+        stat: proc("stat").made_at_once(),
         mounts: MountInfo::new(&context.roots),
-        entries: proc("sys/net/netfilter/nf_conntrack_count"),
-        limit: proc("sys/net/netfilter/nf_conntrack_max"),
+        entries: proc("sys/net/netfilter/nf_conntrack_count").made_at_once(),
+        limit: proc("sys/net/netfilter/nf_conntrack_max").made_at_once(),
         steal: Steal::default(),
         remounts: Remounts::default(),
         probe: MountProbe::new(Arc::clone(&context.statfs), TIMEOUT),

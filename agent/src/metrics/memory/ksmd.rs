@@ -85,7 +85,7 @@ struct Ksmd(Vec<Reread>);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let dir = context.roots.sys("kernel/mm/ksm");
-    let file = |field: &Field| Reread::new(dir.join(field.file));
+    let file = |field: &Field| Reread::new(dir.join(field.file)).made_at_once();
     Ok(Box::new(Ksmd(FIELDS.iter().map(file).collect())))
 }
 

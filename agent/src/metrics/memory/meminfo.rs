@@ -87,7 +87,7 @@ struct Meminfo {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Meminfo {
-        file: Reread::new(context.roots.proc("meminfo")),
+        file: Reread::new(context.roots.proc("meminfo")).made_at_once(),
         values: Vec::new(),
     }))
 }

@@ -14,11 +14,9 @@ use std::{
 use virtfleet_agent_core::netlink::link::Link;
 
 use super::{devices, refused};
-use crate::host::{NetworkCalls, Roots, slurp};
+use crate::host::{Folder, NetworkCalls, Roots};
 use crate::metrics::{CollectError, name_filter::NameFilter};
 
-/// A file of one number or word; an alias may have 255 bytes.
-const LIMIT: usize = 4096;
 /// How long what hardly changes is believed.
 const BELIEVED: Duration = Duration::from_mins(1);
 
@@ -46,6 +44,8 @@ pub(super) const NUMBERS: [(&str, &str); 17] = [
 pub(super) const SPEED: usize = 14;
 /// Those of which netlink says nothing and that change when a device is made, renamed or given an address.
 const STEADY: [usize; 3] = [0, 5, 12];
+/// `ARPHRD_LOOPBACK`: such a device has neither speed nor duplex.
+const LOOPBACK: u32 = 772;
 /// `IFF_UP`.
 const UP: i64 = 1;
 const FLAGS: usize = 7;
@@ -145,17 +145,21 @@ impl Rows {
         row.numbers[13] = number(link.group);
         row.numbers[15] = number(link.queue_length);
         row.numbers[16] = Some(link.hardware.into());
-        let directory = self.roots.sys("class/net").join(&link.name);
-        if link.running {
-            row.numbers[SPEED] = self.number(&directory, SPEED);
-            row.duplex = self.word(&directory, "duplex").unwrap_or_default();
+        // Opened when there is something to be read.
+        let path = || self.roots.sys("class/net").join(&link.name);
+        let mut folder = None;
+        if link.running && u32::from(link.hardware) != LOOPBACK {
+            folder = Folder::open(&path()).ok();
+            row.numbers[SPEED] = number_in(folder.as_ref(), SPEED, &mut self.buffer);
+            row.duplex = word_in(folder.as_ref(), "duplex", &mut self.buffer);
         }
         let known = self.steady.get(&link.index).filter(|known| {
             known.name == link.name && known.address == link.address && known.read.elapsed() < BELIEVED
         });
         let known = known.map(|known| known.numbers);
         let steady = known.unwrap_or_else(|| {
-            let numbers = STEADY.map(|index| self.number(&directory, index));
+            let folder = folder.or_else(|| Folder::open(&path()).ok());
+            let numbers = STEADY.map(|index| number_in(folder.as_ref(), index, &mut self.buffer));
             let steady = Steady {
                 name: link.name.clone(),
                 address: link.address.clone(),
@@ -175,44 +179,43 @@ impl Rows {
     }
 
     fn in_files(&mut self, name: String) -> Row {
-        let directory = self.roots.sys("class/net").join(&name);
+        let folder = Folder::open(&self.roots.sys("class/net").join(&name)).ok();
+        let (folder, buffer) = (folder.as_ref(), &mut self.buffer);
         let mut row = Row::default();
-        for index in 0..NUMBERS.len() {
-            row.numbers[index] = self.number(&directory, index);
+        for (index, number) in row.numbers.iter_mut().enumerate() {
+            *number = number_in(folder, index, buffer);
         }
-        let mut word = |file: &str| self.word(&directory, file).unwrap_or_default();
-        row.address = word("address");
-        row.broadcast = word("broadcast");
-        row.duplex = word("duplex");
-        row.operstate = word("operstate");
-        row.alias = word("ifalias");
+        row.address = word_in(folder, "address", buffer);
+        row.broadcast = word_in(folder, "broadcast", buffer);
+        row.duplex = word_in(folder, "duplex", buffer);
+        row.operstate = word_in(folder, "operstate", buffer);
+        row.alias = word_in(folder, "ifalias", buffer);
         row.name = name;
         row
     }
+}
 
-    /// A number, decimal or `0x…`. None if the file is not there, if the kernel refuses (a device that is down has no
-    /// speed), or if it is none.
-    fn number(&mut self, directory: &Path, index: usize) -> Option<i64> {
-        let text = self.text(directory, NUMBERS[index].0)?;
-        let number = match text.strip_prefix("0x") {
-            Some(digits) => i64::from_str_radix(digits, 16).ok()?,
-            None => text.parse().ok()?,
-        };
-        if index == SPEED {
-            // Mbit/s as bytes a second; -1 is a speed that nobody knows.
-            return number.checked_mul(1_000_000).map(|bits| bits / 8);
-        }
-        Some(number)
+/// A number, decimal or `0x…`. None if the device has gone, if the file is not there, if the kernel refuses (a device that
+/// is down has no speed), or if it is none.
+fn number_in(folder: Option<&Folder>, index: usize, buffer: &mut Vec<u8>) -> Option<i64> {
+    let text = folder?.word(NUMBERS[index].0, buffer)?;
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => i64::from_str_radix(digits, 16).ok()?,
+        None => text.parse().ok()?,
+    };
+    if index == SPEED {
+        // Mbit/s as bytes a second; -1 is a speed that nobody knows.
+        return number.checked_mul(1_000_000).map(|bits| bits / 8);
     }
+    Some(number)
+}
 
-    fn word(&mut self, directory: &Path, file: &str) -> Option<String> {
-        self.text(directory, file).map(str::to_owned)
-    }
-
-    fn text(&mut self, directory: &Path, file: &str) -> Option<&str> {
-        let bytes = slurp(&directory.join(file), &mut self.buffer, LIMIT).ok()?;
-        Some(str::from_utf8(bytes).ok()?.trim())
-    }
+/// Empty where there is none.
+fn word_in(folder: Option<&Folder>, file: &str, buffer: &mut Vec<u8>) -> String {
+    folder
+        .and_then(|folder| folder.word(file, buffer))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]

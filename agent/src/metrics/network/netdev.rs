@@ -17,6 +17,8 @@ use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filte
 const KEYS: [&str; 2] = ["metrics.netdev.deviceExclude", "metrics.netdev.deviceInclude"];
 /// A file of one number, or of an alias of at most 255 bytes.
 const NUMBER_LIMIT: usize = 4096;
+/// A device's line has a name and 16 numbers.
+const LINE: usize = 512;
 
 struct Netdev {
     roots: Roots,
@@ -42,7 +44,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
             settings.device_include.as_deref(),
             None,
         )?,
-        file: Reread::new(context.roots.proc("net/dev")),
+        file: Reread::new(context.roots.proc("net/dev")).made_in_pieces(LINE),
         network: Arc::clone(&context.network),
         addresses: settings.address_info,
         aliases: settings.label_ifalias,

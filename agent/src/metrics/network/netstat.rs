@@ -56,7 +56,8 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         source,
     })?;
     Ok(Box::new(Netstat {
-        files: ["net/netstat", "net/snmp", "net/snmp6"].map(|path| Reread::new(context.roots.proc(path))),
+        files: ["net/netstat", "net/snmp", "net/snmp6"]
+            .map(|path| Reread::new(context.roots.proc(path)).made_at_once()),
         fields,
         plans: Default::default(),
     }))

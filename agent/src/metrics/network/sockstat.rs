@@ -23,7 +23,8 @@ struct Sockstat {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let page_size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
     Ok(Box::new(Sockstat {
-        files: ["net/sockstat", "net/sockstat6"].map(|path| Reread::new(context.roots.proc(path))),
+        files: ["net/sockstat", "net/sockstat6"]
+            .map(|path| Reread::new(context.roots.proc(path)).made_at_once()),
         page_size: page_size as f64,
         name: String::new(),
         help: String::new(),

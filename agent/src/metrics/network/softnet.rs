@@ -8,6 +8,9 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use crate::host::Reread;
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
+/// A CPU's line has 15 numbers of 8 digits.
+const LINE: usize = 512;
+
 type Family = (&'static str, &'static str, MetricType, fn(&Row) -> u64);
 
 static FAMILIES: [Family; 7] = [
@@ -63,7 +66,7 @@ struct Softnet {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Softnet {
-        file: Reread::new(context.roots.proc("net/softnet_stat")),
+        file: Reread::new(context.roots.proc("net/softnet_stat")).made_in_pieces(LINE),
         rows: Vec::new(),
         cpu: String::new(),
     }))

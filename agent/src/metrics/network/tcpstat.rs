@@ -1,6 +1,6 @@
 //! `tcpstat`: TCP sockets by state, from sock_diag; the kernel sends no details of them.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use virtfleet_agent_core::netlink::diag::state_name;
 use virtfleet_wire::exposition::{MetricType, Page};
@@ -14,36 +14,22 @@ const STATES: usize = 12;
 
 struct Tcpstat {
     network: Arc<dyn NetworkCalls>,
-    /// Is there if the kernel has IPv6.
-    six: PathBuf,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Tcpstat {
         network: Arc::clone(&context.network),
-        six: context.roots.proc("net/tcp6"),
     }))
 }
 
 impl Collector for Tcpstat {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let mut states = [0_u64; STATES];
-        let (mut receive, mut transmit) = (0, 0);
-        for six in [false, true] {
-            if six && !self.six.exists() {
-                continue;
-            }
-            let sockets = self
-                .network
-                .tcp_sockets(six)
-                .map_err(refused("its TCP sockets"))?;
-            for (state, count) in sockets.states {
-                // The states from 1 to 11 have a name.
-                let state = if state < 12 { usize::from(state) } else { 0 };
-                states[state] += count;
-            }
-            receive += sockets.receive_queue;
-            transmit += sockets.transmit_queue;
+        let sockets = self.network.tcp_sockets().map_err(refused("its TCP sockets"))?;
+        for (state, count) in sockets.states {
+            // The states from 1 to 11 have a name.
+            let state = if state < 12 { usize::from(state) } else { 0 };
+            states[state] += count;
         }
         let mut family = page.family(
             "node_tcp_connection_states",
@@ -55,8 +41,8 @@ impl Collector for Tcpstat {
             family.sample(&[("state", state_name(state))], *count as f64);
         }
         if any {
-            family.sample(&[("state", "rx_queued_bytes")], receive as f64);
-            family.sample(&[("state", "tx_queued_bytes")], transmit as f64);
+            family.sample(&[("state", "rx_queued_bytes")], sockets.receive_queue as f64);
+            family.sample(&[("state", "tx_queued_bytes")], sockets.transmit_queue as f64);
         }
         Ok(())
     }

@@ -14,8 +14,8 @@ struct Entropy {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let dir = context.roots.proc("sys/kernel/random");
     Ok(Box::new(Entropy {
-        available: Reread::new(dir.join("entropy_avail")),
-        pool: Reread::new(dir.join("poolsize")),
+        available: Reread::new(dir.join("entropy_avail")).made_at_once(),
+        pool: Reread::new(dir.join("poolsize")).made_at_once(),
     }))
 }
 

@@ -8,9 +8,8 @@ use crate::metrics::{CollectError, Collector, Context, RegistryError};
 struct Filefd(Reread);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    Ok(Box::new(Filefd(Reread::new(
-        context.roots.proc("sys/fs/file-nr"),
-    ))))
+    let file = context.roots.proc("sys/fs/file-nr");
+    Ok(Box::new(Filefd(Reread::new(file).made_at_once())))
 }
 
 impl Collector for Filefd {

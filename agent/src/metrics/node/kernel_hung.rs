@@ -10,7 +10,7 @@ struct KernelHung(Reread);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let file = context.roots.proc("sys/kernel/hung_task_detect_count");
-    Ok(Box::new(KernelHung(Reread::new(file))))
+    Ok(Box::new(KernelHung(Reread::new(file).made_at_once())))
 }
 
 impl Collector for KernelHung {

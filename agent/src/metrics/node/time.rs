@@ -89,8 +89,8 @@ fn sources(roots: &Roots) -> Vec<Source> {
     dirs.sort_unstable();
     let source = |(index, dir): (usize, PathBuf)| Source {
         label: index.to_string(),
-        available: Reread::new(dir.join("available_clocksource")),
-        current: Reread::new(dir.join("current_clocksource")),
+        available: Reread::new(dir.join("available_clocksource")).made_at_once(),
+        current: Reread::new(dir.join("current_clocksource")).made_at_once(),
     };
     dirs.into_iter().enumerate().map(source).collect()
 }

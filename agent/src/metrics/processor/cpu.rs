@@ -43,7 +43,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     Ok(Box::new(Cpu {
         info: CpuInfos::new(context)?,
         guest: settings.guest.unwrap_or(true),
-        stat: Reread::new(context.roots.proc("stat")),
+        stat: Reread::new(context.roots.proc("stat")).made_at_once(),
         sysfs: CpuSysfs::new(context.roots.sys("devices/system/cpu")),
         fresh: Vec::new(),
         known: Vec::new(),

@@ -36,9 +36,9 @@ pub(super) struct CpuSysfs {
 impl CpuSysfs {
     pub(super) fn new(dir: PathBuf) -> Self {
         Self {
-            isolated: Reread::new(dir.join("isolated")),
-            online: Reread::new(dir.join("online")),
-            present: Reread::new(dir.join("present")),
+            isolated: Reread::new(dir.join("isolated")).made_at_once(),
+            online: Reread::new(dir.join("online")).made_at_once(),
+            present: Reread::new(dir.join("present")).made_at_once(),
             listed: None,
             cpus: Vec::new(),
             says_online: false,

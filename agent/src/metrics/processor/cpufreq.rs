@@ -64,7 +64,7 @@ struct Cpufreq {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let dir = context.roots.sys("devices/system/cpu");
     Ok(Box::new(Cpufreq {
-        online: Reread::new(dir.join("online")),
+        online: Reread::new(dir.join("online")).made_at_once(),
         dir,
         buffer: Vec::new(),
         listed: Vec::new(),

@@ -9,7 +9,9 @@ use crate::metrics::{CollectError, Collector, Context, RegistryError};
 struct Loadavg(Reread);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    Ok(Box::new(Loadavg(Reread::new(context.roots.proc("loadavg")))))
+    Ok(Box::new(Loadavg(
+        Reread::new(context.roots.proc("loadavg")).made_at_once(),
+    )))
 }
 
 impl Collector for Loadavg {

@@ -67,7 +67,7 @@ struct PressureStall(Vec<(Reread, &'static [Line])>);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let dir = context.roots.proc("pressure");
-    let files = RESOURCES.map(|(resource, lines)| (Reread::new(dir.join(resource)), lines));
+    let files = RESOURCES.map(|(resource, lines)| (Reread::new(dir.join(resource)).made_at_once(), lines));
     Ok(Box::new(PressureStall(files.into())))
 }
 

@@ -28,7 +28,7 @@ struct Stat {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Stat {
-        file: Reread::new(context.roots.proc("stat")),
+        file: Reread::new(context.roots.proc("stat")).made_at_once(),
         softirq: context.settings.stat.softirq,
     }))
 }

@@ -2,16 +2,11 @@
 //!
 //! A process of one thread has been read with its own `stat`; only the threads of others are listed.
 
-use std::{
-    fmt::{self, Write as _},
-    path::PathBuf,
-};
+use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use virtfleet_agent_core::procfs::task_stat::{TaskStat, task_stat};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::host::{Reread, Tasks};
+use crate::host::{Reread, TaskError, Tasks};
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 /// Tasks by the letter of their state.
@@ -23,8 +18,7 @@ struct Processes {
     process_limit: Reread,
     /// Kept for their memory.
     listed: Vec<u32>,
-    threads: Vec<u32>,
-    path: String,
+    states: Vec<u8>,
     /// Any task's `stat`, for errors: with its number, a failure that lasts would be another one at each scrape.
     any: PathBuf,
 }
@@ -37,8 +31,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         thread_limit: number("sys/kernel/threads-max"),
         process_limit: number("sys/kernel/pid_max"),
         listed: Vec::new(),
-        threads: Vec::new(),
-        path: String::new(),
+        states: Vec::new(),
     }))
 }
 
@@ -95,72 +88,36 @@ impl Processes {
             process_states: [0; 128],
             thread_states: [0; 128],
         };
-        self.listed.clear();
-        let begun = self.tasks.begin();
-        begun
-            .and_then(|()| self.tasks.numbers(".", &mut self.listed))
-            .map_err(|errno| CollectError::because("cannot list processes", errno))?;
-        for at in 0..self.listed.len() {
-            let process = self.listed[at];
-            self.go_to(format_args!("{process}/stat"));
-            let Some(stat) = self.stat()? else { continue };
+        let failed = |error| failed(&self.any, error);
+        self.tasks.processes(&mut self.listed).map_err(failed)?;
+        for process in &self.listed {
+            let Some(stat) = self.tasks.process(*process).map_err(failed)? else {
+                continue;
+            };
             counted.processes += 1;
             counted.threads += u64::from(stat.threads);
             counted.process_states[usize::from(stat.state & 127)] += 1;
             if stat.threads <= 1 {
                 counted.thread_states[usize::from(stat.state & 127)] += 1;
-            } else {
-                self.count_threads(process, stat, &mut counted.thread_states)?;
+                continue;
+            }
+            self.tasks
+                .threads(*process, stat, &mut self.states)
+                .map_err(failed)?;
+            for state in &self.states {
+                counted.thread_states[usize::from(state & 127)] += 1;
             }
         }
         Ok(counted)
     }
+}
 
-    fn count_threads(
-        &mut self,
-        process: u32,
-        stat: TaskStat,
-        states: &mut States,
-    ) -> Result<(), CollectError> {
-        self.threads.clear();
-        self.go_to(format_args!("{process}/task"));
-        match self.tasks.numbers(&self.path, &mut self.threads) {
-            Ok(()) => {}
-            Err(Errno::ENOENT | Errno::ESRCH) => return Ok(()),
-            Err(errno) => {
-                return Err(CollectError::because(
-                    "cannot list the threads of a process",
-                    errno,
-                ));
-            }
-        }
-        for at in 0..self.threads.len() {
-            let thread = self.threads[at];
-            if thread == process {
-                states[usize::from(stat.state & 127)] += 1;
-                continue;
-            }
-            self.go_to(format_args!("{process}/task/{thread}/stat"));
-            if let Some(stat) = self.stat()? {
-                states[usize::from(stat.state & 127)] += 1;
-            }
-        }
-        Ok(())
-    }
-
-    fn go_to(&mut self, path: fmt::Arguments<'_>) {
-        self.path.clear();
-        // A text takes whatever is written.
-        self.path.write_fmt(path).ok();
-    }
-
-    /// The stat at `self.path`; none when its task is gone.
-    fn stat(&mut self) -> Result<Option<TaskStat>, CollectError> {
-        let failed = |errno| CollectError::because(format!("cannot read {}", self.any.display()), errno);
-        let Some(text) = self.tasks.read(&self.path).map_err(failed)? else {
-            return Ok(None);
-        };
-        task_stat(text).map(Some).map_err(CollectError::parse(&self.any))
+fn failed(any: &Path, error: TaskError) -> CollectError {
+    let what = error.to_string();
+    match error {
+        TaskError::Processes(errno) | TaskError::Threads(errno) => CollectError::because(what, errno),
+        TaskError::Read(errno) => CollectError::because(format!("cannot read {}", any.display()), errno),
+        TaskError::Parse(error) => CollectError::parse(any)(error),
     }
 }
 
