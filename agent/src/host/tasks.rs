@@ -185,12 +185,12 @@ impl Tasks {
                 states.push(stat.state);
                 continue;
             }
-            if let Some(file) = known.remove(thread) {
-                if let Ok(length @ 1..) = read(&file, &mut self.text) {
-                    states.push(parse(&self.text[..length])?.state);
-                    threads.insert(*thread, file);
-                    continue;
-                }
+            if let Some(file) = known.remove(thread)
+                && let Ok(length @ 1..) = read(&file, &mut self.text)
+            {
+                states.push(parse(&self.text[..length])?.state);
+                threads.insert(*thread, file);
+                continue;
             }
             if let Some((stat, file)) = self.look(&format!("{process}/task/{thread}/stat"))? {
                 states.push(stat.state);

@@ -34,12 +34,12 @@ fn counters_of_devices_with_aliases_and_the_kernels_names() {
     let plain = said("kubevirt", "netdev", |_| {});
     assert!(!starting(&plain, "node_network_receive_drop_total{device=\"eth0\"}").is_empty());
     let labelled = said("kubevirt", "netdev", |settings| {
-        settings.netdev.label_ifalias = true
+        settings.netdev.label_ifalias = true;
     });
     assert_eq!(plain.len(), labelled.len());
     assert!(labelled.iter().all(|line| line.contains("\",ifalias=\"")));
     let detailed = said("kubevirt", "netdev", |settings| {
-        settings.netdev.detailed_metrics = true
+        settings.netdev.detailed_metrics = true;
     });
     assert_eq!(plain.len(), detailed.len());
     for (one, other) in [
@@ -62,7 +62,7 @@ fn counters_of_devices_with_aliases_and_the_kernels_names() {
 fn a_speed_that_nobody_knows_can_be_left_out() {
     let plain = said("kubevirt", "netclass", |_| {});
     let without = said("kubevirt", "netclass", |settings| {
-        settings.netclass.ignore_invalid_speed = true
+        settings.netclass.ignore_invalid_speed = true;
     });
     let unknown: Vec<_> = plain.iter().filter(|line| line.ends_with(" -125000")).collect();
     assert!(!unknown.is_empty());

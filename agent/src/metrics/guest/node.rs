@@ -230,7 +230,7 @@ mod tests {
         context.statfs = Arc::new(Below);
         let mut page = Page::new();
         new(&context).unwrap().collect(&mut page).unwrap();
-        let page = page.to_text().to_string();
+        let page = page.to_text();
         for expected in [
             "virtfleet_guest_filesystem_inodes_used_ratio{mountpoint=\"/\"} 0.5\n",
             "virtfleet_guest_filesystem_inodes_used_ratio{mountpoint=\"/var\"} 0.75\n",

@@ -75,7 +75,7 @@ fn scrape(says: Says, count: Result<u32, &'static str>) -> (String, Option<Strin
     let mut page = Page::new();
     registry.scrape(&Filter::default(), &mut page).unwrap();
     let reason = registry.reason("guest_units").map(ToOwned::to_owned);
-    (page.to_text().to_string(), reason)
+    (page.to_text(), reason)
 }
 
 fn up(page: &str, service: &str) -> bool {

@@ -11,7 +11,14 @@ use crate::metrics::{Build, Context};
 /// A device that is in its class's folder before its driver has made its attributes.
 #[test]
 fn attributes_that_come_after_their_device_are_seen() {
-    let cases: [(Build, &str, &[(&str, &str)], &str); 5] = [
+    /// How the collector is built, its device's folder, the attributes and their texts, and the line that these become.
+    type Case = (
+        Build,
+        &'static str,
+        &'static [(&'static str, &'static str)],
+        &'static str,
+    );
+    let cases: [Case; 5] = [
         (
             hwmon::new,
             "class/hwmon/hwmon0",
@@ -59,7 +66,7 @@ fn attributes_that_come_after_their_device_are_seen() {
         let mut scrape = || {
             let mut page = Page::new();
             collector.collect(&mut page).unwrap();
-            page.to_text().to_string()
+            page.to_text()
         };
         for _ in 0..2 {
             let page = scrape();
