@@ -6,6 +6,7 @@
 //!                                   └─ nic::plan ▶ plan nic, apply nic
 //! ```
 
+pub mod counters;
 mod device;
 mod disk;
 mod features;

@@ -132,4 +132,8 @@ pub struct Counters {
     pub kicks: Option<u64>,
     /// How often sending stood still for too long.
     pub timeouts: Option<u64>,
+    /// How often the stack was told to wait, because the ring was full; of what is sent.
+    pub stops: Option<u64>,
+    /// How often it was told to go on; of what is sent.
+    pub wakes: Option<u64>,
 }
