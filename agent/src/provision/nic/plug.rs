@@ -2,42 +2,14 @@
 
 use std::{io, net::IpAddr, path::Path, time::Duration};
 
-use nix::errno::Errno;
-use virtfleet_agent_core::virtio::{Channels, Coalescing, Direction, Machine, Rings};
+use virtfleet_agent_core::virtio::{Direction, Machine};
 
 use super::World;
-use crate::host::{self, Link, NicCalls, QueueCounters, Roots, Traffic};
+use crate::host::{self, Kernel, Link, NicCalls, Roots, Traffic, virtio};
 
 /// Who speaks to the drivers.
 pub fn calls() -> impl NicCalls {
-    Silent
-}
-
-/// Drivers that say nothing.
-struct Silent;
-
-impl NicCalls for Silent {
-    fn channels(&self, _: &str) -> Result<Option<Channels>, Errno> {
-        Ok(None)
-    }
-    fn set_channels(&self, _: &str, _: u32) -> Result<(), Errno> {
-        Err(Errno::EOPNOTSUPP)
-    }
-    fn rings(&self, _: &str) -> Result<Option<Rings>, Errno> {
-        Ok(None)
-    }
-    fn set_rings(&self, _: &str, _: u32, _: u32) -> Result<(), Errno> {
-        Err(Errno::EOPNOTSUPP)
-    }
-    fn coalescing(&self, _: &str) -> Result<Option<Coalescing>, Errno> {
-        Ok(None)
-    }
-    fn statistics(&self, _: &str) -> Result<Vec<(String, u64)>, Errno> {
-        Ok(Vec::new())
-    }
-    fn queue_counters(&self, _: u32) -> Result<Option<Vec<QueueCounters>>, Errno> {
-        Ok(None)
-    }
+    Kernel
 }
 
 /// The machine below these roots.
@@ -52,7 +24,7 @@ struct Real<'a> {
 
 impl World for Real<'_> {
     fn observe(&self) -> Machine {
-        observe(self.roots, self.calls)
+        virtio::observe(self.roots, self.calls, true)
     }
     fn link(&self, nic: &str) -> Option<Link> {
         host::link(self.roots, nic)
@@ -83,9 +55,4 @@ impl World for Real<'_> {
     fn pause(&self, length: Duration) {
         host::pause(length);
     }
-}
-
-/// All that there is.
-fn observe(_: &Roots, _: &dyn NicCalls) -> Machine {
-    Machine::default()
 }
