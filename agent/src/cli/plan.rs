@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(read_plan::<dns::Plan>(&path, "dns").unwrap(), plan);
             assert_eq!(read_plan::<disks::Plan>(&path, "disks").is_ok(), with_disks);
             let read = read_plan::<nic::Plan>(&path, "nic").ok();
-            assert_eq!(read.filter(|read| *read == of_nic).is_some(), with_nic);
+            assert_eq!(read.is_some_and(|read| read == of_nic), with_nic);
         }
         let alone = Planned {
             nic: Some(of_nic.clone()),

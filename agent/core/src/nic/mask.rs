@@ -7,11 +7,10 @@ pub fn encode(cpus: &[u32]) -> String {
         let bits = cpus.iter().filter(|cpu| *cpu / 32 == number);
         bits.fold(0u32, |word, cpu| word | 1 << (cpu % 32))
     };
-    let mut text = format!("{:x}", word(highest));
-    for number in (0..highest).rev() {
-        text.push_str(&format!(",{:08x}", word(number)));
-    }
-    text
+    let first = format!("{:x}", word(highest));
+    let others = (0..highest).rev().map(|number| format!("{:08x}", word(number)));
+    let all: Vec<String> = std::iter::once(first).chain(others).collect();
+    all.join(",")
 }
 
 /// For people: `0-2,5`, or `none`.
