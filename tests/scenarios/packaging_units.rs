@@ -254,6 +254,22 @@ fn root_leaves_requests_only_as_links() {
     }
 }
 
+/// So that the queues of network interfaces follow.
+#[test]
+fn a_cpu_or_an_interface_that_comes_asks_for_a_reconcile() {
+    let rules = fs::read_to_string(shipped("udev/90-virtfleet.rules")).unwrap();
+    for (subsystem, actions) in [
+        ("cpu", ["add", "remove", "online", "offline"].as_slice()),
+        ("net", &["add", "remove"]),
+    ] {
+        let head = format!("SUBSYSTEM==\"{subsystem}\", ACTION==\"");
+        let line = rules.lines().find(|line| line.starts_with(&head)).unwrap();
+        let (words, rest) = line[head.len()..].split_once('"').unwrap();
+        assert_eq!(words.split('|').collect::<Vec<_>>(), actions);
+        assert_eq!(rest, ", GOTO=\"virtfleet_ask\"");
+    }
+}
+
 #[test]
 fn tier3_udev_knows_the_rules() {
     let test = "tier3_udev_knows_the_rules";

@@ -57,6 +57,8 @@ pub enum Verb {
     ApplyDisks(Option<PathBuf>, Output, Option<Duration>),
     /// Root: do what the plan for DNS says; with a file, only if that plan still holds.
     ApplyDns(Option<PathBuf>, Output, Option<Duration>),
+    /// Root: do what the plan for queues says; with a file, only if that plan still holds.
+    ApplyNic(Option<PathBuf>, Output, Option<Duration>),
     /// Root: what would be done; `true`: tell it by the exit code, too.
     Plan(Subjects, Output, bool),
     /// How the guest's DNS stands.
@@ -82,6 +84,8 @@ pub struct Subjects {
     pub disks: bool,
     /// The guest's DNS.
     pub dns: bool,
+    /// Queues of network interfaces.
+    pub nic: bool,
 }
 
 const ROOTS: [(&str, &str, &str); 4] = [
@@ -390,24 +394,32 @@ mod tests {
             );
         }
         let disks = |verb| Verb::Disks(verb);
-        let both = |disks, dns| Subjects { disks, dns };
+        let these = |disks, dns, nic| Subjects { disks, dns, nic };
         for (line, verb) in [
-            ("a plan", Verb::Plan(both(true, true), Output::Text, false)),
+            ("a plan", Verb::Plan(these(true, true, true), Output::Text, false)),
             (
                 "a plan disks --detailed-exitcode -o json",
-                Verb::Plan(both(true, false), Output::Json, true),
+                Verb::Plan(these(true, false, false), Output::Json, true),
             ),
             (
                 "a plan dns disks",
-                Verb::Plan(both(true, true), Output::Text, false),
+                Verb::Plan(these(true, true, false), Output::Text, false),
             ),
             (
                 "a plan dns -o yaml",
-                Verb::Plan(both(false, true), Output::Yaml, false),
+                Verb::Plan(these(false, true, false), Output::Yaml, false),
             ),
             (
                 "a apply dns --plan p",
                 Verb::ApplyDns(Some("p".into()), Output::Text, None),
+            ),
+            (
+                "a plan nic",
+                Verb::Plan(these(false, false, true), Output::Text, false),
+            ),
+            (
+                "a apply nic --plan p --wait 5s",
+                Verb::ApplyNic(Some("p".into()), Output::Text, Some(Duration::from_secs(5))),
             ),
             ("a dns -o json", Verb::Dns(Output::Json)),
             ("a apply disks", Verb::ApplyDisks(None, Output::Text, None)),
@@ -438,7 +450,7 @@ mod tests {
             "a apply --plan p",
             "a apply disks --wait 5",
             "a apply disks --stage dns",
-            "a plan nic",
+            "a plan virtio",
             "a disks approve d",
         ] {
             parse(line).unwrap_err();

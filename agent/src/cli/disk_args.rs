@@ -1,4 +1,4 @@
-//! Flags and arguments of the verbs that plan and apply, and of those for disks and DNS.
+//! Flags and arguments of the verbs that plan and apply, and of those for disks, DNS and queues.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,7 +9,7 @@ use super::{Subjects, Verb, disks::DisksVerb};
 use crate::output::Output;
 
 /// What can be planned and applied by itself.
-const SUBJECTS: [&str; 2] = ["disks", "dns"];
+const SUBJECTS: [&str; 3] = ["disks", "dns", "nic"];
 
 fn subject() -> Arg {
     Arg::new("subject").value_name("WHAT").value_parser(SUBJECTS)
@@ -17,7 +17,7 @@ fn subject() -> Arg {
 
 pub(super) fn plan(output: Arg) -> Command {
     Command::new("plan")
-        .about("As root: show what `apply disks` and `apply dns` would do, what they refuse and why; nothing is changed")
+        .about("As root: show what `apply disks`, `apply dns` and `apply nic` would do, what they refuse and why; nothing is changed")
         .arg(
             subject()
                 .action(ArgAction::Append)
@@ -103,6 +103,7 @@ pub(super) fn parse_plan(matches: &ArgMatches, output: Output) -> Verb {
     let subjects = Subjects {
         disks: is("disks"),
         dns: is("dns"),
+        nic: is("nic"),
     };
     Verb::Plan(subjects, output, matches.get_flag("detailed-exitcode"))
 }
@@ -110,10 +111,11 @@ pub(super) fn parse_plan(matches: &ArgMatches, output: Output) -> Verb {
 pub(super) fn parse_apply(matches: &ArgMatches, output: Output) -> Option<Verb> {
     let subject = matches.get_one::<String>("subject")?;
     let plan = matches.get_one::<PathBuf>("plan").cloned();
-    Some(if subject == "dns" {
-        Verb::ApplyDns(plan, output, wait(matches))
-    } else {
-        Verb::ApplyDisks(plan, output, wait(matches))
+    let wait = wait(matches);
+    Some(match subject.as_str() {
+        "dns" => Verb::ApplyDns(plan, output, wait),
+        "nic" => Verb::ApplyNic(plan, output, wait),
+        _ => Verb::ApplyDisks(plan, output, wait),
     })
 }
 

@@ -6,6 +6,7 @@ mod disk_args;
 mod disks;
 mod dns;
 mod dns_text;
+mod nic;
 mod outlive;
 mod plan;
 mod print;

@@ -1,14 +1,14 @@
-//! The verb `plan`: what would be done to disks and DNS, and files of such plans.
+//! The verb `plan`: what would be done to disks, DNS and queues, and files of such plans.
 
 use std::path::Path;
 
 use anyhow::Context as _;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use virtfleet_agent_core::{disks, dns};
+use virtfleet_agent_core::{disks, dns, nic};
 use virtfleet_runtime::exit::Code;
 
-use super::{Args, Subjects, disks as disks_verb, dns as dns_verb, print, verbs::Failure};
+use super::{Args, Subjects, disks as disks_verb, dns as dns_verb, nic as nic_verb, print, verbs::Failure};
 use crate::{
     host::{is_root, read_text},
     output::Output,
@@ -18,11 +18,26 @@ use crate::{
 /// A plan is a few KiB a disk.
 const MOST_PLAN: usize = 4 << 20;
 
+/// What can be planned by itself.
+const SUBJECTS: [&str; 3] = ["disks", "dns", "nic"];
+
+/// What was planned.
+#[derive(Default)]
+struct Planned {
+    disks: Option<disks::Plan>,
+    dns: Option<Observed>,
+    nic: Option<nic::Plan>,
+}
+
 /// Plans of several subjects, each under its name.
 #[derive(Serialize)]
-struct Both {
-    disks: disks::Plan,
-    dns: dns::Plan,
+struct Several {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disks: Option<disks::Plan>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dns: Option<dns::Plan>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nic: Option<nic::Plan>,
 }
 
 /// The plans, and with `detailed` what they come to as an exit code: 3 something is refused, 2 something is to be done.
@@ -32,11 +47,18 @@ pub(super) fn plan(args: &Args, subjects: Subjects, output: Output, detailed: bo
             anyhow::anyhow!("only root can look at disks and leases; sudo virtfleet-agent plan").into(),
         );
     }
-    let disks = subjects.disks.then(|| disks_verb::plan(args)).transpose()?;
-    let dns = subjects.dns.then(|| dns_verb::plan(args)).transpose()?;
+    let planned = Planned {
+        disks: subjects.disks.then(|| disks_verb::plan(args)).transpose()?,
+        dns: subjects.dns.then(|| dns_verb::plan(args)).transpose()?,
+        nic: subjects.nic.then(|| nic_verb::plan(args)),
+    };
     let worst = [
-        disks.as_ref().map(disks_verb::code),
-        dns.as_ref().map(|observed| dns_verb::code(&observed.plan)),
+        planned.disks.as_ref().map(disks_verb::code),
+        planned
+            .dns
+            .as_ref()
+            .map(|observed| dns_verb::code(&observed.plan)),
+        planned.nic.as_ref().map(nic_verb::code),
     ];
     let worst = worst
         .into_iter()
@@ -47,28 +69,45 @@ pub(super) fn plan(args: &Args, subjects: Subjects, output: Output, detailed: bo
             _ => 0,
         })
         .unwrap_or(Code::Ok);
-    print::text(&shown(disks, dns, output)?)?;
+    print::text(&shown(planned, output)?)?;
     Ok(if detailed { worst } else { Code::Ok })
 }
 
-/// One plan as it is, two under their names.
-fn shown(
-    disks: Option<disks::Plan>,
-    dns: Option<Observed>,
-    output: Output,
-) -> Result<String, serde_json::Error> {
-    match (disks, dns) {
-        (Some(disks), None) => output.render(&disks, disks_verb::text),
-        (None, Some(dns)) => output.render(&dns.plan, |_| dns_verb::text(&dns)),
-        (Some(disks), Some(dns)) => {
-            let text = match output {
-                Output::Text => dns_verb::text(&dns),
-                _ => String::new(),
+/// One plan as it is, several under their names.
+fn shown(planned: Planned, output: Output) -> Result<String, serde_json::Error> {
+    match planned {
+        Planned {
+            disks: Some(disks),
+            dns: None,
+            nic: None,
+        } => output.render(&disks, disks_verb::text),
+        Planned {
+            disks: None,
+            dns: Some(dns),
+            nic: None,
+        } => output.render(&dns.plan, |_| dns_verb::text(&dns)),
+        Planned {
+            disks: None,
+            dns: None,
+            nic: Some(nic),
+        } => output.render(&nic, nic_verb::text),
+        Planned { disks, dns, nic } => {
+            let texts = match output {
+                Output::Text => vec![
+                    disks.as_ref().map(disks_verb::text),
+                    dns.as_ref().map(dns_verb::text),
+                    nic.as_ref().map(nic_verb::text),
+                ],
+                _ => Vec::new(),
             };
-            let both = Both { disks, dns: dns.plan };
-            output.render(&both, |both| format!("{}\n{text}", disks_verb::text(&both.disks)))
+            let texts: Vec<String> = texts.into_iter().flatten().collect();
+            let several = Several {
+                disks,
+                dns: dns.map(|observed| observed.plan),
+                nic,
+            };
+            output.render(&several, |_| texts.join("\n"))
         }
-        (None, None) => Ok(String::new()),
     }
 }
 
@@ -79,7 +118,8 @@ pub(super) fn read_plan<T: DeserializeOwned>(path: &Path, subject: &str) -> anyh
     let text = read_text(path, MOST_PLAN)
         .with_context(|| format!("the plan that is to be applied cannot be read from {shown}; {how}"))?;
     let part = |value: &mut Value| {
-        let several = value.get("disks").is_some_and(Value::is_object) && value.get("dns").is_some();
+        let is_there = |subject: &&&str| value.get(**subject).is_some_and(Value::is_object);
+        let several = SUBJECTS.iter().filter(is_there).count() > 1;
         match value.get_mut(subject) {
             Some(part) if several => part.take(),
             _ => value.take(),
@@ -95,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_one_plan_and_of_two_is_read() {
+    fn a_file_of_one_plan_and_of_several_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("plan.json");
         let plan = dns::Plan {
@@ -106,14 +146,29 @@ mod tests {
             seen: dns::Seen::default(),
             plan: plan.clone(),
         };
-        for disks in [None, Some(disks::Plan::default())] {
-            let of_disks = disks.is_some();
-            let text = shown(disks, Some(observed.clone()), Output::Json).unwrap();
-            std::fs::write(&path, text).unwrap();
+        let of_nic = nic::Plan {
+            online: vec![0],
+            ..nic::Plan::default()
+        };
+        for (with_disks, with_nic) in [(false, false), (true, false), (false, true), (true, true)] {
+            let planned = Planned {
+                disks: with_disks.then(disks::Plan::default),
+                dns: Some(observed.clone()),
+                nic: with_nic.then(|| of_nic.clone()),
+            };
+            std::fs::write(&path, shown(planned, Output::Json).unwrap()).unwrap();
             assert_eq!(read_plan::<dns::Plan>(&path, "dns").unwrap(), plan);
-            let other = read_plan::<disks::Plan>(&path, "disks");
-            assert_eq!(other.is_ok(), of_disks);
+            assert_eq!(read_plan::<disks::Plan>(&path, "disks").is_ok(), with_disks);
+            let read = read_plan::<nic::Plan>(&path, "nic").ok();
+            assert_eq!(read.is_some_and(|read| read == of_nic), with_nic);
         }
+        let alone = Planned {
+            nic: Some(of_nic.clone()),
+            ..Planned::default()
+        };
+        std::fs::write(&path, shown(alone, Output::Json).unwrap()).unwrap();
+        assert_eq!(read_plan::<nic::Plan>(&path, "nic").unwrap(), of_nic);
+        read_plan::<dns::Plan>(&path, "dns").unwrap_err();
     }
 
     #[test]

@@ -14,7 +14,7 @@ use virtfleet_wire::{
     settings::{MetricsSettings, ServerTls},
 };
 
-use super::{Args, Verb, disks, dns, plan, print};
+use super::{Args, Verb, disks, dns, nic, plan, print};
 use crate::{
     VERSION,
     doctor::{self, CollectorRun},
@@ -71,6 +71,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
         Verb::Apply(stage, output, wait) => apply(args, *stage, *output, *wait),
         Verb::ApplyDisks(file, output, wait) => disks::apply(args, file.as_deref(), *output, *wait),
         Verb::ApplyDns(file, output, wait) => dns::apply(args, file.as_deref(), *output, *wait),
+        Verb::ApplyNic(file, output, wait) => nic::apply(args, file.as_deref(), *output, *wait),
         Verb::Plan(subjects, output, detailed) => plan::plan(args, *subjects, *output, *detailed),
         Verb::Dns(output) => dns::status(args, *output),
         Verb::Disks(verb) => disks::disks(args, verb),

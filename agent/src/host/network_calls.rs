@@ -5,7 +5,11 @@
 
 mod ethtool;
 
-use std::{collections::BTreeMap, io, os::fd::AsRawFd as _};
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsRawFd as _, OwnedFd},
+};
 
 use nix::{
     errno::Errno,
@@ -23,9 +27,10 @@ use virtfleet_agent_core::netlink::{
     messages, neighbour,
     qdisc::{self, Qdisc},
     route::{self, Route},
+    single_request,
 };
 
-pub use self::ethtool::{Driver, Ethtool, LinkModes};
+pub use self::ethtool::Ethtool;
 use super::{Held, Kernel, held_addresses};
 
 /// How often a dump is asked for that others disturbed.
@@ -164,47 +169,84 @@ impl<T> Default for Listed<T> {
 }
 
 /// Asks for a dump, and again while others disturb it: an entry could lack or come twice.
-fn dump<S: Default>(
+pub(super) fn dump<S: Default>(
     protocol: SockProtocol,
     kind: u16,
     body: &[u8],
     mut add: impl FnMut(&mut S, &[u8]),
 ) -> Result<S, NetworkError> {
-    let socket = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        protocol,
-    )?;
-    setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(PATIENCE_SECONDS))?;
-    // Without being connected, a netlink socket sends to the kernel.
-    let mut buffer = vec![0; PIECE];
+    let mut line = Line::open(protocol)?;
     for sequence in 1..=TRIES {
+        let mut all = S::default();
         let request = dump_request(kind, sequence, body);
-        send(socket.as_raw_fd(), &request, MsgFlags::empty())?;
-        let (mut all, mut whole, mut done) = (S::default(), true, false);
-        while !done {
-            // With MSG_TRUNC the length is that of the piece, even if it was cut.
-            let length = match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC) {
-                Err(Errno::EINTR) => continue,
-                length => length?,
-            };
-            let piece = buffer.get(..length).ok_or(Errno::EMSGSIZE)?;
-            for message in messages(piece).filter(|message| message.sequence == sequence) {
-                whole &= !message.interrupted;
-                match message.content {
-                    Content::Entry(body) => add(&mut all, body),
-                    Content::Failed(errno) if errno != 0 => return Err(Errno::from_raw(errno).into()),
-                    Content::Done => done = true,
-                    Content::Failed(_) | Content::Nothing => {}
-                }
-            }
-        }
-        if whole {
+        if line.ask(&request, sequence, |body| add(&mut all, body))? {
             return Ok(all);
         }
     }
     Err(NetworkError::Unsteady)
+}
+
+/// Asks for one thing.
+pub(super) fn single(
+    protocol: SockProtocol,
+    kind: u16,
+    body: &[u8],
+    add: impl FnMut(&[u8]),
+) -> Result<(), NetworkError> {
+    Line::open(protocol)?.ask(&single_request(kind, 1, body), 1, add)?;
+    Ok(())
+}
+
+/// A socket to the kernel.
+struct Line {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+impl Line {
+    fn open(protocol: SockProtocol) -> Result<Self, NetworkError> {
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            protocol,
+        )?;
+        setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(PATIENCE_SECONDS))?;
+        Ok(Self {
+            socket,
+            buffer: vec![0; PIECE],
+        })
+    }
+
+    /// Sends a request and reads its answer to the end. Says whether the answer is whole.
+    fn ask(
+        &mut self,
+        request: &[u8],
+        sequence: u32,
+        mut add: impl FnMut(&[u8]),
+    ) -> Result<bool, NetworkError> {
+        // Without being connected, a netlink socket sends to the kernel.
+        send(self.socket.as_raw_fd(), request, MsgFlags::empty())?;
+        let (mut whole, mut done) = (true, false);
+        while !done {
+            // With MSG_TRUNC the length is that of the piece, even if it was cut.
+            let length = match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
+                Err(Errno::EINTR) => continue,
+                length => length?,
+            };
+            let piece = self.buffer.get(..length).ok_or(Errno::EMSGSIZE)?;
+            for message in messages(piece).filter(|message| message.sequence == sequence) {
+                whole &= !message.interrupted;
+                match message.content {
+                    Content::Entry(body) => add(body),
+                    Content::Failed(0) | Content::Done => done = true,
+                    Content::Failed(errno) => return Err(Errno::from_raw(errno).into()),
+                    Content::Nothing => {}
+                }
+            }
+        }
+        Ok(whole)
+    }
 }
 
 #[cfg(test)]

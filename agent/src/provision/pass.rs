@@ -3,7 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::Serialize;
@@ -127,6 +127,7 @@ pub(super) fn apply_within(
             settings: &settings,
             services,
             stage,
+            began: Instant::now(),
             record: &mut record,
             lock: &lock,
         };

@@ -1,8 +1,10 @@
 //! The table of steps.
 
+use std::time::Instant;
+
 use virtfleet_agent_core::pass::{GuestRecord, Outcome, SettingsProblem, Stage, StepPlan};
 
-use super::{disks, dns, health, settings};
+use super::{disks, dns, health, nic, settings};
 use crate::{
     host::{Lock, Roots, Services},
     identity::state::write_state,
@@ -19,6 +21,8 @@ pub struct Guest<'a> {
     pub services: Option<&'a dyn Services>,
     /// Which pass it is.
     pub stage: Stage,
+    /// When its first step began: what one takes of a stage of the boot is lost to those behind it.
+    pub began: Instant,
     /// The record so far; steps may keep a note in it.
     pub record: &'a mut GuestRecord,
     /// The lock of the pass, which says to others what is being done.
@@ -76,6 +80,15 @@ pub static STEPS: &[Step] = &[
         },
         about: "formats, mounts, grows and opens the secondary disks that the settings declare",
         run: disks::run,
+    },
+    Step {
+        plan: StepPlan {
+            name: "nic",
+            stages: &[Stage::Dns, Stage::Reconcile],
+            needs: &[],
+        },
+        about: "looks at the queues of network interfaces, and with nic.multiqueue: auto raises them to the vCPUs, or puts back what was there",
+        run: nic::run,
     },
     Step {
         plan: StepPlan {

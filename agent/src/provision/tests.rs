@@ -363,12 +363,13 @@ fn the_services_of_this_machine_are_not_touched_for_another_root_filesystem() {
     }
     let steps = &result.unwrap()[0].record.steps;
     assert!(steps[1].message.contains("no disk is declared"), "{steps:?}");
-    assert!(steps[2].message.contains("resolver is left alone"), "{steps:?}");
+    assert!(steps[2].message.contains("queues are left alone"), "{steps:?}");
+    assert!(steps[3].message.contains("resolver is left alone"), "{steps:?}");
     assert!(
-        steps[3].message.contains("certificates of kubelet: 0"),
+        steps[4].message.contains("certificates of kubelet: 0"),
         "{steps:?}"
     );
-    assert!(steps[4].message.contains("services are left alone"), "{steps:?}");
+    assert!(steps[5].message.contains("services are left alone"), "{steps:?}");
     assert!(systemd.changes.borrow().is_empty());
     assert_eq!(steps[0].outcome, Outcome::Ok, "{steps:?}");
     assert!(machine.roots.root("/run/virtfleet/state/identity.json").exists());

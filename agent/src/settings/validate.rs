@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use virtfleet_agent_core::{disks::wanted, dns::asked};
+use virtfleet_agent_core::{disks::wanted, dns::asked, nic};
 use virtfleet_wire::{
     layered::{Origins, Problem},
     settings::{AgentConfig, Listener, MetricsSettings, ServerSettings},
@@ -32,8 +32,11 @@ pub(super) fn validate(config: &mut AgentConfig, origins: &Origins) -> Vec<Probl
     for problem in wanted::check(&config.disks).1 {
         refuse(problem.path, problem.message);
     }
-    // As with disks: whoever works on DNS checks it, too, and does nothing then.
+    // As with disks: whoever works on DNS or on queues checks it, too, and does nothing then.
     for problem in asked::check(&config.dns, None).err().unwrap_or_default() {
+        refuse(problem.path, problem.message);
+    }
+    for problem in nic::check(&config.nic, &config.virtio).err().unwrap_or_default() {
         refuse(problem.path, problem.message);
     }
     problems

@@ -196,8 +196,8 @@ impl Payload {
     }
 }
 
-/// The settings file. Whoever renders user-data wants a guest that works: its DNS is put right, and the public dashboards have
-/// what they ask for, unless something else is written.
+/// The settings file. Whoever renders user-data wants a guest that works: its DNS and its queues are put right, and the public
+/// dashboards have what they ask for, unless something else is written.
 fn settings(written: &Value, tls: bool) -> String {
     let mut map = match written {
         Value::Object(map) => map.clone(),
@@ -213,6 +213,9 @@ fn settings(written: &Value, tls: bool) -> String {
     }
     section(&mut map, "dns")
         .entry("manage")
+        .or_insert_with(|| "auto".into());
+    section(&mut map, "nic")
+        .entry("multiqueue")
         .or_insert_with(|| "auto".into());
     section(&mut map, "metrics")
         .entry("profile")

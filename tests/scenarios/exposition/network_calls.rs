@@ -117,6 +117,7 @@ impl NetworkCalls for FakeKernel {
                     firmware: String::new(),
                     bus: "0000:01:00.0".into(),
                     rom: String::new(),
+                    counters: 3,
                 }),
                 counters: [
                     ("rx_queue_0_packets", 41),

@@ -4,8 +4,10 @@
 //! Numbers are in the machine's byte order (`linux/netlink.h`). A message that is cut ends the reading; it never panics.
 
 pub mod diag;
+pub mod generic;
 pub mod link;
 pub mod neighbour;
+pub mod netdev;
 pub mod qdisc;
 pub mod route;
 
@@ -15,6 +17,8 @@ const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const DUMP: u16 = 0x01 | 0x300;
+/// `NLM_F_REQUEST | NLM_F_ACK`: one answer, and a word that it was the last.
+const SINGLE: u16 = 0x01 | 0x04;
 /// `NLM_F_DUMP_INTR`: something changed while the kernel dumped it, so that entries may lack or come twice.
 const INTERRUPTED: u16 = 0x10;
 const NOOP: u16 = 1;
@@ -49,11 +53,20 @@ pub enum Content<'bytes> {
 
 /// A request for a dump. `kind` is e.g. `RTM_GETLINK`, `body` its fixed head with attributes.
 pub fn dump_request(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+    request(kind, DUMP, sequence, body)
+}
+
+/// A request for one thing; the kernel ends its answer with [`Content::Failed`] of 0.
+pub fn single_request(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+    request(kind, SINGLE, sequence, body)
+}
+
+fn request(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
     let mut request = Vec::with_capacity(HEADER + body.len());
     request.extend(length.to_ne_bytes());
     request.extend(kind.to_ne_bytes());
-    request.extend(DUMP.to_ne_bytes());
+    request.extend(flags.to_ne_bytes());
     request.extend(sequence.to_ne_bytes());
     request.extend(0_u32.to_ne_bytes());
     request.extend(body);
@@ -96,6 +109,17 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
+/// Appends an attribute with its padding. A value that is too long for one is left out.
+fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let Ok(length) = u16::try_from(ATTRIBUTE + value.len()) else {
+        return;
+    };
+    bytes.extend(length.to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(aligned(bytes.len()), 0);
+}
+
 fn aligned(length: usize) -> usize {
     length.next_multiple_of(4)
 }
@@ -124,9 +148,8 @@ mod made {
 
     /// An attribute with its padding.
     pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(4 + value.len()).unwrap();
-        let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let mut bytes = Vec::new();
+        super::put(&mut bytes, kind, value);
         bytes
     }
 
@@ -186,6 +209,8 @@ mod tests {
         assert_eq!(bytes.len(), 32);
         let message = messages(&bytes).next().unwrap();
         assert_eq!((message.sequence, message.content), (3, Content::Entry(&[1; 16])));
+        assert_eq!(short(&bytes, 6), Some(0x301));
+        assert_eq!(short(&single_request(16, 1, &[]), 6), Some(5));
     }
 
     #[test]
@@ -211,7 +236,9 @@ mod tests {
                 let _ = messages(&bytes).count();
                 let _ = attributes(&bytes).count();
                 let _ = diag::socket(&bytes);
+                let _ = generic::family(&bytes);
                 let _ = link::link(&bytes);
+                let _ = netdev::queue(&bytes);
                 let _ = neighbour::neighbour(&bytes);
                 let _ = qdisc::qdisc(&bytes);
                 let _ = route::route(&bytes);

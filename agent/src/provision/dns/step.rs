@@ -161,7 +161,7 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
             _ => Duration::ZERO,
         },
         until: match guest.stage {
-            Stage::Dns => Until::of_a_stage(),
+            Stage::Dns => Until::of_a_stage(guest.began),
             _ => Until::UNBOUNDED,
         },
         ..How::default()

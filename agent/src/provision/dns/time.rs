@@ -31,9 +31,9 @@ impl Until {
     /// As long as it takes.
     pub const UNBOUNDED: Self = Self { all: None };
 
-    /// What a stage of the boot has, from now on.
-    pub fn of_a_stage() -> Self {
-        Self::within(ALL)
+    /// What a stage of the boot has that began then.
+    pub fn of_a_stage(began: Instant) -> Self {
+        Self::within(ALL.saturating_sub(began.elapsed()))
     }
 
     pub(super) fn within(all: Duration) -> Self {

@@ -54,6 +54,7 @@ fn what_is_wanted_is_said_word_by_word() {
     let settings = parse_yaml(&settings).unwrap().remove(0).to_json();
     assert_eq!(settings["server"]["tls"]["clientCA"], "/etc/virtfleet/tls/ca.crt");
     assert_eq!(settings["dns"]["manage"], "auto");
+    assert_eq!(settings["nic"]["multiqueue"], "auto");
     assert_eq!(settings["metrics"]["profile"], "dashboards");
     assert!(payload.unit.contains("deliver 90\n") && payload.unit.contains("TimeoutStartSec=150\n"));
 }

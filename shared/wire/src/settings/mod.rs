@@ -11,6 +11,7 @@ pub use crate::duration::Span;
 mod disks;
 mod dns;
 mod metrics;
+mod nic;
 
 pub use disks::{
     DiskEncryption, DiskFilesystem, DiskMatch, DiskOwner, DiskSettings, Luks2Settings, ProofKind, SeedFrom,
@@ -25,6 +26,7 @@ pub use metrics::{
     NetdevSettings, RaplSettings, SlabinfoSettings, StatSettings, SysctlSettings, SystemdSettings,
     TextfileSettings,
 };
+pub use nic::{Multiqueue, NicSettings, RingSettings, Steering, VirtioSettings};
 
 /// The settings' `apiVersion`.
 pub const CONFIG_API_VERSION: &str = "virtfleet.io/v1alpha1";
@@ -49,6 +51,10 @@ pub struct AgentConfig {
     pub disks: Vec<DiskSettings>,
     /// Nameservers and search domains. By default looked at, and never changed.
     pub dns: DnsSettings,
+    /// Queues of network interfaces. By default looked at, and never changed.
+    pub nic: NicSettings,
+    /// What else is asked of virtio devices. By default nothing.
+    pub virtio: VirtioSettings,
     /// How the agent logs.
     pub log: LogSettings,
 }
@@ -62,6 +68,8 @@ impl Default for AgentConfig {
             metrics: MetricsSettings::default(),
             disks: Vec::new(),
             dns: DnsSettings::default(),
+            nic: NicSettings::default(),
+            virtio: VirtioSettings::default(),
             log: LogSettings::default(),
         }
     }

@@ -28,7 +28,7 @@ fn a_stage_ends_before_its_unit_does_and_leaves_time_to_put_back() {
     let unit = include_str!("../../../../../packaging/systemd/virtfleet-dns.service");
     assert!(unit.contains("\nTimeoutStartSec=90s\n"));
     assert!(ALL + Duration::from_secs(10) <= Duration::from_secs(90));
-    let until = Until::of_a_stage();
+    let until = Until::of_a_stage(Instant::now());
     let between = until.all().unwrap() - until.change().unwrap();
     assert_eq!(between, PUT_BACK);
     // The boot's patience leaves time for what follows.

@@ -1,0 +1,280 @@
+use virtfleet_wire::settings::{Multiqueue, NicSettings, RingSettings, Steering, VirtioSettings};
+
+use super::{fixtures::*, *};
+use crate::{
+    nic::check,
+    virtio::{Channels, Direction, Disk, DiskKind},
+};
+
+fn channels(plan: &Plan) -> Vec<(&str, u32, u32)> {
+    let each = plan.steps.iter().filter_map(|step| match step {
+        Step::SetChannels { target, from, to } => Some((target.nic.as_str(), *from, *to)),
+        _ => None,
+    });
+    each.collect()
+}
+
+fn standing(plan: &Plan) -> Standing {
+    plan.nics[0].standing
+}
+
+#[test]
+fn queues_are_raised_to_the_cpus_or_to_what_there_can_be() {
+    for (cpus, current, possible, to) in [(2, 1, 2, 2), (2, 1, 8, 2), (8, 2, 4, 4), (3, 2, 3, 3)] {
+        let seen = machine(cpus, vec![nic(0, current, possible, cpus)]);
+        for mode in [Multiqueue::Auto, Multiqueue::ReportOnly] {
+            let plan = plan(&asked(mode), &seen, &NicState::default());
+            assert_eq!(channels(&plan), [("eth0", current, to)]);
+            assert_eq!(standing(&plan), Standing::Differs);
+            assert_eq!(plan.notes, [COST]);
+        }
+    }
+}
+
+#[test]
+fn what_is_right_or_has_one_queue_is_left() {
+    let seen = machine(4, vec![nic(0, 4, 8, 4), nic(1, 1, 1, 4)]);
+    let plan = plan(&asked(Multiqueue::Auto), &seen, &NicState::default());
+    assert!(plan.steps.is_empty() && plan.notes.is_empty(), "{plan:?}");
+    let standings: Vec<Standing> = plan.nics.iter().map(|nic| nic.standing).collect();
+    assert_eq!(standings, [Standing::Spread, Standing::Single]);
+}
+
+#[test]
+fn other_drivers_and_excluded_names_are_left() {
+    let mut hardware = nic(0, 1, 8, 4);
+    hardware.driver = "mlx5_core".to_owned();
+    let settings = NicSettings {
+        multiqueue: Multiqueue::Auto,
+        exclude: "^eth1$".to_owned(),
+        rings: RingSettings {
+            rx: Some(512),
+            tx: None,
+        },
+        rps: Steering::All,
+        ..NicSettings::default()
+    };
+    let seen = machine(4, vec![hardware, nic(1, 1, 8, 4)]);
+    let plan = plan(&with(&settings), &seen, &NicState::default());
+    assert!(plan.steps.is_empty() && plan.refusals.is_empty(), "{plan:?}");
+    assert!(plan.nics[0].because.contains("mlx5_core") && plan.nics[1].because.contains("^eth1$"));
+    assert!(plan.nics.iter().all(|nic| nic.standing == Standing::Excluded));
+}
+
+#[test]
+fn queues_beyond_the_cpus_are_taken_away_only_where_they_are_ours() {
+    let seen = machine(2, vec![nic(0, 4, 8, 2)]);
+    let others = plan(&asked(Multiqueue::Auto), &seen, &NicState::default());
+    assert_eq!(
+        (channels(&others).len(), standing(&others)),
+        (0, Standing::Differs)
+    );
+    assert!(
+        others.notes[0].contains("ethtool -L eth0 combined 2"),
+        "{others:?}"
+    );
+    let mut state = NicState::default();
+    let mut grown = machine(4, vec![nic(0, 2, 8, 4)]);
+    pass(&asked(Multiqueue::Auto), &mut grown, &mut state);
+    grown.cpus.online.truncate(2);
+    let ours = plan(&asked(Multiqueue::Auto), &grown, &state);
+    assert_eq!(channels(&ours), [("eth0", 4, 2)]);
+    assert!(ours.notes.is_empty(), "taking away costs nobody");
+}
+
+#[test]
+fn a_number_of_somebody_elses_is_left_when_that_is_asked_for() {
+    let keep = with(&NicSettings {
+        multiqueue: Multiqueue::Auto,
+        keep_manual: true,
+        ..NicSettings::default()
+    });
+    // Chosen before the first look, by a .link file for example.
+    let mut seen = machine(4, vec![nic(0, 2, 8, 4)]);
+    let mut state = NicState::default();
+    let left = pass(&keep, &mut seen, &mut state);
+    assert_eq!(
+        (standing(&left), seen.nics[0].channels.unwrap().current),
+        (Standing::Manual, 2)
+    );
+    // Left behind by a vCPU that came: the kernel's own.
+    let mut seen = machine(2, vec![nic(0, 2, 8, 2)]);
+    let mut state = NicState::default();
+    pass(&keep, &mut seen, &mut state);
+    seen.cpus.online = vec![0, 1, 2];
+    pass(&keep, &mut seen, &mut state);
+    assert_eq!(seen.nics[0].channels.unwrap().current, 3);
+    // Ours, and one more vCPU.
+    seen.cpus.online = vec![0, 1, 2, 3];
+    pass(&keep, &mut seen, &mut state);
+    assert_eq!(seen.nics[0].channels.unwrap().current, 4);
+    // By hand, after ours.
+    seen.nics[0].channels.as_mut().unwrap().current = 1;
+    assert_eq!(standing(&plan(&keep, &seen, &state)), Standing::Manual);
+    let raise = asked(Multiqueue::Auto);
+    assert_eq!(channels(&plan(&raise, &seen, &state)), [("eth0", 1, 4)]);
+}
+
+#[test]
+fn off_gives_back_what_was_there_and_nothing_else() {
+    let mut seen = machine(4, vec![nic(0, 1, 4, 4), nic(1, 4, 4, 4), nic(2, 1, 4, 4)]);
+    let mut state = NicState::default();
+    pass(&asked(Multiqueue::Auto), &mut seen, &mut state);
+    // Somebody has changed the third since.
+    let third = seen.nics[2].channels.as_mut().unwrap();
+    third.current = 3;
+    let off = asked(Multiqueue::Off);
+    assert_eq!(channels(&plan(&off, &seen, &state)), [("eth0", 4, 1)]);
+    let after = pass(&off, &mut seen, &mut state);
+    assert!(after.steps.is_empty());
+    assert_eq!(state.nics["eth0"].ours, None);
+    let current: Vec<u32> = seen
+        .nics
+        .iter()
+        .map(|nic| nic.channels.unwrap().current)
+        .collect();
+    assert_eq!(current, [1, 4, 3]);
+}
+
+#[test]
+fn transmit_queues_get_their_cpus_back_once_their_number_is_right() {
+    let mut seen = machine(4, vec![nic(0, 2, 2, 4)]);
+    for queue in seen.nics[0]
+        .queues
+        .iter_mut()
+        .filter(|one| one.direction == Direction::Transmit)
+    {
+        queue.cpus = Some(vec![0]);
+    }
+    let found = plan(&asked(Multiqueue::Auto), &seen, &NicState::default());
+    let shown: Vec<String> = found.steps.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "eth0: XPS of tx-0: CPUs 0-1 instead of 0",
+            "eth0: XPS of tx-1: CPUs 2-3 instead of 0"
+        ]
+    );
+    let keep = with(&NicSettings {
+        keep_manual: true,
+        ..NicSettings::default()
+    });
+    let left = plan(&keep, &seen, &NicState::default());
+    assert!(left.steps.is_empty() && left.notes.len() == 1, "{left:?}");
+    let off = plan(&asked(Multiqueue::Off), &seen, &NicState::default());
+    assert!(off.steps.is_empty());
+    // A kernel without XPS.
+    seen.nics[0].queues.iter_mut().for_each(|queue| queue.cpus = None);
+    let without = plan(&asked(Multiqueue::Auto), &seen, &NicState::default());
+    assert!(without.steps.is_empty());
+}
+
+#[test]
+fn rings_rps_and_schedulers_are_set_when_they_are_asked_for_and_clipped() {
+    let settings = NicSettings {
+        rings: RingSettings {
+            rx: Some(4096),
+            tx: None,
+        },
+        rps: Steering::All,
+        ..NicSettings::default()
+    };
+    let virtio = VirtioSettings {
+        disk_scheduler: Some("none".to_owned()),
+    };
+    let disk = |name: &str, kind, schedulers: &[&str]| Disk {
+        name: name.to_owned(),
+        kind,
+        scheduler: Some("mq-deadline".to_owned()),
+        schedulers: schedulers.iter().map(|&word| word.to_owned()).collect(),
+        ..Disk::default()
+    };
+    let mut seen = machine(2, vec![nic(0, 1, 2, 2)]);
+    seen.disks = vec![
+        disk("vda", DiskKind::VirtioBlk, &["none", "mq-deadline"]),
+        disk("sda", DiskKind::VirtioScsi, &["mq-deadline"]),
+        disk("nvme0n1", DiskKind::Nvme, &["none", "mq-deadline"]),
+    ];
+    let plan = plan(&check(&settings, &virtio).unwrap(), &seen, &NicState::default());
+    let shown: Vec<String> = plan.steps.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        shown,
+        [
+            "eth0: 2 queues instead of 1",
+            "eth0: rings of 1024 (rx) and 256 (tx) instead of 256 and 256",
+            "eth0: RPS of rx-0: CPUs 0-1 instead of none",
+            "eth0: RPS of rx-1: CPUs 0-1 instead of none",
+            "vda: scheduler none instead of mq-deadline",
+        ]
+    );
+    let gated: Vec<bool> = plan.steps.iter().map(Step::is_multiqueue).collect();
+    assert_eq!(gated, [true, false, false, false, false]);
+    assert_eq!(
+        (plan.refusals.len(), plan.refusals[0].subject.as_str()),
+        (1, "sda")
+    );
+}
+
+#[test]
+fn what_cannot_be_had_or_read_is_refused() {
+    let settings = NicSettings {
+        rings: RingSettings {
+            rx: Some(512),
+            tx: None,
+        },
+        rps: Steering::All,
+        ..NicSettings::default()
+    };
+    let mut bare = nic(0, 2, 2, 2);
+    bare.rings = None;
+    bare.queues.clear();
+    let refused = plan(
+        &with(&settings),
+        &machine(2, vec![bare.clone()]),
+        &NicState::default(),
+    );
+    assert_eq!(refused.refusals.len(), 2, "{refused:?}");
+    bare.channels = None;
+    let silent = plan(
+        &asked(Multiqueue::Auto),
+        &machine(2, vec![bare]),
+        &NicState::default(),
+    );
+    assert_eq!((standing(&silent), silent.steps.len()), (Standing::Unknown, 0));
+    let blind = plan(
+        &asked(Multiqueue::Auto),
+        &machine(0, vec![nic(0, 1, 2, 0)]),
+        &NicState::default(),
+    );
+    assert_eq!(blind.refusals[0].kind, RefusalKind::Unreadable);
+    assert!(blind.steps.is_empty());
+}
+
+#[test]
+fn another_interface_of_the_same_name_inherits_nothing() {
+    let mut seen = machine(4, vec![nic(0, 1, 4, 4)]);
+    let mut state = NicState::default();
+    pass(&asked(Multiqueue::Auto), &mut seen, &mut state);
+    seen.nics[0].mac = "02:00:00:00:00:99".to_owned();
+    assert!(plan(&asked(Multiqueue::Off), &seen, &state).steps.is_empty());
+}
+
+#[test]
+fn a_plan_is_the_same_after_json() {
+    let mut seen = machine(2, vec![nic(0, 1, 2, 2)]);
+    seen.nics[0].queues[1].cpus = Some(vec![1]);
+    let settings = NicSettings {
+        rps: Steering::All,
+        ..NicSettings::default()
+    };
+    let plan = plan(&with(&settings), &seen, &NicState::default());
+    let read: Plan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+    assert_eq!(plan, read);
+    assert_eq!(
+        seen.nics[0].channels,
+        Some(Channels {
+            current: 1,
+            possible: 2
+        })
+    );
+}

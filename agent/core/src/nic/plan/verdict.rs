@@ -1,0 +1,138 @@
+//! How many queues one interface is to have.
+
+use virtfleet_wire::settings::Multiqueue;
+
+use crate::{
+    nic::{
+        Asked,
+        state::{NicStanding, Standing},
+    },
+    virtio::{Channels, Nic},
+};
+
+/// The driver whose number of queues is looked after. Others choose theirs by what their hardware does best, and lose the link while it changes.
+pub(super) const DRIVER: &str = "virtio_net";
+
+/// What follows for one interface.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    pub(super) wanted: Option<u32>,
+    pub(super) standing: Standing,
+    pub(super) because: String,
+    /// The number that is set.
+    pub(super) change: Option<u32>,
+    pub(super) note: Option<String>,
+}
+
+fn left(standing: Standing, because: impl Into<String>) -> Verdict {
+    Verdict {
+        standing,
+        because: because.into(),
+        ..Verdict::default()
+    }
+}
+
+pub(super) fn of(asked: &Asked, nic: &Nic, online: &[u32], known: Option<&NicStanding>) -> Verdict {
+    if nic.driver != DRIVER {
+        let driver = if nic.driver.is_empty() {
+            "unknown"
+        } else {
+            &nic.driver
+        };
+        return left(
+            Standing::Excluded,
+            format!("its driver is {driver}; only {DRIVER} is looked after"),
+        );
+    }
+    if let Some(pattern) = asked
+        .exclude
+        .as_ref()
+        .filter(|pattern| pattern.matches(&nic.name))
+    {
+        return left(
+            Standing::Excluded,
+            format!("nic.exclude has {:?}", pattern.text()),
+        );
+    }
+    let Some(channels) = nic.channels.filter(|channels| channels.current > 0) else {
+        return left(
+            Standing::Unknown,
+            "the driver does not say how many queues it has",
+        );
+    };
+    let cpus = u32::try_from(online.len()).unwrap_or(u32::MAX);
+    if cpus == 0 {
+        return left(Standing::Unknown, "which CPUs are online cannot be read");
+    }
+    match asked.multiqueue {
+        Multiqueue::Off => off(channels, known),
+        Multiqueue::ReportOnly | Multiqueue::Auto => on(asked, nic, channels, cpus, known),
+    }
+}
+
+/// Puts back what is ours, and nothing else.
+fn off(channels: Channels, known: Option<&NicStanding>) -> Verdict {
+    let ours = known.filter(|known| known.ours == Some(channels.current));
+    let before = ours.and_then(|known| known.before);
+    let before = before.map(|before| before.clamp(1, channels.possible.max(1)));
+    let mut verdict = left(Standing::Excluded, "nic.multiqueue is off");
+    if let Some(before) = before.filter(|before| *before != channels.current) {
+        verdict.change = Some(before);
+        verdict.wanted = Some(before);
+        verdict.because = format!("nic.multiqueue is off, and {before} were there before the agent's change");
+    } else if channels.possible == 1 {
+        return single();
+    }
+    verdict
+}
+
+fn single() -> Verdict {
+    Verdict {
+        wanted: Some(1),
+        ..left(
+            Standing::Single,
+            "the VM's interface has one queue (networkInterfaceMultiqueue in the VMI's spec)",
+        )
+    }
+}
+
+fn on(asked: &Asked, nic: &Nic, channels: Channels, cpus: u32, known: Option<&NicStanding>) -> Verdict {
+    let Channels { current, possible } = channels;
+    if possible <= 1 {
+        return single();
+    }
+    let wanted = possible.min(cpus);
+    let shown = format!("{possible} possible, CPUs online: {cpus}");
+    if current == wanted {
+        return Verdict {
+            wanted: Some(wanted),
+            ..left(Standing::Spread, shown)
+        };
+    }
+    let ours = known.is_some_and(|known| known.ours == Some(current));
+    if asked.keep_manual && !ours && !is_kernels(channels, cpus, known) {
+        return left(
+            Standing::Manual,
+            format!("somebody else has chosen {current}, and nic.keepManual is set ({shown})"),
+        );
+    }
+    let mut verdict = Verdict {
+        wanted: Some(wanted),
+        ..left(Standing::Differs, format!("{wanted} are wanted: {shown}"))
+    };
+    if current < wanted || ours {
+        verdict.change = Some(wanted);
+    } else {
+        verdict.note = Some(format!(
+            "{} has {current} queues and the guest {cpus} CPUs; queues are never taken away that the agent has not added (ethtool -L {} combined {wanted})",
+            nic.name, nic.name
+        ));
+    }
+    verdict
+}
+
+/// Whether the kernel sets up this number by itself, with the CPUs of the first look (`virtnet_probe`).
+fn is_kernels(channels: Channels, cpus: u32, known: Option<&NicStanding>) -> bool {
+    let first = known.map_or(cpus, |known| known.first_cpus);
+    channels.current == channels.possible.min(first)
+}

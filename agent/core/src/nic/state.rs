@@ -1,0 +1,162 @@
+//! `/run/virtfleet/state/nic.json`: how the queues stand, as root's last pass has found and left them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use virtfleet_wire::settings::Multiqueue;
+
+use crate::virtio::Features;
+
+/// The version of the file's shape.
+pub const FORMAT: u32 = 1;
+
+/// The file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NicState {
+    /// [`FORMAT`].
+    pub v: u32,
+    /// The boot.
+    pub boot_id: String,
+    /// When it was written, `CLOCK_BOOTTIME`.
+    pub at_boottime_ns: u64,
+    /// When it was written, in nanoseconds since 1970.
+    pub at_ns: u64,
+    /// What may be done.
+    pub multiqueue: Multiqueue,
+    /// The interfaces, by name.
+    pub nics: BTreeMap<String, NicStanding>,
+    /// What the last pass did, in words.
+    pub done: Vec<String>,
+    /// Why something was not done.
+    pub error: Option<String>,
+    /// What was refused, one sentence each.
+    pub refusals: Vec<String>,
+    /// Changes in this boot.
+    pub changes: u64,
+    /// Changes in this boot that were put back because the link did not come back.
+    pub rollbacks: u64,
+    /// What devices offer, by their name (`virtio2`): only root can see that.
+    pub offered: BTreeMap<String, Features>,
+    /// The MTU that DHCP gave, by interface: some leases only root can read.
+    pub dhcp_mtu: BTreeMap<String, u32>,
+}
+
+/// How the queues of one interface stand.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NicStanding {
+    /// Its MAC address, so that another interface of the same name is told from it.
+    pub mac: String,
+    /// In one word.
+    pub standing: Standing,
+    /// Why, in one sentence.
+    pub because: String,
+    /// Queues (combined channels) when it was first seen in this boot.
+    pub first: u32,
+    /// CPUs that were online then: what tells a number that the kernel has chosen from one of somebody else's.
+    pub first_cpus: u32,
+    /// Queues that the agent has set in this boot.
+    pub ours: Option<u32>,
+    /// Queues before the agent's first change.
+    pub before: Option<u32>,
+    /// A number of queues with which the link did not come back: it is not tried again in this boot unless a person asks for it.
+    pub put_back: Option<u32>,
+    /// Packets of each receive and of each transmit queue when the number of queues was last changed: skew counts from there.
+    pub baseline: Baseline,
+    /// What the last change came to, where there was traffic enough to tell.
+    pub measured: Option<Measured>,
+}
+
+impl NicStanding {
+    /// Notes that the agent sets `to` queues where there are `from`. Noted before it is done, it is true either way: what is ours is only what is there, too.
+    pub fn set(&mut self, from: u32, to: u32) {
+        self.before.get_or_insert(from);
+        self.ours = Some(to);
+    }
+
+    /// Notes that what was there before is there again, and nothing is ours.
+    pub fn give_back(&mut self) {
+        self.ours = None;
+        self.before = None;
+    }
+}
+
+/// Packets by queue at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Baseline {
+    /// Received, by queue.
+    pub rx: Vec<u64>,
+    /// Sent, by queue.
+    pub tx: Vec<u64>,
+}
+
+/// Traffic before and after a change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Measured {
+    /// Before.
+    pub before: Rates,
+    /// After.
+    pub after: Rates,
+}
+
+/// Traffic over a short time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Rates {
+    /// Received, bytes a second.
+    pub rx_bytes: f64,
+    /// Sent, bytes a second.
+    pub tx_bytes: f64,
+    /// CPU time in soft interrupts, as a share of one CPU.
+    pub softirq: f64,
+}
+
+/// How the queues of an interface stand, in one word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Standing {
+    /// As many as there should be.
+    Spread,
+    /// Fewer (or, where vCPUs went, more) than there should be, and they may not be changed.
+    Differs,
+    /// The VM's interface has one queue only: multiqueue is off in the VM's spec.
+    Single,
+    /// Chosen by somebody else, and left alone.
+    Manual,
+    /// Changed, and put back because the link did not come back.
+    RolledBack,
+    /// Left alone by the settings, or no virtio interface.
+    Excluded,
+    /// Could not be found out.
+    #[default]
+    Unknown,
+}
+
+impl Standing {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Spread,
+        Self::Differs,
+        Self::Single,
+        Self::Manual,
+        Self::RolledBack,
+        Self::Excluded,
+        Self::Unknown,
+    ];
+
+    /// As it is printed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Spread => "spread",
+            Self::Differs => "differs",
+            Self::Single => "single",
+            Self::Manual => "manual",
+            Self::RolledBack => "rolled-back",
+            Self::Excluded => "excluded",
+            Self::Unknown => "unknown",
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Virtio devices and those that stand where virtio was meant: what was seen of them, as values. Nothing here touches a file.
+//!
+//! ```text
+//! host/virtio ─ observe ─▶ Machine ─┬─ findings ─▶ report, metrics, doctor
+//!                                   ├─ tree ─────▶ virtfleet-agent virtio
+//!                                   └─ nic::plan ▶ plan nic, apply nic
+//! ```
+
+pub mod counters;
+mod device;
+mod disk;
+pub mod features;
+pub mod interrupts;
+mod machine;
+mod network;
+
+pub use device::{Bus, Device, Kind, Queue, Role, Sharing, Vector, status};
+pub use disk::{Disk, DiskKind, DiskQueue, WriteCache};
+pub use features::{Features, FeaturesError};
+pub use machine::{Cpus, Machine, Unread, Vectors};
+pub use network::{Channels, Coalescing, Counters, Direction, Nic, NicKind, NicQueue, Rings};

@@ -1,0 +1,232 @@
+//! The verbs of the queues of network interfaces: their plan, and `apply nic`.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context as _, anyhow};
+use virtfleet_agent_core::nic::{Plan, mask, state::NicState};
+use virtfleet_runtime::exit::Code;
+use virtfleet_wire::settings::Multiqueue;
+
+use super::{
+    Args,
+    disks::{push, table, turn},
+    plan::read_plan,
+    print,
+    verbs::Failure,
+};
+use crate::{
+    host::{Unwatched, is_root},
+    output::Output,
+    provision::{
+        disks::Machine,
+        nic::{Engine, How, NIC_FILE, Wanted, calls, failed, real, summary, wanted},
+    },
+    settings,
+};
+
+/// What `apply nic` would do.
+pub(super) fn plan(args: &Args) -> Plan {
+    let machine = Machine::of(&args.roots);
+    let calls = calls();
+    let engine = Engine {
+        roots: &args.roots,
+        world: &real(&args.roots, &calls),
+        calls: &calls,
+        witness: &Unwatched,
+        boot_id: &machine.boot_id,
+    };
+    engine.plan(&asked(args))
+}
+
+/// What a plan comes to as an exit code: 3 something is refused, 2 something is to be done.
+pub(super) fn code(plan: &Plan) -> Code {
+    if !plan.refusals.is_empty() {
+        Code::Refused
+    } else if plan.steps.is_empty() {
+        Code::Ok
+    } else {
+        Code::Changes
+    }
+}
+
+/// Does what the plan says, as a person asks for it: with a file, only if what the plan rests on is still so.
+pub(super) fn apply(
+    args: &Args,
+    file: Option<&Path>,
+    output: Output,
+    wait: Option<Duration>,
+) -> Result<Code, Failure> {
+    if !is_root() {
+        return Err(anyhow!("only root can change queues; sudo virtfleet-agent apply nic").into());
+    }
+    let expected: Option<Plan> = file.map(|file| read_plan(file, "nic")).transpose()?;
+    let _lock = turn(args, wait, "apply nic")?;
+    let machine = Machine::of(&args.roots);
+    let calls = calls();
+    let engine = Engine {
+        roots: &args.roots,
+        world: &real(&args.roots, &calls),
+        calls: &calls,
+        witness: &Unwatched,
+        boot_id: &machine.boot_id,
+    };
+    let how = How {
+        by_hand: true,
+        expected: expected.as_ref(),
+        ..How::default()
+    };
+    let passed = engine
+        .pass(&asked(args), how)
+        .with_context(|| format!("{NIC_FILE} cannot be written, and without it there is no way back"))?;
+    let Some(passed) = passed else {
+        return Err(anyhow!(
+            "what was found has changed since that plan was made, and nothing was done; look again: virtfleet-agent plan nic"
+        )
+        .into());
+    };
+    print::text(&output.render(&passed.state, |state| {
+        format!("{}\n{}", summary(state), interfaces(&passed.plan))
+    })?)?;
+    Ok(exit(&passed.state))
+}
+
+/// Failed before refused, as with disks.
+fn exit(state: &NicState) -> Code {
+    if failed(state) {
+        Code::Failure
+    } else if state.refusals.is_empty() {
+        Code::Ok
+    } else {
+        Code::Refused
+    }
+}
+
+fn asked(args: &Args) -> Wanted {
+    wanted(&settings::load(&args.roots, args.config.as_deref()))
+}
+
+/// A plan: interfaces, steps, refusals, notes.
+pub(super) fn text(plan: &Plan) -> String {
+    let mut text = String::new();
+    let multiqueue = match plan.multiqueue {
+        Multiqueue::Off => "off",
+        Multiqueue::ReportOnly => "report-only",
+        Multiqueue::Auto => "auto",
+    };
+    let cpus = mask::words(&plan.online);
+    push(
+        &mut text,
+        &format!("nic: multiqueue {multiqueue}, CPUs online: {cpus}"),
+    );
+    text.push_str(&interfaces(plan));
+    for step in &plan.steps {
+        push(&mut text, &format!("  {step}"));
+    }
+    for refusal in &plan.refusals {
+        push(&mut text, &format!("  refused: {}", refusal.message));
+        push(&mut text, &format!("    next: {}", refusal.remedy));
+    }
+    for note in &plan.notes {
+        push(&mut text, &format!("  note: {note}"));
+    }
+    if plan.steps.is_empty() && plan.refusals.is_empty() {
+        push(&mut text, "  nothing to do");
+    }
+    text
+}
+
+/// A table of the interfaces.
+fn interfaces(plan: &Plan) -> String {
+    if plan.nics.is_empty() {
+        return "  no network interface with a device behind it\n".to_owned();
+    }
+    let number = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let head = ["  INTERFACE", "QUEUES", "POSSIBLE", "WANTED", "STANDING", "WHY"].map(str::to_owned);
+    let each = plan.nics.iter().map(|nic| {
+        [
+            format!("  {}", nic.nic),
+            number(nic.current),
+            number(nic.possible),
+            number(nic.wanted),
+            nic.standing.word().to_owned(),
+            nic.because.clone(),
+        ]
+    });
+    let rows: Vec<[String; 6]> = std::iter::once(head).chain(each).collect();
+    table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_agent_core::nic::{
+        plan::{NicPlan, Refusal, RefusalKind, Step, Target},
+        state::{NicStanding, Standing},
+    };
+
+    use super::*;
+
+    fn seen() -> Plan {
+        Plan {
+            online: vec![0, 1],
+            nics: vec![NicPlan {
+                nic: "eth0".to_owned(),
+                current: Some(1),
+                possible: Some(2),
+                wanted: Some(2),
+                standing: Standing::Differs,
+                because: "2 are wanted: 2 possible, CPUs online: 2".to_owned(),
+                ..NicPlan::default()
+            }],
+            ..Plan::default()
+        }
+    }
+
+    #[test]
+    fn a_plan_is_a_table_with_steps_refusals_and_notes() {
+        let mut plan = seen();
+        assert_eq!(
+            text(&plan),
+            "nic: multiqueue report-only, CPUs online: 0-1\n\
+             \x20 INTERFACE  QUEUES  POSSIBLE  WANTED  STANDING  WHY\n\
+             \x20 eth0       1       2         2       differs   2 are wanted: 2 possible, CPUs online: 2\n\
+             \x20 nothing to do\n"
+        );
+        assert_eq!(code(&plan), Code::Ok);
+        let target = Target {
+            nic: "eth0".to_owned(),
+            ..Target::default()
+        };
+        plan.steps = vec![Step::SetChannels {
+            target,
+            from: 1,
+            to: 2,
+        }];
+        assert_eq!(code(&plan), Code::Changes);
+        assert!(text(&plan).ends_with("  eth0: 2 queues instead of 1\n"));
+        plan.refusals = vec![Refusal {
+            kind: RefusalKind::Unsupported,
+            subject: "eth0".to_owned(),
+            message: "no\u{1b}[31m".to_owned(),
+            remedy: "this".to_owned(),
+        }];
+        plan.notes = vec!["mind".to_owned()];
+        assert_eq!(code(&plan), Code::Refused);
+        assert!(text(&plan).ends_with("  refused: no [31m\n    next: this\n  note: mind\n"));
+    }
+
+    #[test]
+    fn failures_come_before_refusals_in_the_exit_code() {
+        let mut state = NicState::default();
+        assert_eq!(exit(&state), Code::Ok);
+        state.refusals = vec!["no".to_owned()];
+        assert_eq!(exit(&state), Code::Refused);
+        let standing = NicStanding {
+            standing: Standing::RolledBack,
+            ..NicStanding::default()
+        };
+        state.nics.insert("eth0".to_owned(), standing);
+        assert_eq!(exit(&state), Code::Refused, "only looked at");
+        state.multiqueue = Multiqueue::Auto;
+        assert_eq!(exit(&state), Code::Failure);
+    }
+}

@@ -1,0 +1,201 @@
+//! What goes wrong while queues are set.
+
+use std::{fs, time::Duration};
+
+use nix::errno::Errno;
+
+use super::*;
+
+#[test]
+fn a_link_that_does_not_come_back_gets_back_what_it_had_and_is_not_tried_again_by_itself() {
+    for (fault, why) in [
+        (Fault::NoCarrier(2), "did not come back (it was up, and is down)"),
+        (Fault::NoPackets(2), "no packet came through any more"),
+        (Fault::NoAddress(2), "the address 10.0.2.15 was lost"),
+    ] {
+        let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+        guest.inner().rates.insert("eth0".to_owned(), 5000);
+        guest.fault("eth0", fault);
+        let state = guest.by_itself().state;
+        assert_eq!(guest.inner().set, ["eth0 2", "eth0 1"], "{fault:?}");
+        let error = state.error.clone().unwrap();
+        assert!(
+            error.contains(why) && error.contains("has its 1 again"),
+            "{error}"
+        );
+        let eth0 = &state.nics["eth0"];
+        assert_eq!(
+            (eth0.standing, eth0.ours, eth0.before),
+            (Standing::RolledBack, None, None)
+        );
+        assert_eq!((state.rollbacks, state.changes), (1, 0));
+        assert!(failed(&state));
+        let again = guest.by_itself().state;
+        assert_eq!((guest.inner().set.len(), again.error.clone()), (2, None));
+        assert_eq!(again.nics["eth0"].standing, Standing::RolledBack);
+        assert!(failed(&again), "as long as it stands");
+        // A person may.
+        guest.fault("eth0", Fault::NoCarrier(99));
+        let by_hand = guest.by_hand().state;
+        assert_eq!(
+            (guest.queues("eth0"), by_hand.nics["eth0"].standing),
+            (2, Standing::Spread)
+        );
+        assert!(!failed(&by_hand));
+    }
+}
+
+#[test]
+fn another_number_of_cpus_is_another_try() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::NoCarrier(2));
+    guest.by_itself();
+    guest.inner().machine.cpus.online = vec![0, 1, 2];
+    assert_eq!(guest.by_itself().state.nics["eth0"].standing, Standing::Spread);
+    assert_eq!(guest.queues("eth0"), 3);
+}
+
+#[test]
+fn a_link_that_stays_dead_is_told_with_where_to_look() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::NoCarrierEver);
+    let state = guest.by_itself().state;
+    assert_eq!(guest.inner().set, ["eth0 2", "eth0 1"]);
+    let error = state.error.unwrap();
+    assert!(
+        error.contains("with 1 again the link did not come back"),
+        "{error}"
+    );
+    assert!(error.contains("ip -d link show eth0"), "{error}");
+    assert!(
+        World::now(&guest) < Duration::from_secs(25),
+        "twice the settings' 10 s"
+    );
+}
+
+#[test]
+fn a_driver_that_refuses_is_told_with_what_to_do_and_others_go_on() {
+    for (errno, next) in [
+        (Errno::EPERM, "sudo virtfleet-agent apply nic"),
+        (Errno::EINVAL, "XDP"),
+        (Errno::EBUSY, "the next pass"),
+        (Errno::ENODEV, "gone"),
+    ] {
+        let guest = Guest::new(vec![nic(0, 1, 4), nic(1, 1, 4)], AUTO);
+        guest.fault("eth0", Fault::Answers(errno, 9));
+        let state = guest.by_itself().state;
+        assert_eq!(guest.inner().set, ["eth1 2"]);
+        let error = state.error.clone().unwrap();
+        assert!(
+            error.starts_with("eth0: setting 2 queues: ") && error.contains(next),
+            "{error}"
+        );
+        assert_eq!(
+            (state.nics["eth0"].standing, state.nics["eth0"].ours),
+            (Standing::Differs, None)
+        );
+        assert_eq!(
+            (state.nics["eth1"].standing, state.rollbacks),
+            (Standing::Spread, 0)
+        );
+        assert!(failed(&state));
+    }
+}
+
+#[test]
+fn a_busy_driver_is_asked_again() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::Answers(Errno::EBUSY, 2));
+    assert_eq!(guest.by_itself().state.error, None);
+    assert_eq!(guest.queues("eth0"), 2);
+}
+
+#[test]
+fn an_interface_that_goes_or_is_replaced_meanwhile_is_not_touched_again() {
+    for fault in [Fault::Goes, Fault::IsReplaced] {
+        let guest = Guest::new(
+            vec![nic(0, 1, 4), nic(1, 1, 4)],
+            "nic: {multiqueue: auto, rps: all}",
+        );
+        guest.fault("eth0", fault);
+        let state = guest.by_itself().state;
+        let error = state.error.unwrap();
+        assert!(error.contains("went away, or was replaced"), "{error}");
+        let set = guest.inner().set.clone();
+        assert!(set.iter().all(|one| one.starts_with("eth1 ")), "{set:?}");
+        assert_eq!((guest.queues("eth1"), state.rollbacks), (2, 0));
+        let left = state.nics.get("eth0").and_then(|nic| nic.ours);
+        assert_eq!(left, None, "another interface's");
+    }
+}
+
+#[test]
+fn a_plan_for_another_interface_is_refused() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    let plan = guest.engine().plan(&guest.wanted());
+    let target = plan.steps[0].target().unwrap().clone();
+    guest.inner().machine.nics[0].index = 77;
+    let refused = guest
+        .engine()
+        .change(&target, (1, 2), false, Duration::from_secs(1));
+    let Err(change::ChangeError::Refused(refusal)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(refusal.kind, RefusalKind::Replaced);
+    assert!(refusal.message.contains("number 77"), "{refusal:?}");
+    guest.inner().machine.nics[0].index = target.index;
+    let late = guest
+        .engine()
+        .change(&target, (3, 2), false, Duration::from_secs(1));
+    assert!(format!("{late:?}").contains("1 queues by now"), "{late:?}");
+    assert!(guest.inner().set.is_empty());
+}
+
+#[test]
+fn what_does_not_take_effect_is_an_error_and_no_loop() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::Pretends);
+    let state = guest.by_itself().state;
+    assert!(state.error.unwrap().contains("the driver kept 1 queues"));
+    let guest = Guest::new(vec![nic(0, 2, 4)], "nic: {rps: all}");
+    guest.fault("eth0", Fault::PretendsSteering);
+    let state = guest.by_itself().state;
+    assert!(state.error.unwrap().contains("did not take effect"));
+    let guest = Guest::new(vec![nic(0, 2, 4)], "nic: {rps: all}");
+    guest.fault("eth0", Fault::NoSteering(Errno::EACCES));
+    let error = guest.by_itself().state.error.unwrap();
+    assert!(
+        error.starts_with("eth0: RPS of rx-0: CPUs 0-1 instead of none: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_stage_without_time_leaves_it_to_the_next_pass() {
+    let guest = Guest::new(vec![nic(0, 1, 4), nic(1, 1, 4), nic(2, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::NoCarrierEver);
+    let how = How {
+        within: Some(Duration::from_secs(6)),
+        ..How::default()
+    };
+    let state = guest.pass(how).state;
+    assert!(
+        World::now(&guest) < Duration::from_secs(7),
+        "{:?}",
+        World::now(&guest)
+    );
+    assert!(state.error.unwrap().contains("no time left"));
+    assert!(state.nics["eth2"].ours.is_none());
+    guest.by_itself();
+    assert_eq!((guest.queues("eth1"), guest.queues("eth2")), (2, 2));
+}
+
+#[test]
+fn without_a_place_for_the_way_back_nothing_is_changed() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    let run = guest.roots.root("/run");
+    fs::create_dir_all(run.parent().unwrap()).unwrap();
+    fs::write(&run, "no folder").unwrap();
+    guest.engine().pass(&guest.wanted(), How::default()).unwrap_err();
+    assert!(guest.inner().set.is_empty());
+}
