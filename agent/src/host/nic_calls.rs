@@ -1,5 +1,7 @@
 //! What is asked of, and told to, the driver of a network interface about its queues (room: `agent/src/host`), behind a trait, so that tests can answer instead.
 
+#[cfg(test)]
+pub(crate) mod fake;
 mod kernel;
 
 use nix::errno::Errno;

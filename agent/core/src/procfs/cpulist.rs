@@ -1,16 +1,17 @@
-//! Lists of CPUs such as `0-3,8`, as sysfs prints them (kernel: `lib/vsprintf.c`, `%*pbl`).
+//! Sets of CPUs as sysfs prints them: lists such as `0-3,8` and masks such as `f,00000001` (kernel: `lib/vsprintf.c`, `%*pbl` and `%*pb`).
 
 use super::ParseError;
 
 /// Numbers above this are taken for nonsense: the kernel's largest `NR_CPUS` is far below it.
 const LARGEST: u32 = 65_535;
 
-/// The CPUs of a list, in ascending order, each once. An empty text is an empty list.
+/// The CPUs of a list, in ascending order, each once. An empty text is an empty list. Block devices print it with blanks, `0, 1` (kernel: `block/blk-mq-sysfs.c`).
 pub fn cpus(text: &str) -> Result<Vec<u32>, ParseError> {
     let text = text.trim();
     let mut cpus = Vec::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let bad = || ParseError::at(0, "a list of CPUs such as 0-3,8", part);
+        let part = part.trim();
         let number = |text: &str| text.parse().ok().filter(|n: &u32| *n <= LARGEST);
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let first = number(first).ok_or_else(bad)?;
@@ -23,6 +24,22 @@ pub fn cpus(text: &str) -> Result<Vec<u32>, ParseError> {
     }
     cpus.sort_unstable();
     cpus.dedup();
+    Ok(cpus)
+}
+
+/// The CPUs of a mask, in ascending order: hexadecimal words of 32 bits, the highest first, with commas.
+pub fn mask(text: &str) -> Result<Vec<u32>, ParseError> {
+    let mut cpus = Vec::new();
+    for (place, word) in (0_u32..).zip(text.trim().rsplit(',')) {
+        let bad = || ParseError::at(0, "a mask of CPUs such as 3 or f,00000001", word);
+        let digits = word.len() <= 8 && !word.starts_with('+');
+        let bits = u32::from_str_radix(word, 16).ok().filter(|_| digits);
+        let bits = bits.ok_or_else(bad)?;
+        let set = (0..u32::BITS).filter(|bit| bits >> bit & 1 == 1);
+        let first = place.checked_mul(u32::BITS).filter(|first| *first <= LARGEST);
+        let first = first.ok_or_else(bad)?;
+        cpus.extend(set.map(|bit| first + bit));
+    }
     Ok(cpus)
 }
 
@@ -39,13 +56,30 @@ mod tests {
         assert_eq!(cpus(SAMPLE).unwrap(), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(cpus("0").unwrap(), [0]);
         assert_eq!(cpus("4,1-2,2").unwrap(), [1, 2, 4]);
+        assert_eq!(cpus("0, 1, 17\n").unwrap(), [0, 1, 17]);
         assert!(cpus("\n").unwrap().is_empty());
         for text in ["3-1", "x", "1,", "0-4294967295", "1-2-3", "-1"] {
             assert!(cpus(text).is_err(), "{text:?}");
         }
     }
 
+    #[test]
+    fn masks() {
+        assert_eq!(mask("3\n").unwrap(), [0, 1]);
+        assert!(mask("0").unwrap().is_empty());
+        assert!(mask("00000000,00000000\n").unwrap().is_empty());
+        assert_eq!(mask("80000001,00000000,00000010").unwrap(), [4, 64, 95]);
+        for text in ["", ",", "3,", "g", "+1", "123456789", "-1", "1 2"] {
+            assert!(mask(text).is_err(), "{text:?}");
+        }
+        assert!(mask(&"0,".repeat(3000)).is_err());
+    }
+
     proptest! {
+        #[test]
+        fn no_mask_panics(text in "[0-9a-fA-F,+ ]{0,200}|\\PC{0,40}") {
+            let _ = mask(&text);
+        }
         #[test]
         fn no_input_panics(text in hostile::text(SAMPLE)) {
             prop_assert!(cpus(&text).is_ok_and(|cpus| cpus.iter().all(|cpu| *cpu <= LARGEST)) || cpus(&text).is_err());

@@ -14,9 +14,9 @@ pub struct Machine {
     pub cpus: Cpus,
     /// The virtio devices, by number.
     pub devices: Vec<Device>,
-    /// The network interfaces behind which there is a device, by name.
+    /// The network interfaces behind which there is a device, by name; numbers in names count as numbers.
     pub nics: Vec<Nic>,
-    /// The disks, by name.
+    /// The disks behind which there is a device, by name; drives for CDs and floppies are none.
     pub disks: Vec<Disk>,
     /// Message-signalled interrupts of all PCI devices.
     pub vectors: Vectors,
@@ -44,8 +44,38 @@ pub struct Vectors {
     pub by_device: Vec<(String, u32)>,
     /// In use in all.
     pub used: u32,
-    /// An estimate of how many there can be; none where it cannot be told.
+    /// An estimate of how many there can be ([`Vectors::estimate`]); none where it cannot be told.
     pub limit: Option<u32>,
+}
+
+/// Vectors that a CPU of x86 has for devices: its 256, without the exceptions' 32, the system's 21 at the top (0xeb to 0xff; 20 before Linux 6.10), the system call's
+/// 0x80, the cleanup's 0x20 (before Linux 6.8) and the cascade of the old interrupt controller (`arch/x86/include/asm/irq_vectors.h`,
+/// `arch/x86/kernel/apic/vector.c`).
+const PER_CPU: u32 = 256 - 32 - 21 - 1 - 1 - 1;
+/// Vectors that the lines of ISA may take, in all.
+const ISA: u32 = 16;
+
+impl Vectors {
+    /// An estimate of how many vectors there can be with that many CPUs at work: on x86 200 for each, less 16 in all for ISA's lines. It is an estimate because other
+    /// lines than MSI's take some, too, and because an interrupt that the kernel manages (of a disk's queue) keeps one on every CPU that it may go to. None
+    /// elsewhere: Arm's and others' interrupt controllers have thousands, by their configuration. `arch` is as [`std::env::consts::ARCH`] has it.
+    pub fn estimate(arch: &str, online: usize) -> Option<u32> {
+        let cpus = u32::try_from(online).ok().filter(|cpus| *cpus > 0)?;
+        let all = cpus.saturating_mul(PER_CPU).saturating_sub(ISA);
+        matches!(arch, "x86" | "x86_64").then_some(all)
+    }
+
+    /// How many more there can be.
+    pub fn left(&self) -> Option<u32> {
+        self.limit.map(|limit| limit.saturating_sub(self.used))
+    }
+}
+
+impl Machine {
+    /// The virtio device of that name.
+    pub fn device(&self, name: &str) -> Option<&Device> {
+        self.devices.iter().find(|device| device.name == name)
+    }
 }
 
 /// Something that could not be read.
@@ -56,4 +86,26 @@ pub struct Unread {
     pub what: String,
     /// Why.
     pub because: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_are_estimated_on_x86_alone() {
+        assert_eq!(Vectors::estimate("x86_64", 1), Some(184));
+        assert_eq!(Vectors::estimate("x86_64", 4), Some(784));
+        assert_eq!(Vectors::estimate("x86_64", 0), None);
+        assert_eq!(Vectors::estimate("aarch64", 4), None);
+        assert!(Vectors::estimate("x86", usize::MAX).is_none());
+        let mut vectors = Vectors {
+            used: 190,
+            limit: Some(184),
+            ..Vectors::default()
+        };
+        assert_eq!(vectors.left(), Some(0));
+        vectors.limit = None;
+        assert_eq!(vectors.left(), None);
+    }
 }

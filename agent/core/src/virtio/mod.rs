@@ -9,12 +9,13 @@
 pub mod counters;
 mod device;
 mod disk;
-mod features;
+pub mod features;
+pub mod interrupts;
 mod machine;
 mod network;
 
-pub use device::{Bus, Device, Kind, Queue, Role, Sharing, Vector};
+pub use device::{Bus, Device, Kind, Queue, Role, Sharing, Vector, status};
 pub use disk::{Disk, DiskKind, DiskQueue, WriteCache};
-pub use features::Features;
+pub use features::{Features, FeaturesError};
 pub use machine::{Cpus, Machine, Unread, Vectors};
 pub use network::{Channels, Coalescing, Counters, Direction, Nic, NicKind, NicQueue, Rings};

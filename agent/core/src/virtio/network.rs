@@ -24,6 +24,8 @@ pub struct Nic {
     pub up: bool,
     /// Whether the other side is there; none while it is down.
     pub carrier: Option<bool>,
+    /// What the kernel says of its link in one word (`operstate`): `up`, `down`, `dormant`, `unknown`, …
+    pub operstate: String,
     /// Its MTU in bytes.
     pub mtu: u32,
     /// The MTU that DHCP gave.

@@ -32,7 +32,7 @@ pub(super) fn carried(udev_data: &str) -> Carried {
 }
 
 /// The serial: as sysfs has it (virtio, NVMe), as VPD page 0x80 has it (SCSI), or as udev found it out.
-pub(super) fn serial(roots: &Roots, name: &str, udev_data: &str) -> Option<String> {
+pub(in super::super) fn serial(roots: &Roots, name: &str, udev_data: &str) -> Option<String> {
     let folder = block(roots, name);
     let by_udev = || {
         let mut found: Vec<_> = udev::properties(udev_data)
