@@ -83,7 +83,7 @@ fn family() -> Result<Option<u16>, Errno> {
     let mut number = None;
     let request = generic::family_request(netdev::FAMILY);
     let answer = single(SockProtocol::NetlinkGeneric, generic::CONTROL, &request, |body| {
-        number = generic::family(body).filter(|(name, _)| name == netdev::FAMILY)
+        number = generic::family(body).filter(|(name, _)| name == netdev::FAMILY);
     });
     let number = match answer.map_err(errno) {
         Ok(()) => number.map(|(_, number)| number),
