@@ -57,7 +57,7 @@ impl NicCalls for Kernel {
         );
         match answer.map_err(errno) {
             Ok(queues) => Ok(Some(queues.into_iter().map(QueueCounters::from).collect())),
-            // The driver tells nothing, or the kernel is older than 6.10.
+            // The driver tells nothing, or the kernel is older than the question.
             Err(Errno::EOPNOTSUPP) => Ok(None),
             Err(errno) => Err(errno),
         }
