@@ -4,6 +4,7 @@
 mod cpus;
 mod disks;
 mod nics;
+pub mod virtio;
 
 use std::{
     fs,

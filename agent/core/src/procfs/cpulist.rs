@@ -78,7 +78,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_mask_panics(text in "[0-9a-fA-F,+ ]{0,200}|\\PC{0,40}") {
-            let _ = mask(&text);
+            if let Ok(cpus) = mask(&text) {
+                prop_assert!(cpus.is_sorted() && cpus.last().is_none_or(|last| *last < LARGEST + 32));
+            }
         }
         #[test]
         fn no_input_panics(text in hostile::text(SAMPLE)) {

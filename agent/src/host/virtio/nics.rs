@@ -132,10 +132,12 @@ fn queues(look: &mut Look<'_>, folder: &Path) -> Vec<NicQueue> {
     queues
 }
 
-/// Asks the driver, and puts the counters to their queues.
+/// The interface has gone.
+struct Gone;
+
+/// Asks the driver, and puts the counters to their queues. Once it says that there is no such interface, nothing else is asked.
 fn ask(look: &mut Look<'_>, calls: &dyn NicCalls, nic: &mut Nic) {
-    let mut counted = counters::ByQueue::new();
-    ask_until_gone(look, calls, nic, &mut counted);
+    let mut counted = ask_until_gone(look, calls, nic).unwrap_or_default();
     for queue in &mut nic.queues {
         if let Some(counters) = counted.remove(&(queue.direction, queue.index)) {
             let timeouts = counters.timeouts.or(queue.counters.timeouts);
@@ -144,37 +146,39 @@ fn ask(look: &mut Look<'_>, calls: &dyn NicCalls, nic: &mut Nic) {
     }
 }
 
-/// None once the driver says that there is no such interface: nothing else is asked then.
 fn ask_until_gone(
     look: &mut Look<'_>,
     calls: &dyn NicCalls,
     nic: &mut Nic,
-    counted: &mut counters::ByQueue,
-) -> Option<()> {
+) -> Result<counters::ByQueue, Gone> {
     let name = nic.name.clone();
-    nic.channels = answer(look, &name, "channels", calls.channels(&name))?.flatten();
-    nic.rings = answer(look, &name, "rings", calls.rings(&name))?.flatten();
-    nic.coalescing = answer(look, &name, "coalescing", calls.coalescing(&name))?.flatten();
+    nic.channels = answer(look, &name, "channels", calls.channels(&name))?;
+    nic.rings = answer(look, &name, "rings", calls.rings(&name))?;
+    nic.coalescing = answer(look, &name, "coalescing", calls.coalescing(&name))?;
     let statistics = answer(look, &name, "statistics", calls.statistics(&name))?;
-    *counted = counters::of_statistics(&statistics.unwrap_or_default());
+    let mut counted = counters::of_statistics(&statistics);
     let told = calls.queue_counters(nic.index);
-    let told = answer(look, &name, "counters of the queues", told)?.flatten();
-    let told = told.unwrap_or_default().into_iter();
-    counters::merge(
-        counted,
-        told.map(|one| ((one.direction, one.index), one.counters)),
-    );
-    Some(())
+    let told = answer(look, &name, "counters of the queues", told)?.unwrap_or_default();
+    let told = told
+        .into_iter()
+        .map(|one| ((one.direction, one.index), one.counters));
+    counters::merge(&mut counted, told);
+    Ok(counted)
 }
 
-/// An answer, if there is one; a refusal is noted. None when the interface has gone.
-fn answer<T>(look: &mut Look<'_>, nic: &str, what: &str, answer: Result<T, Errno>) -> Option<Option<T>> {
+/// An answer; a refusal is noted, and is as good as nothing.
+fn answer<T: Default>(
+    look: &mut Look<'_>,
+    nic: &str,
+    what: &str,
+    answer: Result<T, Errno>,
+) -> Result<T, Gone> {
     match answer {
-        Ok(answer) => Some(Some(answer)),
-        Err(Errno::ENODEV) => None,
+        Ok(answer) => Ok(answer),
+        Err(Errno::ENODEV) => Err(Gone),
         Err(error) => {
             look.note(Path::new(&format!("{what} of {nic}")), error.desc());
-            Some(None)
+            Ok(T::default())
         }
     }
 }

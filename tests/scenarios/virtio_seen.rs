@@ -1,0 +1,23 @@
+//! The virtio devices of guests of all kinds as the agent sees them: kernels old and new, none to many, broken and going away, and this very machine's.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "virtio_seen/hostile.rs"]
+mod hostile;
+#[path = "virtio_seen/kinds.rs"]
+mod kinds;
+#[path = "virtio_seen/sizes.rs"]
+mod sizes;
+#[path = "virtio_seen/this_machine.rs"]
+mod this_machine;
+
+use virtfleet_agent::host::virtio::observe;
+use virtfleet_agent_core::virtio::Machine;
+use virtfleet_tests::roots::virtio::Tree;
+
+/// Writes a tree and looks at it once, offered features and all.
+fn seen(tree: &Tree) -> Machine {
+    let folder = tempfile::tempdir().unwrap();
+    let guest = tree.write(folder.path()).unwrap();
+    observe(&guest.roots, &guest.nics, true)
+}

@@ -1,0 +1,369 @@
+//! Trees of `proc` and `sys` with the devices of a guest, as kernels from 5.10 to 6.18 show them, and the drivers that answer for its network interfaces.
+//!
+//! ```
+//! use virtfleet_tests::roots::virtio::{Disk, Kernel, Nic, Other, Tree};
+//!
+//! let tree = Tree {
+//!     kernel: Kernel::V6_12,
+//!     cpus: 8,
+//!     offline: vec![6, 7],
+//!     nics: vec![Nic { queues: 1, possible: 4, ..Nic::default() }, Nic::emulated("e1000e")],
+//!     disks: vec![Disk::default(), Disk::scsi(2)],
+//!     others: vec![Other::balloon(), Other::rng()],
+//!     ..Tree::default()
+//! };
+//! let folder = tempfile::tempdir()?;
+//! let guest = tree.write(folder.path())?;
+//! let machine = virtfleet_agent::host::virtio::observe(&guest.roots, &guest.nics, true);
+//! assert_eq!(machine.nics.len(), 2);
+//! # anyhow::Ok(())
+//! ```
+//!
+//! Devices have the order of the lists, interfaces first: `virtio0` and on, each at a PCI address of its own. Interfaces are `eth0` and on, disks `vda`, `sda` or
+//! `nvme0n1` and on. The tree lives as far as queues go: [`FakeNics::set_channels`] changes which `queues/rx-*` and `tx-*` there are, and their `xps_cpus`, as the
+//! kernel does. Anything else is for the test to change: all of it are plain files.
+
+mod disks;
+mod fake_nics;
+mod interrupts;
+mod nics;
+mod seats;
+
+use std::path::Path;
+
+use anyhow::Result;
+use virtfleet_agent::host::Roots;
+use virtfleet_agent_core::virtio::{Features, Kind, features};
+
+pub use disks::{Behind, Disk};
+pub use fake_nics::{FakeNic, FakeNics};
+pub use nics::{Card, Nic, spread};
+
+use self::{interrupts::Interrupts, seats::Seats};
+use super::{attributes, put};
+
+/// How a kernel shows things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a difference of its own between kernels"
+)]
+pub struct Kernel {
+    /// Its release.
+    pub release: &'static str,
+    /// Characters of a line of features: 128 from 6.17 on.
+    pub features: u32,
+    /// Whether a chip of interrupts is called by its device, `PCI-MSIX-0000:00:03.0`, and not `PCI-MSI`: from 6.2 on.
+    pub named_chips: bool,
+    /// Whether debugfs tells what devices offer: from 6.8 on (`CONFIG_VIRTIO_DEBUG`).
+    pub debugfs: bool,
+    /// Whether `/proc/irq` has `effective_affinity_list`: not on every architecture.
+    pub effective: bool,
+    /// Whether queues are counted by the netlink family `netdev`, and no more by the driver's own counters.
+    pub family: bool,
+}
+
+impl Kernel {
+    /// Debian 11.
+    pub const V5_10: Self = Self {
+        release: "5.10.0-35-cloud-amd64",
+        features: 64,
+        named_chips: false,
+        debugfs: false,
+        effective: false,
+        family: false,
+    };
+    /// Ubuntu 22.04.
+    pub const V5_15: Self = Self {
+        release: "5.15.0-143-generic",
+        effective: true,
+        ..Self::V5_10
+    };
+    /// Debian 12.
+    pub const V6_1: Self = Self {
+        release: "6.1.0-37-cloud-amd64",
+        ..Self::V5_15
+    };
+    /// Ubuntu 24.04.
+    pub const V6_8: Self = Self {
+        release: "6.8.0-63-generic",
+        named_chips: true,
+        debugfs: true,
+        ..Self::V6_1
+    };
+    /// Debian 13.
+    pub const V6_12: Self = Self {
+        release: "6.12.38+deb13-cloud-amd64",
+        family: true,
+        ..Self::V6_8
+    };
+    /// The newest.
+    pub const V6_18: Self = Self {
+        release: "6.18.2",
+        features: 128,
+        ..Self::V6_12
+    };
+    /// All of them, oldest first.
+    pub const ALL: [Self; 6] = [
+        Self::V5_10,
+        Self::V5_15,
+        Self::V6_1,
+        Self::V6_8,
+        Self::V6_12,
+        Self::V6_18,
+    ];
+}
+
+/// How a device's queues get interrupts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Lines {
+    /// Each its own.
+    #[default]
+    Own,
+    /// One for all queues: there were not enough vectors.
+    Shared,
+    /// One line for everything, which another device uses, too.
+    Intx,
+    /// None: the driver is not there, or has not got so far.
+    None,
+}
+
+/// What every virtio device has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Virtio {
+    /// The status byte; 15 is a device that works.
+    pub status: u32,
+    /// The features that are agreed on.
+    pub features: Features,
+    /// The features that are offered beyond those.
+    pub offered: Features,
+    /// Its interrupts.
+    pub lines: Lines,
+}
+
+impl Virtio {
+    /// A device that works, with these features and those that every modern device has.
+    pub fn with(bits: &[u32]) -> Self {
+        use features::transport::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
+        let common = [INDIRECT_DESC, EVENT_IDX, VERSION_1];
+        Self {
+            status: 15,
+            features: Features::of(common.into_iter().chain(bits.iter().copied())),
+            offered: Features(0),
+            lines: Lines::Own,
+        }
+    }
+}
+
+/// A device that is neither an interface nor a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Other {
+    /// Its type.
+    pub kind: Kind,
+    /// Its driver; none is bound when it is empty.
+    pub driver: &'static str,
+    /// Its queues by the driver's names.
+    pub queues: Vec<&'static str>,
+    /// What is below its folder, e.g. `virtio-ports/vport1p1`.
+    pub parts: Vec<&'static str>,
+    /// The rest.
+    pub virtio: Virtio,
+}
+
+impl Other {
+    fn new(kind: Kind, driver: &'static str, queues: &[&'static str], bits: &[u32]) -> Self {
+        Self {
+            kind,
+            driver,
+            queues: queues.to_vec(),
+            parts: Vec::new(),
+            virtio: Virtio::with(bits),
+        }
+    }
+    /// A memory balloon.
+    pub fn balloon() -> Self {
+        use features::balloon::{DEFLATE_ON_OOM, REPORTING, STATS_VQ};
+        let queues = ["inflate", "deflate", "stats", "reporting_vq"];
+        Self::new(
+            Kind::BALLOON,
+            "virtio_balloon",
+            &queues,
+            &[STATS_VQ, DEFLATE_ON_OOM, REPORTING],
+        )
+    }
+    /// A source of random numbers.
+    pub fn rng() -> Self {
+        Self::new(Kind::RNG, "virtio_rng", &["input"], &[])
+    }
+    /// Sockets to the host.
+    pub fn vsock() -> Self {
+        Self::new(
+            Kind::VSOCK,
+            "vmw_vsock_virtio_transport",
+            &["rx", "tx", "event"],
+            &[],
+        )
+    }
+    /// A console with the guest agent's port.
+    pub fn console() -> Self {
+        let queues = ["input", "output", "control-i", "control-o", "input", "output"];
+        Self {
+            parts: vec!["virtio-ports/vport0p1"],
+            ..Self::new(
+                Kind::CONSOLE,
+                "virtio_console",
+                &queues,
+                &[features::console::MULTIPORT],
+            )
+        }
+    }
+    /// A shared folder.
+    pub fn fs() -> Self {
+        Self::new(Kind::FS, "virtiofs", &["hiprio", "requests.0"], &[])
+    }
+    /// A device whose driver is missing.
+    pub fn without_driver(kind: Kind) -> Self {
+        let mut other = Self::new(kind, "", &[], &[]);
+        other.virtio = Virtio {
+            status: 1,
+            features: Features(0),
+            lines: Lines::None,
+            ..other.virtio
+        };
+        other
+    }
+}
+
+/// A guest.
+#[derive(Debug, Clone)]
+pub struct Tree {
+    /// Its kernel.
+    pub kernel: Kernel,
+    /// CPUs that are plugged in, from 0.
+    pub cpus: u32,
+    /// Those of them that do not work.
+    pub offline: Vec<u32>,
+    /// CPUs that can be plugged in, those that are among them; as many when it is less.
+    pub possible: u32,
+    /// Its interfaces, beside `lo`.
+    pub nics: Vec<Nic>,
+    /// Its disks.
+    pub disks: Vec<Disk>,
+    /// The rest.
+    pub others: Vec<Other>,
+}
+
+impl Default for Tree {
+    /// Two CPUs, and nothing else.
+    fn default() -> Self {
+        Self {
+            kernel: Kernel::V6_12,
+            cpus: 2,
+            offline: Vec::new(),
+            possible: 0,
+            nics: Vec::new(),
+            disks: Vec::new(),
+            others: Vec::new(),
+        }
+    }
+}
+
+/// A tree that is written.
+#[derive(Debug)]
+pub struct Guest {
+    /// Where it is: `proc`, `sys`, `rootfs` and `udev` of its folder.
+    pub roots: Roots,
+    /// Its interfaces' drivers.
+    pub nics: FakeNics,
+}
+
+impl Tree {
+    /// A guest as KubeVirt makes them: interfaces and disks with a queue for each CPU, and the usual rest.
+    pub fn usual(cpus: u32, nics: usize) -> Self {
+        let nic = Nic {
+            queues: cpus,
+            possible: cpus,
+            ..Nic::default()
+        };
+        let disk = Disk {
+            queues: cpus,
+            ..Disk::default()
+        };
+        Self {
+            cpus,
+            nics: vec![nic; nics],
+            disks: vec![disk.clone(), disk],
+            others: vec![Other::balloon(), Other::rng(), Other::vsock(), Other::console()],
+            ..Self::default()
+        }
+    }
+
+    /// The CPUs that work.
+    pub fn online(&self) -> Vec<u32> {
+        (0..self.cpus).filter(|cpu| !self.offline.contains(cpu)).collect()
+    }
+
+    /// Writes it into a folder, which should be empty.
+    pub fn write(&self, dir: &Path) -> Result<Guest> {
+        let online = self.online();
+        put(
+            dir,
+            "proc/sys/kernel/osrelease",
+            format!("{}\n", self.kernel.release),
+        )?;
+        let list = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let until = |count: u32| list(&(0..count).collect::<Vec<_>>());
+        attributes(
+            dir,
+            "sys/devices/system/cpu",
+            &[
+                ("online", &list(&online)),
+                ("present", &until(self.cpus)),
+                ("possible", &until(self.possible.max(self.cpus))),
+            ],
+        )?;
+        let mut seats = Seats::new(dir, self.kernel);
+        let mut interrupts = Interrupts::new(self.kernel, online.clone());
+        let nics = FakeNics::below(dir, online.clone());
+        attributes(
+            dir,
+            "sys/class/net/lo",
+            &[("ifindex", "1"), ("mtu", "65536"), ("flags", "0x9")],
+        )?;
+        for (number, nic) in (0..).zip(&self.nics) {
+            nics::write(nic, number, &mut seats, &mut interrupts, &nics)?;
+        }
+        let mut names = disks::Names::default();
+        for disk in &self.disks {
+            disks::write(disk, &mut names, &online, &mut seats, &mut interrupts)?;
+        }
+        let mut sources = Vec::new();
+        for other in &self.others {
+            let seat = seats.virtio(other.kind, other.driver, &other.virtio)?;
+            interrupts.virtio(&seat, other.virtio.lines, &other.queues);
+            for part in &other.parts {
+                put(
+                    dir,
+                    format!("{}/{part}/name", seat.folder),
+                    "org.qemu.guest_agent.0\n",
+                )?;
+            }
+            if other.kind == Kind::RNG {
+                sources.push(format!("virtio_rng.{}", sources.len()));
+            }
+        }
+        put(
+            dir,
+            "sys/class/misc/hw_random/rng_available",
+            sources.join(" ") + "\n",
+        )?;
+        interrupts.write(dir)?;
+        let roots = Roots {
+            rootfs: dir.join("rootfs"),
+            procfs: dir.join("proc"),
+            sysfs: dir.join("sys"),
+            udev_data: dir.join("udev"),
+        };
+        Ok(Guest { roots, nics })
+    }
+}
