@@ -80,6 +80,7 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         .map_err(|error| (error.into(), Code::Usage))?;
     let context = Context {
         dns: history.clone(),
+        nic: config.nic.clone(),
         ..Context::new(args.roots.clone(), metrics)
     };
     let registry = Registry::with_table(COLLECTORS, context, &args.collectors.switched)

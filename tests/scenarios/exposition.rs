@@ -14,6 +14,8 @@ mod clock_calls;
 mod faults;
 #[path = "exposition/network_calls.rs"]
 mod network_calls;
+#[path = "exposition/nic_calls.rs"]
+mod nic_calls;
 #[path = "exposition/pages.rs"]
 mod pages;
 #[path = "exposition/processor.rs"]

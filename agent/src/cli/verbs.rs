@@ -21,7 +21,7 @@ use crate::{
     host::{SystemCommands, Systemctl, is_root},
     identity::state::write_state,
     install::{self, InstallError, Options},
-    metrics::{Filter, Registry},
+    metrics::{COLLECTORS, Context, Filter, Registry},
     output::Output,
     pause::ClockWatch,
     provision::{self, STEPS},
@@ -123,7 +123,11 @@ fn apply(args: &Args, stage: Option<Stage>, output: Output, wait: Option<Duratio
 fn metrics(args: &Args) -> Result<Code, Failure> {
     let loaded = settings::load(&args.roots, args.config.as_deref());
     let settings = args.collectors.over(&loaded.config.metrics)?;
-    let mut registry = Registry::new(&args.roots, &settings, &args.collectors.switched)?;
+    let context = Context {
+        nic: loaded.config.nic.clone(),
+        ..Context::new(args.roots.clone(), settings)
+    };
+    let mut registry = Registry::with_table(COLLECTORS, context, &args.collectors.switched)?;
     let mut page = Page::new();
     registry.scrape(&Filter::default(), &mut page)?;
     print::bytes(page.as_bytes())?;

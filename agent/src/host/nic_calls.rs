@@ -20,9 +20,9 @@ pub struct QueueCounters {
 
 /// Asks the driver of a network interface. None is what a driver does not support; `ENODEV`, that the interface is gone.
 pub trait NicCalls: Send + Sync {
-    /// Queue pairs now and at most (`ETHTOOL_GCHANNELS`).
+    /// Queue pairs now and at most (`ETHTOOL_GCHANNELS`); none of an interface whose queues go one way only.
     fn channels(&self, nic: &str) -> Result<Option<Channels>, Errno>;
-    /// Sets the queue pairs (`ETHTOOL_SCHANNELS`). Needs `CAP_NET_ADMIN`.
+    /// Sets the queue pairs (`ETHTOOL_SCHANNELS`); queues that go one way only stay as they are. Needs `CAP_NET_ADMIN`.
     fn set_channels(&self, nic: &str, combined: u32) -> Result<(), Errno>;
     /// Sizes of the rings (`ETHTOOL_GRINGPARAM`).
     fn rings(&self, nic: &str) -> Result<Option<Rings>, Errno>;
@@ -32,7 +32,7 @@ pub trait NicCalls: Send + Sync {
     fn coalescing(&self, nic: &str) -> Result<Option<Coalescing>, Errno>;
     /// The driver's own counters by name, in its order (`ETHTOOL_GSTATS`); empty when it has none.
     fn statistics(&self, nic: &str) -> Result<Vec<(String, u64)>, Errno>;
-    /// The counters of its queues from the netlink family `netdev` (`NETDEV_CMD_QSTATS_GET`, from Linux 6.10 on), by the interface's number. None where the
+    /// The counters of its queues from the netlink family `netdev` (`NETDEV_CMD_QSTATS_GET`), by the interface's number. None where the
     /// kernel or the driver has no such thing.
     fn queue_counters(&self, index: u32) -> Result<Option<Vec<QueueCounters>>, Errno>;
 }

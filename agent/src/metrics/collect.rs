@@ -10,13 +10,13 @@ use std::{
 use virtfleet_agent_core::procfs::ParseError;
 use virtfleet_wire::{
     exposition::Page,
-    settings::{MetricsProfile, MetricsSettings},
+    settings::{MetricsProfile, MetricsSettings, NicSettings},
 };
 
 use super::RegistryError;
 use crate::{
     dns_watch::History,
-    host::{ClockCalls, Kernel, Machine, NetworkCalls, RereadError, Roots, ServiceCalls, Statfs},
+    host::{ClockCalls, Kernel, Machine, NetworkCalls, NicCalls, RereadError, Roots, ServiceCalls, Statfs},
 };
 
 /// Reads one corner of the guest and writes its families.
@@ -103,12 +103,16 @@ pub struct Context {
     pub machine: Arc<dyn Machine>,
     /// Who is asked about the network, by netlink and ioctl.
     pub network: Arc<dyn NetworkCalls>,
+    /// Who is asked about queues of network interfaces.
+    pub nics: Arc<dyn NicCalls>,
     /// Who is asked about the clock.
     pub clock: Arc<dyn ClockCalls>,
     /// Who is asked about services.
     pub services: Arc<dyn ServiceCalls>,
     /// What the watch over DNS hears.
     pub dns: History,
+    /// The settings' section `nic`, by which queues are judged.
+    pub nic: NicSettings,
 }
 
 impl Context {
@@ -120,9 +124,11 @@ impl Context {
             statfs: Arc::new(Kernel),
             machine: Arc::new(Kernel),
             network: Arc::new(Kernel),
+            nics: Arc::new(Kernel),
             clock: Arc::new(Kernel),
             services: Arc::new(Kernel),
             dns: History::default(),
+            nic: NicSettings::default(),
         }
     }
 }

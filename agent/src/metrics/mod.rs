@@ -30,6 +30,7 @@ mod runner;
 mod services;
 mod slot;
 mod storage;
+mod virtio;
 mod wrong;
 
 pub use collect::{Build, CollectError, Collector, Context, DefaultOn, Entry, Flag, Holds};
@@ -44,6 +45,7 @@ const ROOMS: &[&[Entry]] = &[
     network::ENTRIES,
     node::ENTRIES,
     hardware::ENTRIES,
+    virtio::ENTRIES,
     services::ENTRIES,
     guest::ENTRIES,
     declared::ENTRIES,

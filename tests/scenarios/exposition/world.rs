@@ -11,12 +11,12 @@ use std::{
 use nix::errno::Errno;
 use virtfleet_agent::{
     dns_watch::History,
-    host::{ClockCalls, FsSpace, Machine, NetworkCalls, Roots, ServiceCalls, Statfs, Uname},
+    host::{ClockCalls, FsSpace, Machine, NetworkCalls, NicCalls, Roots, ServiceCalls, Statfs, Uname},
     metrics::{COLLECTORS, Context, DefaultOn, Filter, Registry},
 };
 use virtfleet_wire::{
     exposition::{Line, Page, parse_line},
-    settings::MetricsSettings,
+    settings::{MetricsSettings, NicSettings},
 };
 
 pub(crate) const FIXTURES: [&str; 4] = ["kubevirt", "hardware", "minimal", "broken"];
@@ -85,9 +85,11 @@ pub(crate) fn context(dir: &Path, settings: MetricsSettings) -> (Context, Arc<Fa
         statfs: Arc::clone(&kernel) as Arc<dyn Statfs>,
         machine: Arc::clone(&kernel) as Arc<dyn Machine>,
         network: Arc::clone(&kernel) as Arc<dyn NetworkCalls>,
+        nics: Arc::clone(&kernel) as Arc<dyn NicCalls>,
         clock: Arc::clone(&kernel) as Arc<dyn ClockCalls>,
         services: Arc::clone(&kernel) as Arc<dyn ServiceCalls>,
         dns: History::default(),
+        nic: NicSettings::default(),
     };
     (context, kernel)
 }

@@ -1,6 +1,6 @@
 //! The generic family `netdev` (`linux/netdev.h`, `Documentation/netlink/specs/netdev.yaml`, `net/core/netdev-genl.c`): what the queues of an interface count.
 //!
-//! The question exists from Linux 6.10 on; older kernels have the family without it, or neither, and say `EOPNOTSUPP` or `ENOENT`. So they do of interfaces whose
+//! The question came with Linux 6.9 or 6.10; older kernels have the family without it, or neither, and say `EOPNOTSUPP` or `ENOENT`. So they do of interfaces whose
 //! driver tells nothing. An interface that is down has no queues to tell of.
 
 use super::{attributes, generic, number, put};

@@ -2,13 +2,13 @@
 //!
 //! | who | names |
 //! |---|---|
-//! | `virtio_net` to Linux 6.8; igb, ixgbe, ice, hv_netvsc | `rx_queue_0_packets`, `tx_queue_0_tx_timeouts` |
-//! | `virtio_net` from 6.9 on, mlx5 | `rx0_drops`, `tx0_kicks`, `tx0_tx_timeouts`, `tx0_stopped` |
-//! | what a virtio device counts itself (`VIRTIO_NET_F_DEVICE_STATS`, from 6.10 on) | `rx0_hw_packets`, `tx0_hw_drops` |
-//! | i40e, iavf | `rx-0.packets`, before 4.20 `rx-0.rx_packets` |
+//! | `virtio_net` of Linux 5.10 to 6.6; igb, ixgbe, ice, hv_netvsc | `rx_queue_0_packets`, `tx_queue_0_tx_timeouts` |
+//! | `virtio_net` of 6.12 and later; mlx5 | `rx0_drops`, `tx0_kicks`, `tx0_tx_timeouts`, `tx0_stopped` |
+//! | what a virtio device counts itself (`VIRTIO_NET_F_DEVICE_STATS`) | `rx0_hw_packets`, `tx0_hw_drops` |
+//! | i40e, iavf | `rx-0.packets`, of old `rx-0.rx_packets` |
 //! | ena | `queue_0_tx_cnt`, `queue_0_rx_bytes`, `queue_0_tx_queue_stop` |
 //!
-//! From 6.10 on `virtio_net` tells packets and bytes of its queues by the netlink family `netdev` alone (kernel: `drivers/net/virtio_net.c`,
+//! Such a newer `virtio_net` tells packets and bytes of its queues by the netlink family `netdev` alone (kernel: `drivers/net/virtio_net.c`,
 //! `virtnet_rq_stats_desc_qstat`): [`merge`] brings both together.
 
 use std::collections::{BTreeMap, btree_map::Entry};
@@ -231,7 +231,7 @@ mod tests {
     const TX: Direction = Direction::Transmit;
 
     #[test]
-    fn virtio_of_kernels_to_6_8() {
+    fn virtio_of_older_kernels() {
         let found = told(&[
             ("rx_queue_0_packets", 11),
             ("rx_queue_0_bytes", 12),
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(first.drops, Some(7), "the driver's and the device's");
         assert_eq!(found[&(TX, 0)].timeouts, Some(8));
         assert_eq!(found[&(TX, 1)].timeouts, Some(9));
-        // 6.9 tells both; then the driver's count.
+        // Where both are told, the driver's count.
         let found = told(&[("rx0_hw_packets", 30), ("rx0_packets", 31)]);
         assert_eq!(found[&(RX, 0)].packets, Some(31));
     }

@@ -94,8 +94,8 @@ impl Drivers {
             return Ok(Vec::new());
         }
         let names = bytes(&names[..(12 + count * NAME).div_ceil(8)]);
-        let named = names[12..].chunks_exact(NAME).zip(&values[1..]).take(count);
-        Ok(named
+        let both = names[12..].chunks_exact(NAME).zip(&values[1..]).take(count);
+        Ok(both
             .map(|(name, value)| (text(name).trim().to_owned(), *value))
             .collect())
     }

@@ -23,13 +23,14 @@ const TX: usize = 8;
 const GET_COALESCING: Command<23> = Command(0x0e);
 
 impl Drivers {
-    /// `ETHTOOL_GCHANNELS`.
+    /// `ETHTOOL_GCHANNELS`. None, too, of an interface whose queues go one way only.
     pub(in crate::host) fn channels(&self, device: &str) -> Result<Option<Channels>, Errno> {
         let told = supported(self.numbers(device, GET_CHANNELS, [0; 9]))?;
-        Ok(told.map(|told| Channels {
+        let pairs = told.map(|told| Channels {
             current: told[COMBINED],
             possible: told[COMBINED_MOST],
-        }))
+        });
+        Ok(pairs.filter(|pairs| pairs.possible > 0))
     }
 
     /// `ETHTOOL_SCHANNELS`: queues that only receive, only send or do something else stay as they are.

@@ -57,7 +57,7 @@ impl NicCalls for Kernel {
         );
         match answer.map_err(errno) {
             Ok(queues) => Ok(Some(queues.into_iter().map(QueueCounters::from).collect())),
-            // The driver tells nothing, or the kernel is older than 6.10.
+            // The driver tells nothing, or the kernel is older than the question.
             Err(Errno::EOPNOTSUPP) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -83,7 +83,7 @@ fn family() -> Result<Option<u16>, Errno> {
     let mut number = None;
     let request = generic::family_request(netdev::FAMILY);
     let answer = single(SockProtocol::NetlinkGeneric, generic::CONTROL, &request, |body| {
-        number = generic::family(body).filter(|(name, _)| name == netdev::FAMILY)
+        number = generic::family(body).filter(|(name, _)| name == netdev::FAMILY);
     });
     let number = match answer.map_err(errno) {
         Ok(()) => number.map(|(_, number)| number),

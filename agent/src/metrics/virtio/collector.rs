@@ -1,0 +1,137 @@
+//! `virtio`: what the guest sees of its virtio devices, and of those that stand where virtio was meant.
+
+use virtfleet_wire::{exposition::Page, settings::NicSettings};
+
+use super::{
+    devices, disks, nics,
+    source::{FINDINGS, Findings, OBSERVE},
+    standing,
+    state::State,
+    watch::Watch,
+};
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+
+struct Virtio {
+    watch: Watch,
+    state: State,
+    settings: NicSettings,
+    findings: Findings,
+    /// Why the state was not read the last time, which the log has been told.
+    told: Option<String>,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    Ok(Box::new(Virtio {
+        watch: Watch::new(&context.roots, &context.nics, OBSERVE),
+        state: State::new(&context.roots),
+        settings: context.nic.clone(),
+        findings: FINDINGS,
+        told: None,
+    }))
+}
+
+impl Collector for Virtio {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let machine = self.watch.machine();
+        let (state, unread) = match self.state.get() {
+            Ok(state) => (state, None),
+            Err(error) => (None, Some(error)),
+        };
+        if machine.devices.is_empty()
+            && machine.nics.is_empty()
+            && machine.disks.is_empty()
+            && state.is_none()
+        {
+            return Err(unread.unwrap_or_else(|| CollectError::no_data("there is no virtio device")));
+        }
+        devices::write(page, machine);
+        nics::write(page, machine, state);
+        disks::write(page, &machine.disks);
+        if let Some(state) = state {
+            standing::write(page, state);
+        }
+        standing::findings(page, &(self.findings)(machine, state, &self.settings));
+        // A file that cannot be read takes nothing from the page but what it would have said.
+        let why = unread.map(|error| error.to_string());
+        if let Some(error) = why.as_ref().filter(|_| why != self.told) {
+            tracing::warn!(%error, "the page does not say how queues stand");
+        }
+        self.told = why;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use virtfleet_agent_core::virtio::{Device, Machine};
+    use virtfleet_wire::{
+        finding::{Finding, Severity},
+        settings::MetricsSettings,
+    };
+
+    use super::*;
+    use crate::host::{NicCalls, Roots};
+
+    fn one_device(_: &Roots, _: &dyn NicCalls, _: bool) -> Machine {
+        Machine {
+            devices: vec![Device {
+                name: "virtio0".to_owned(),
+                ..Device::default()
+            }],
+            ..Machine::default()
+        }
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_read_takes_nothing_else_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            rootfs: dir.path().join("rootfs"),
+            procfs: dir.path().join("proc"),
+            sysfs: dir.path().join("sys"),
+            ..Roots::default()
+        };
+        let context = Context::new(roots.clone(), MetricsSettings::default());
+        let collector = |observe| Virtio {
+            watch: Watch::new(&roots, &context.nics, observe),
+            state: State::new(&roots),
+            settings: NicSettings::default(),
+            findings: |machine, state, _| {
+                assert!(state.is_none());
+                let name = machine.devices.first().map_or("", |device| &device.name);
+                vec![Finding::new(
+                    "virtio-x",
+                    Severity::Info,
+                    ("Device", name),
+                    "X",
+                    "",
+                )]
+            },
+            told: None,
+        };
+        let mut nothing = collector(|_, _, _| Machine::default());
+        assert!(matches!(
+            nothing.collect(&mut Page::new()),
+            Err(CollectError::NoData(_))
+        ));
+        let mut virtio = collector(one_device);
+        let state = dir.path().join("rootfs/run/virtfleet/state");
+        fs::create_dir_all(&state).unwrap();
+        fs::write(state.join("nic.json"), "{").unwrap();
+        let mut page = Page::new();
+        virtio.collect(&mut page).unwrap();
+        let page = page.to_text();
+        assert!(
+            page.contains("virtfleet_virtio_device_info{device=\"virtio0\""),
+            "{page}"
+        );
+        let finding = "virtfleet_virtio_finding{subject=\"virtio0\",id=\"virtio-x\",severity=\"info\"} 1";
+        assert!(page.contains(finding), "{page}");
+        assert!(virtio.told.is_some(), "the log is told");
+        fs::remove_file(state.join("nic.json")).unwrap();
+        virtio.collect(&mut Page::new()).unwrap();
+        assert_eq!(virtio.told, None);
+    }
+}

@@ -1,0 +1,341 @@
+//! Families of virtio devices, and of interrupts in all.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use virtfleet_agent_core::virtio::{
+    Bus, Device, Kind, Machine, Role, Sharing, Vector,
+    interrupts::{Serves, handler},
+};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use super::TOLD;
+
+/// Features that make a difference, of all devices: `VIRTIO_F_*`.
+const OF_ALL: &[(u32, &str)] = &[(32, "VERSION_1"), (33, "ACCESS_PLATFORM")];
+/// Those of queues through which much goes: `VIRTIO_RING_F_*`, `VIRTIO_F_RING_PACKED`.
+const OF_QUEUES: &[(u32, &str)] = &[(28, "INDIRECT_DESC"), (29, "EVENT_IDX"), (34, "RING_PACKED")];
+/// The same of interfaces, `VIRTIO_NET_F_*`.
+const OF_NETWORK: &[(u32, &str)] = &[
+    (0, "CSUM"),
+    (1, "GUEST_CSUM"),
+    (7, "GUEST_TSO4"),
+    (8, "GUEST_TSO6"),
+    (11, "HOST_TSO4"),
+    (12, "HOST_TSO6"),
+    (15, "MRG_RXBUF"),
+    (17, "CTRL_VQ"),
+    (22, "MQ"),
+];
+/// The same of disks, `VIRTIO_BLK_F_*`.
+const OF_BLOCK: &[(u32, &str)] = &[
+    (9, "FLUSH"),
+    (11, "CONFIG_WCE"),
+    (12, "MQ"),
+    (13, "DISCARD"),
+    (14, "WRITE_ZEROES"),
+];
+
+/// The features of a device's type that are told.
+fn features(kind: Kind) -> impl Iterator<Item = (u32, &'static str)> {
+    let (own, queues): (&[_], &[_]) = match kind {
+        Kind::NET => (OF_NETWORK, OF_QUEUES),
+        Kind::BLOCK => (OF_BLOCK, OF_QUEUES),
+        Kind::SCSI | Kind::VSOCK | Kind::FS => (&[], OF_QUEUES),
+        _ => (&[], &[]),
+    };
+    own.iter().chain(queues).chain(OF_ALL).copied()
+}
+
+pub(super) fn write(page: &mut Page, machine: &Machine) {
+    let devices = &machine.devices[..machine.devices.len().min(TOLD)];
+    let mut family = page.family(
+        "virtfleet_virtio_device_info",
+        "A virtio device: its type, driver and place, always 1.",
+        MetricType::Gauge,
+    );
+    for device in devices {
+        let kind = device.kind.to_string();
+        let labels = [
+            ("device", device.name.as_str()),
+            ("type", &kind),
+            ("driver", device.driver.as_deref().unwrap_or_default()),
+            ("bus", bus(device.bus)),
+            ("address", &device.address),
+        ];
+        family.sample(&labels, 1.0);
+    }
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Device) -> Option<f64>| {
+        let mut family = page.family(name, help, MetricType::Gauge);
+        for device in devices {
+            if let Some(value) = value(device) {
+                family.sample(&[("device", &device.name)], value);
+            }
+        }
+    };
+    gauge(
+        "virtfleet_virtio_device_needs_reset",
+        "Whether a virtio device has met an error from which only a reset helps.",
+        &|device| device.status.map(|_| flag(device.needs_reset())),
+    );
+    gauge(
+        "virtfleet_virtio_device_failed",
+        "Whether the guest has given a virtio device up.",
+        &|device| device.status.map(|_| flag(device.failed())),
+    );
+    gauge(
+        "virtfleet_virtio_vectors",
+        "Interrupts that a virtio device has.",
+        &|device| Some(device.vectors.len() as f64),
+    );
+    gauge(
+        "virtfleet_virtio_vectors_shared",
+        "Whether the queues of a virtio device share an interrupt, because it has too few or none of its own.",
+        &|device| match device.sharing {
+            Sharing::Own => Some(0.0),
+            Sharing::Shared | Sharing::Intx => Some(1.0),
+            Sharing::Unknown => None,
+        },
+    );
+    gauge(
+        "virtfleet_virtio_interrupt_cpus",
+        "CPUs to which the interrupts of a virtio device's queues go.",
+        &|device| {
+            Some(cpus(device))
+                .filter(|cpus| *cpus > 0)
+                .map(|cpus| cpus as f64)
+        },
+    );
+    write_features(page, devices);
+    write_by_role(page, devices);
+    write_vectors(page, machine);
+}
+
+fn write_features(page: &mut Page, devices: &[Device]) {
+    let mut family = page.family(
+        "virtfleet_virtio_feature_negotiated",
+        "Whether a virtio device and its driver have agreed on a feature, of those that make a difference.",
+        MetricType::Gauge,
+    );
+    for device in devices {
+        // Nothing is agreed on before there is a driver.
+        if device.driver.is_none() {
+            continue;
+        }
+        for (bit, name) in features(device.kind) {
+            let labels = [("device", device.name.as_str()), ("feature", name)];
+            family.sample(&labels, flag(device.negotiated.has(bit)));
+        }
+    }
+}
+
+fn write_by_role(page: &mut Page, devices: &[Device]) {
+    let mut family = page.family(
+        "virtfleet_virtio_queues",
+        "Queues of a virtio device, by what they are for.",
+        MetricType::Gauge,
+    );
+    for device in devices {
+        let mut roles: BTreeMap<&Role, u32> = BTreeMap::new();
+        for queue in &device.queues {
+            *roles.entry(&queue.role).or_default() += 1;
+        }
+        for (role, count) in roles {
+            let role = word(role.clone());
+            family.sample(&[("device", &device.name), ("role", &role)], f64::from(count));
+        }
+    }
+    let mut family = page.family(
+        "virtfleet_virtio_interrupts_total",
+        "Interrupts of a virtio device, by what they are for: a role of its queues, all its queues, or its configuration.",
+        MetricType::Counter,
+    );
+    for device in devices {
+        let mut roles: BTreeMap<Cow<'_, str>, u64> = BTreeMap::new();
+        for vector in &device.vectors {
+            *roles.entry(served(vector)).or_default() += vector.count();
+        }
+        for (role, count) in &roles {
+            family.sample(&[("device", &device.name), ("role", role)], *count as f64);
+        }
+    }
+}
+
+fn write_vectors(page: &mut Page, machine: &Machine) {
+    let mut family = page.family(
+        "virtfleet_virtio_msi_vectors",
+        "Message-signalled interrupts of all PCI devices: used, and an estimate of how many there can be.",
+        MetricType::Gauge,
+    );
+    family.sample(&[("state", "used")], f64::from(machine.vectors.used));
+    if let Some(limit) = machine.vectors.limit {
+        family.sample(&[("state", "limit")], f64::from(limit));
+    }
+}
+
+/// How many CPUs the interrupts of its queues go to.
+fn cpus(device: &Device) -> usize {
+    let queues = device
+        .vectors
+        .iter()
+        .filter(|vector| handler(&vector.name).is_none_or(|(_, serves)| serves != Serves::Configuration));
+    let all: BTreeSet<u32> = queues
+        .flat_map(|vector| {
+            if vector.effective.is_empty() {
+                &vector.affinity
+            } else {
+                &vector.effective
+            }
+        })
+        .copied()
+        .collect();
+    all.len()
+}
+
+/// What an interrupt is for.
+fn served(vector: &Vector) -> Cow<'static, str> {
+    let word = match handler(&vector.name) {
+        Some((_, Serves::Configuration)) => "config",
+        Some((_, Serves::Queues | Serves::Everything)) => "all",
+        Some((_, Serves::Queue(role, _))) => return word(role),
+        None => return word(Role::Unknown),
+    };
+    Cow::Borrowed(word)
+}
+
+fn word(role: Role) -> Cow<'static, str> {
+    Cow::Borrowed(match role {
+        Role::Input => "input",
+        Role::Output => "output",
+        Role::Request => "request",
+        Role::Control => "control",
+        Role::Event => "event",
+        Role::Other(name) => return Cow::Owned(name),
+        Role::Unknown => "unknown",
+    })
+}
+
+fn bus(bus: Bus) -> &'static str {
+    match bus {
+        Bus::Pci => "pci",
+        Bus::Mmio => "mmio",
+        Bus::Ccw => "ccw",
+        Bus::Other => "other",
+    }
+}
+
+fn flag(yes: bool) -> f64 {
+    f64::from(u8::from(yes))
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_agent_core::virtio::{Features, Queue, Vectors};
+
+    use super::*;
+
+    fn vector(irq: u32, name: &str, effective: &[u32], count: u64) -> Vector {
+        Vector {
+            irq,
+            name: name.to_owned(),
+            affinity: vec![0, 1, 2, 3],
+            effective: effective.to_vec(),
+            landed: vec![(0, count), (3, 1)],
+        }
+    }
+
+    fn text(machine: &Machine) -> String {
+        let mut page = Page::new();
+        write(&mut page, machine);
+        page.to_text()
+    }
+
+    #[test]
+    fn a_network_device_with_two_queues() {
+        let mut device = Device {
+            name: "virtio2".to_owned(),
+            kind: Kind(1),
+            driver: Some("virtio_net".to_owned()),
+            bus: Bus::Pci,
+            address: "0000:00:03.0".to_owned(),
+            status: Some(15 + 64),
+            negotiated: Features(1 << 29 | 1 << 22),
+            sharing: Sharing::Own,
+            vectors: vec![
+                vector(24, "virtio2-config", &[3], 0),
+                vector(25, "virtio2-input.0", &[0], 100),
+                vector(26, "virtio2-output.0", &[0], 50),
+                vector(27, "virtio2-input.1", &[], 7),
+            ],
+            ..Device::default()
+        };
+        for (role, index) in [(Role::Input, 0), (Role::Input, 1), (Role::Output, 0)] {
+            device.queues.push(Queue {
+                role,
+                index,
+                irq: None,
+            });
+        }
+        let mut machine = Machine {
+            devices: vec![device],
+            vectors: Vectors {
+                used: 4,
+                limit: None,
+                ..Vectors::default()
+            },
+            ..Machine::default()
+        };
+        let page = text(&machine);
+        for line in [
+            "device_needs_reset{device=\"virtio2\"} 1",
+            "device_failed{device=\"virtio2\"} 0",
+            "feature_negotiated{device=\"virtio2\",feature=\"MQ\"} 1",
+            "feature_negotiated{device=\"virtio2\",feature=\"CSUM\"} 0",
+            "feature_negotiated{device=\"virtio2\",feature=\"EVENT_IDX\"} 1",
+            "queues{device=\"virtio2\",role=\"input\"} 2",
+            "queues{device=\"virtio2\",role=\"output\"} 1",
+            "vectors{device=\"virtio2\"} 4",
+            "vectors_shared{device=\"virtio2\"} 0",
+            "interrupts_total{device=\"virtio2\",role=\"config\"} 1",
+            "interrupts_total{device=\"virtio2\",role=\"input\"} 109",
+            // 0 of two queues; the third says only where it may go.
+            "interrupt_cpus{device=\"virtio2\"} 4",
+            "msi_vectors{state=\"used\"} 4",
+        ] {
+            let line = format!("\nvirtfleet_virtio_{line}\n");
+            assert!(page.contains(&line), "{line} in {page}");
+        }
+        assert!(!page.contains("FLUSH") && !page.contains("limit"), "{page}");
+        machine.devices[0] = Device {
+            name: "virtio2".to_owned(),
+            kind: Kind(2),
+            ..Device::default()
+        };
+        let page = text(&machine);
+        for family in [
+            "needs_reset",
+            "feature_negotiated",
+            "vectors_shared",
+            "interrupt_cpus",
+        ] {
+            assert!(!page.contains(family), "nothing is known of {family}: {page}");
+        }
+    }
+
+    #[test]
+    fn more_devices_than_a_machine_has_are_cut() {
+        let machine = Machine {
+            devices: (0..1000)
+                .map(|number| Device {
+                    name: format!("virtio{number}"),
+                    ..Device::default()
+                })
+                .collect(),
+            ..Machine::default()
+        };
+        let page = text(&machine);
+        assert!(page.contains("virtio255\"") && !page.contains("virtio256\""));
+    }
+}

@@ -1,0 +1,290 @@
+//! Families of network interfaces and of their queues.
+
+use virtfleet_agent_core::{
+    nic::state::NicState,
+    virtio::{Counters, Direction, Machine, Nic, NicKind},
+};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use super::TOLD;
+
+/// Queues of each direction of one interface that have series of their own.
+const OF_ONE: u32 = 64;
+/// Queues of all interfaces that have: with each of their counters, less than a collector may write.
+const OF_ALL: usize = 1024;
+
+pub(super) fn write(page: &mut Page, machine: &Machine, state: Option<&NicState>) {
+    let nics = &machine.nics[..machine.nics.len().min(TOLD)];
+    let mut family = page.family(
+        "virtfleet_virtio_nic_info",
+        "A network interface with a device behind it: what that is, its driver and the virtio device, always 1.",
+        MetricType::Gauge,
+    );
+    for nic in nics {
+        let labels = [
+            ("nic", nic.name.as_str()),
+            ("kind", kind(nic.kind)),
+            ("driver", &nic.driver),
+            ("device", nic.device.as_deref().unwrap_or_default()),
+        ];
+        family.sample(&labels, 1.0);
+    }
+    write_sizes(page, nics);
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Nic) -> Option<u32>| {
+        let mut family = page.family(name, help, MetricType::Gauge);
+        for nic in nics {
+            if let Some(value) = value(nic) {
+                family.sample(&[("nic", &nic.name)], f64::from(value));
+            }
+        }
+    };
+    gauge(
+        "virtfleet_virtio_nic_mtu_bytes",
+        "The MTU of a network interface.",
+        &|nic| Some(nic.mtu),
+    );
+    gauge(
+        "virtfleet_virtio_nic_dhcp_mtu_bytes",
+        "The MTU that DHCP gave to a network interface.",
+        &|nic| {
+            // Some leases are root's to read.
+            let known = || state?.dhcp_mtu.get(&nic.name).copied();
+            nic.dhcp_mtu.or_else(known)
+        },
+    );
+    write_queues(page, nics);
+}
+
+fn write_sizes(page: &mut Page, nics: &[Nic]) {
+    let mut family = page.family(
+        "virtfleet_virtio_nic_channels",
+        "Pairs of a receive and a transmit queue of a network interface: in use, and at most.",
+        MetricType::Gauge,
+    );
+    for nic in nics {
+        let Some(channels) = nic.channels else { continue };
+        for (state, count) in [("current", channels.current), ("possible", channels.possible)] {
+            family.sample(&[("nic", &nic.name), ("state", state)], f64::from(count));
+        }
+    }
+    let mut family = page.family(
+        "virtfleet_virtio_nic_ring_size",
+        "Descriptors in each ring of a network interface: in use, and at most.",
+        MetricType::Gauge,
+    );
+    for nic in nics {
+        let Some(rings) = nic.rings else { continue };
+        for (direction, state, size) in [
+            (Direction::Receive, "current", rings.rx),
+            (Direction::Receive, "possible", rings.rx_possible),
+            (Direction::Transmit, "current", rings.tx),
+            (Direction::Transmit, "possible", rings.tx_possible),
+        ] {
+            let labels = [
+                ("nic", nic.name.as_str()),
+                ("direction", word(direction)),
+                ("state", state),
+            ];
+            family.sample(&labels, f64::from(size));
+        }
+    }
+}
+
+/// A queue that has series of its own.
+struct Row<'a> {
+    nic: &'a str,
+    queue: String,
+    direction: &'static str,
+    counters: Counters,
+}
+
+type Field = fn(&Counters) -> Option<u64>;
+
+static COUNTERS: [(&str, &str, Field); 7] = [
+    (
+        "virtfleet_virtio_nic_queue_packets_total",
+        "Packets through a queue of a network interface.",
+        |counters| counters.packets,
+    ),
+    (
+        "virtfleet_virtio_nic_queue_bytes_total",
+        "Bytes through a queue of a network interface.",
+        |counters| counters.bytes,
+    ),
+    (
+        "virtfleet_virtio_nic_queue_drops_total",
+        "Packets that the driver or the device dropped at a queue of a network interface.",
+        |counters| counters.drops,
+    ),
+    (
+        "virtfleet_virtio_nic_queue_kicks_total",
+        "How often the hypervisor was told that a queue of a network interface has work for it.",
+        |counters| counters.kicks,
+    ),
+    (
+        "virtfleet_virtio_nic_queue_timeouts_total",
+        "How often sending on a queue of a network interface stood still for too long.",
+        |counters| counters.timeouts,
+    ),
+    (
+        "virtfleet_virtio_nic_queue_stops_total",
+        "How often sending on a queue of a network interface had to wait because its ring was full.",
+        |counters| counters.stops,
+    ),
+    (
+        "virtfleet_virtio_nic_queue_wakes_total",
+        "How often sending on a queue of a network interface went on after it had waited.",
+        |counters| counters.wakes,
+    ),
+];
+
+fn write_queues(page: &mut Page, nics: &[Nic]) {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    let mut left_out = Vec::new();
+    for nic in nics {
+        let mut beyond = 0_u32;
+        for queue in &nic.queues {
+            if queue.index >= OF_ONE || rows.len() >= OF_ALL {
+                beyond += 1;
+                continue;
+            }
+            rows.push(Row {
+                nic: &nic.name,
+                queue: queue.index.to_string(),
+                direction: word(queue.direction),
+                counters: queue.counters,
+            });
+        }
+        if beyond > 0 {
+            left_out.push((nic, beyond));
+        }
+    }
+    for (name, help, value) in &COUNTERS {
+        let mut family = page.family(name, help, MetricType::Counter);
+        for row in &rows {
+            if let Some(value) = value(&row.counters) {
+                let labels = [
+                    ("nic", row.nic),
+                    ("queue", row.queue.as_str()),
+                    ("direction", row.direction),
+                ];
+                family.sample(&labels, value as f64);
+            }
+        }
+    }
+    let mut family = page.family(
+        "virtfleet_virtio_nic_queues_left_out",
+        "Queues of a network interface that have no series of their own, because there are too many of them.",
+        MetricType::Gauge,
+    );
+    for (nic, beyond) in left_out {
+        family.sample(&[("nic", &nic.name)], f64::from(beyond));
+    }
+}
+
+fn word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Receive => "receive",
+        Direction::Transmit => "transmit",
+    }
+}
+
+fn kind(kind: NicKind) -> &'static str {
+    match kind {
+        NicKind::Virtio => "virtio",
+        NicKind::Function => "function",
+        NicKind::Emulated => "emulated",
+        NicKind::Other => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_agent_core::virtio::{Channels, NicQueue, Rings};
+
+    use super::*;
+
+    fn nic(name: &str, queues: u32) -> Nic {
+        let queue = |direction, index| NicQueue {
+            direction,
+            index,
+            cpus: None,
+            counters: Counters {
+                packets: Some(u64::from(index) + 1),
+                ..Counters::default()
+            },
+        };
+        let both = [Direction::Receive, Direction::Transmit];
+        Nic {
+            name: name.to_owned(),
+            kind: NicKind::Virtio,
+            mtu: 1400,
+            queues: both
+                .into_iter()
+                .flat_map(|direction| (0..queues).map(move |index| queue(direction, index)))
+                .collect(),
+            ..Nic::default()
+        }
+    }
+
+    fn text(nics: Vec<Nic>, state: Option<&NicState>) -> String {
+        let mut page = Page::new();
+        let machine = Machine {
+            nics,
+            ..Machine::default()
+        };
+        write(&mut page, &machine, state);
+        page.to_text()
+    }
+
+    #[test]
+    fn queues_and_sizes_of_an_interface() {
+        let mut first = nic("eth0", 2);
+        first.channels = Some(Channels {
+            current: 2,
+            possible: 4,
+        });
+        first.rings = Some(Rings {
+            rx: 256,
+            tx: 128,
+            rx_possible: 1024,
+            tx_possible: 1024,
+        });
+        first.queues[3].counters.timeouts = Some(9);
+        let mut state = NicState::default();
+        state.dhcp_mtu.insert("eth0".to_owned(), 1450);
+        let page = text(vec![first.clone()], Some(&state));
+        for line in [
+            "channels{nic=\"eth0\",state=\"current\"} 2",
+            "channels{nic=\"eth0\",state=\"possible\"} 4",
+            "ring_size{nic=\"eth0\",direction=\"transmit\",state=\"current\"} 128",
+            "ring_size{nic=\"eth0\",direction=\"receive\",state=\"possible\"} 1024",
+            "mtu_bytes{nic=\"eth0\"} 1400",
+            "dhcp_mtu_bytes{nic=\"eth0\"} 1450",
+            "queue_packets_total{nic=\"eth0\",queue=\"1\",direction=\"receive\"} 2",
+            "queue_timeouts_total{nic=\"eth0\",queue=\"1\",direction=\"transmit\"} 9",
+        ] {
+            let line = format!("\nvirtfleet_virtio_nic_{line}\n");
+            assert!(page.contains(&line), "{line} in {page}");
+        }
+        assert!(
+            !page.contains("bytes_total") && !page.contains("left_out"),
+            "{page}"
+        );
+        first.dhcp_mtu = Some(1460);
+        assert!(text(vec![first], Some(&state)).contains("dhcp_mtu_bytes{nic=\"eth0\"} 1460"));
+    }
+
+    #[test]
+    fn series_are_bounded_and_the_rest_is_counted() {
+        let page = text(vec![nic("eth0", 256)], None);
+        let packets = "\nvirtfleet_virtio_nic_queue_packets_total{";
+        assert_eq!(page.matches(packets).count(), 2 * 64);
+        assert!(page.contains("queues_left_out{nic=\"eth0\"} 384\n"), "{page}");
+        let many = (0..64).map(|number| nic(&format!("eth{number}"), 256)).collect();
+        let page = text(many, None);
+        assert_eq!(page.matches(packets).count(), OF_ALL);
+        assert!(page.contains("queues_left_out{nic=\"eth63\"} 512\n"), "{page}");
+        assert!(page.lines().count() < 4000);
+    }
+}
