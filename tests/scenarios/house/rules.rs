@@ -5,6 +5,8 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
     (
         "virtfleet-agent-core",
         &[
+            // Matches text with patterns of the settings; it has no dependency, and touches nothing.
+            "regex-lite",
             "serde",
             "serde_json",
             "sha2",

@@ -54,14 +54,32 @@ pub struct NicStanding {
     pub because: String,
     /// Queues (combined channels) when it was first seen in this boot.
     pub first: u32,
+    /// CPUs that were online then: what tells a number that the kernel has chosen from one of somebody else's.
+    pub first_cpus: u32,
     /// Queues that the agent has set in this boot.
     pub ours: Option<u32>,
     /// Queues before the agent's first change.
     pub before: Option<u32>,
+    /// A number of queues with which the link did not come back: it is not tried again in this boot unless a person asks for it.
+    pub put_back: Option<u32>,
     /// Packets of each receive and of each transmit queue when the number of queues was last changed: skew counts from there.
     pub baseline: Baseline,
     /// What the last change came to, where there was traffic enough to tell.
     pub measured: Option<Measured>,
+}
+
+impl NicStanding {
+    /// Notes that the agent sets `to` queues where there are `from`. Noted before it is done, it is true either way: what is ours is only what is there, too.
+    pub fn set(&mut self, from: u32, to: u32) {
+        self.before.get_or_insert(from);
+        self.ours = Some(to);
+    }
+
+    /// Notes that what was there before is there again, and nothing is ours.
+    pub fn give_back(&mut self) {
+        self.ours = None;
+        self.before = None;
+    }
 }
 
 /// Packets by queue at one moment.

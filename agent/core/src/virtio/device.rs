@@ -1,8 +1,45 @@
 //! A virtio device with its queues and interrupts.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::Features;
+
+/// Bits of the status byte (specification, 2.1; `include/uapi/linux/virtio_config.h`).
+pub mod status {
+    /// The guest has seen the device.
+    pub const ACKNOWLEDGE: u32 = 1;
+    /// The guest has a driver for it.
+    pub const DRIVER: u32 = 2;
+    /// The driver is ready.
+    pub const DRIVER_OK: u32 = 4;
+    /// Device and driver agree on the features.
+    pub const FEATURES_OK: u32 = 8;
+    /// The device has met an error from which only a reset helps.
+    pub const DEVICE_NEEDS_RESET: u32 = 64;
+    /// The guest has given the device up.
+    pub const FAILED: u32 = 128;
+    /// The bits by value, each with its name.
+    pub const NAMES: [(u32, &str); 6] = [
+        (ACKNOWLEDGE, "ACKNOWLEDGE"),
+        (DRIVER, "DRIVER"),
+        (DRIVER_OK, "DRIVER_OK"),
+        (FEATURES_OK, "FEATURES_OK"),
+        (DEVICE_NEEDS_RESET, "DEVICE_NEEDS_RESET"),
+        (FAILED, "FAILED"),
+    ];
+
+    /// The names of the bits that are set, ascending; one that has no name is `0x10`.
+    pub fn names(status: u32) -> Vec<String> {
+        let set = (0..u32::BITS).map(|bit| 1 << bit).filter(|bit| status & bit != 0);
+        set.map(|bit: u32| {
+            let known = NAMES.iter().find(|one| one.0 == bit);
+            known.map_or_else(|| format!("{bit:#x}"), |one| one.1.to_owned())
+        })
+        .collect()
+    }
+}
 
 /// A virtio device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +75,120 @@ pub struct Device {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Kind(pub u32);
+
+/// The types by number, each with a short name: the specification's, 5, as Linux has them (`include/uapi/linux/virtio_ids.h`).
+const KINDS: [(u32, &str); 40] = [
+    (1, "net"),
+    (2, "blk"),
+    (3, "console"),
+    (4, "rng"),
+    (5, "balloon"),
+    (6, "iomem"),
+    (7, "rpmsg"),
+    (8, "scsi"),
+    (9, "9p"),
+    (10, "wlan"),
+    (11, "rproc-serial"),
+    (12, "caif"),
+    (13, "memory-balloon"),
+    (16, "gpu"),
+    (17, "clock"),
+    (18, "input"),
+    (19, "vsock"),
+    (20, "crypto"),
+    (21, "signal-dist"),
+    (22, "pstore"),
+    (23, "iommu"),
+    (24, "mem"),
+    (25, "sound"),
+    (26, "fs"),
+    (27, "pmem"),
+    (28, "rpmb"),
+    (29, "wlan-hwsim"),
+    (30, "video-encoder"),
+    (31, "video-decoder"),
+    (32, "scmi"),
+    (33, "nitro-sec"),
+    (34, "i2c"),
+    (35, "watchdog"),
+    (36, "can"),
+    (37, "dmabuf"),
+    (38, "parameters"),
+    (39, "audio-policy"),
+    (40, "bluetooth"),
+    (41, "gpio"),
+    (42, "rdma"),
+];
+
+impl Kind {
+    /// A network interface.
+    pub const NET: Self = Self(1);
+    /// A disk.
+    pub const BLOCK: Self = Self(2);
+    /// A console with its ports, the guest agent's among them.
+    pub const CONSOLE: Self = Self(3);
+    /// A source of randomness.
+    pub const RNG: Self = Self(4);
+    /// A memory balloon.
+    pub const BALLOON: Self = Self(5);
+    /// A SCSI controller.
+    pub const SCSI: Self = Self(8);
+    /// A shared folder over 9P.
+    pub const NINE_P: Self = Self(9);
+    /// Graphics.
+    pub const GPU: Self = Self(16);
+    /// Keyboard, mouse, tablet.
+    pub const INPUT: Self = Self(18);
+    /// Sockets between guest and host.
+    pub const VSOCK: Self = Self(19);
+    /// A crypto accelerator.
+    pub const CRYPTO: Self = Self(20);
+    /// An IOMMU.
+    pub const IOMMU: Self = Self(23);
+    /// Memory that is plugged in.
+    pub const MEM: Self = Self(24);
+    /// A sound card.
+    pub const SOUND: Self = Self(25);
+    /// A shared folder.
+    pub const FS: Self = Self(26);
+    /// Persistent memory.
+    pub const PMEM: Self = Self(27);
+
+    /// A short name, e.g. `net`; none of a type that is not known here.
+    pub fn name(self) -> Option<&'static str> {
+        KINDS.iter().find(|one| one.0 == self.0).map(|one| one.1)
+    }
+}
+
+/// The short name, or `type 77`.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "type {}", self.0),
+        }
+    }
+}
+
+impl Device {
+    /// Whether the device wants to be reset.
+    pub fn needs_reset(&self) -> bool {
+        self.status
+            .is_some_and(|now| now & status::DEVICE_NEEDS_RESET != 0)
+    }
+    /// Whether the guest has given it up.
+    pub fn failed(&self) -> bool {
+        self.status.is_some_and(|now| now & status::FAILED != 0)
+    }
+    /// Its queues of one role, in order.
+    pub fn queues_of(&self, role: &Role) -> impl Iterator<Item = &Queue> {
+        self.queues.iter().filter(move |queue| queue.role == *role)
+    }
+    /// The interrupt of that number.
+    pub fn vector(&self, irq: u32) -> Option<&Vector> {
+        self.vectors.iter().find(|vector| vector.irq == irq)
+    }
+}
 
 /// What a device is attached to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -80,7 +231,7 @@ pub enum Role {
     Control,
     /// Events from the device.
     Event,
-    /// Another, by the driver's name for it, e.g. `inflate`.
+    /// Another, by the driver's name for it without its number, e.g. `inflate`.
     Other(String),
     /// Nobody said.
     #[default]
@@ -95,7 +246,7 @@ pub enum Sharing {
     Own,
     /// One vector for all queues (`virtioN-virtqueues`), because there were not enough.
     Shared,
-    /// One line for everything, as PCI had before MSI.
+    /// One line for everything, as PCI had before MSI. Memory-mapped devices ([`Bus::Mmio`]) have nothing else.
     Intx,
     /// Not to be seen, or no interrupts yet.
     #[default]
@@ -122,5 +273,36 @@ impl Vector {
     /// How often it came in all.
     pub fn count(&self) -> u64 {
         self.landed.iter().fold(0, |sum, one| sum.saturating_add(one.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_status_have_names() {
+        assert_eq!(
+            (Kind::NET.to_string(), Kind::FS.name()),
+            ("net".to_owned(), Some("fs"))
+        );
+        assert_eq!(Kind(0).to_string(), "type 0");
+        assert!(KINDS.is_sorted_by_key(|one| one.0));
+        assert_eq!(
+            status::names(15),
+            ["ACKNOWLEDGE", "DRIVER", "DRIVER_OK", "FEATURES_OK"]
+        );
+        assert_eq!(status::names(0x90), ["0x10", "FAILED"]);
+        assert!(status::names(0).is_empty());
+        assert_eq!(status::names(u32::MAX).len(), 32);
+        let mut device = Device {
+            status: Some(0x4f),
+            ..Device::default()
+        };
+        assert!(device.needs_reset() && !device.failed());
+        device.status = Some(status::FAILED);
+        assert!(device.failed() && !device.needs_reset());
+        device.status = None;
+        assert!(!device.failed() && !device.needs_reset());
     }
 }
