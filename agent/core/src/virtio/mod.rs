@@ -8,12 +8,14 @@
 
 mod device;
 mod disk;
-mod features;
+pub mod features;
+mod findings;
 mod machine;
 mod network;
 
-pub use device::{Bus, Device, Kind, Queue, Role, Sharing, Vector};
+pub use device::{Bus, Device, Kind, Queue, Role, Sharing, Vector, status};
 pub use disk::{Disk, DiskKind, DiskQueue, WriteCache};
 pub use features::Features;
+pub use findings::{MOST as MOST_FINDINGS, complete, findings, ranges};
 pub use machine::{Cpus, Machine, Unread, Vectors};
 pub use network::{Channels, Coalescing, Counters, Direction, Nic, NicKind, NicQueue, Rings};
