@@ -14,7 +14,7 @@ use virtfleet_wire::{
     settings::{MetricsSettings, ServerTls},
 };
 
-use super::{Args, Verb, disks, dns, plan, print};
+use super::{Args, Verb, disks, dns, plan, print, virtio};
 use crate::{
     VERSION,
     doctor::{self, CollectorRun},
@@ -73,6 +73,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
         Verb::ApplyDns(file, output, wait) => dns::apply(args, file.as_deref(), *output, *wait),
         Verb::Plan(subjects, output, detailed) => plan::plan(args, *subjects, *output, *detailed),
         Verb::Dns(output) => dns::status(args, *output),
+        Verb::Virtio(all, output) => virtio::show(args, *all, *output),
         Verb::Disks(verb) => disks::disks(args, verb),
         Verb::State => {
             print::text(

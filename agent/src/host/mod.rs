@@ -34,6 +34,7 @@ mod stamped;
 mod state_file;
 mod sysfs;
 mod tasks;
+pub mod virtio;
 mod witness;
 
 pub use addresses::{AddressesError, Held, held_addresses};

@@ -12,6 +12,7 @@ mod ask;
 pub mod disks;
 pub mod dns;
 mod health;
+pub mod nic;
 mod pass;
 mod print;
 mod record;
