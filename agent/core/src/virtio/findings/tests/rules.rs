@@ -128,8 +128,11 @@ fn each_ailment_gives_its_finding() {
         ),
         (|m| drop(m.devices.remove(2)), "virtio-no-rng Info rng"),
     ];
+    let listed = include_str!("../../../../../../docs/findings.md");
     for (change, expected) in cases {
         assert_eq!(after(*change), [*expected]);
+        let id = expected.split(' ').next().unwrap_or_default();
+        assert!(listed.contains(&format!("`{id}`")), "{id} is not in docs/findings.md");
     }
 }
 
