@@ -132,7 +132,10 @@ fn each_ailment_gives_its_finding() {
     for (change, expected) in cases {
         assert_eq!(after(*change), [*expected]);
         let id = expected.split(' ').next().unwrap_or_default();
-        assert!(listed.contains(&format!("`{id}`")), "{id} is not in docs/findings.md");
+        assert!(
+            listed.contains(&format!("`{id}`")),
+            "{id} is not in docs/findings.md"
+        );
     }
 }
 
