@@ -54,3 +54,33 @@ pub(super) fn read(roots: &Roots, devices: &Virtio) -> Section {
         ..Section::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_wire::settings::NicSettings;
+
+    use super::*;
+    use crate::virtio::sample;
+
+    #[test]
+    fn an_interface_is_told_with_its_queues_and_how_they_stand() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            sysfs: dir.path().to_owned(),
+            ..Roots::default()
+        };
+        for name in ["eth0", "eth1"] {
+            std::fs::create_dir_all(roots.sys(format!("class/net/{name}/device"))).unwrap();
+        }
+        let settings = NicSettings::default();
+        let devices = Virtio::of(sample::machine(), Some(sample::state()), None, &settings);
+        let items = read(&roots, &devices).items;
+        let [known, other] = items.as_slice() else {
+            panic!("{items:?}")
+        };
+        let told = ["device", "channels", "channelsPossible", "standing", "dhcpMtu"];
+        let values: Vec<String> = told.iter().map(|key| known[*key].to_string()).collect();
+        assert_eq!(values, ["\"virtio1\"", "1", "2", "\"differs\"", "1450"]);
+        assert!(told.iter().all(|key| other[*key].is_null()), "{other}");
+    }
+}
