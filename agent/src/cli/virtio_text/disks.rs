@@ -16,6 +16,10 @@ fn head(disk: &Disk) -> Vec<Cell> {
     };
     let depth = disk.queues.first().and_then(|queue| queue.depth);
     let depth = depth.map_or_else(String::new, |depth| format!(", depth {depth}"));
+    let queues = match disk.queues.len() {
+        1 => "1 queue".to_owned(),
+        count => format!("{count} queues"),
+    };
     let cache = match disk.write_cache {
         Some(WriteCache::Back) => "write back",
         Some(WriteCache::Through) => "write through",
@@ -30,7 +34,7 @@ fn head(disk: &Disk) -> Vec<Cell> {
         disk.driver.as_str().into(),
         behind.into(),
         format!("{} MiB", disk.bytes >> 20).into(),
-        format!("{} queues{depth}", disk.queues.len()).into(),
+        format!("{queues}{depth}").into(),
         scheduler.unwrap_or_default().into(),
         cache.into(),
         if disk.read_only { "read-only" } else { "" }.into(),
