@@ -20,6 +20,7 @@ pub mod report;
 pub mod run;
 pub mod server;
 pub mod settings;
+pub mod virtio;
 
 /// The agent's version: that of the package, with `-dev` in a debug build, so that nobody takes one for a release.
 pub const VERSION: &str = if cfg!(debug_assertions) {

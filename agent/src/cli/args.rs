@@ -63,6 +63,8 @@ pub enum Verb {
     Plan(Subjects, Output, bool),
     /// How the guest's DNS stands.
     Dns(Output),
+    /// The virtio devices; `true`: each queue, however many.
+    Virtio(bool, Output),
     /// The declared disks.
     Disks(DisksVerb),
 }
@@ -177,6 +179,7 @@ pub fn command() -> Command {
         .subcommand(disk_args::plan(text_or.clone()))
         .subcommand(disk_args::disks(text_or.clone()))
         .subcommand(disk_args::dns(text_or.clone()))
+        .subcommand(disk_args::virtio(text_or.clone()))
         .subcommand(apply(text_or))
         .subcommand(Command::new("schema").about("Print the JSON Schema of the settings"))
         .subcommand(Command::new("state").about(
@@ -270,6 +273,7 @@ impl Args {
                 .unwrap_or_else(|| Verb::Apply(word(sub, "stage"), format(), disk_args::wait(sub))),
             "plan" => disk_args::parse_plan(sub, format()),
             "dns" => Verb::Dns(format()),
+            "virtio" => Verb::Virtio(sub.get_flag("all"), format()),
             "disks" => disk_args::parse_disks(sub),
             _ => Verb::Schema,
         };
@@ -422,6 +426,8 @@ mod tests {
                 Verb::ApplyNic(Some("p".into()), Output::Text, Some(Duration::from_secs(5))),
             ),
             ("a dns -o json", Verb::Dns(Output::Json)),
+            ("a virtio", Verb::Virtio(false, Output::Text)),
+            ("a virtio --all -o yaml", Verb::Virtio(true, Output::Yaml)),
             ("a apply disks", Verb::ApplyDisks(None, Output::Text, None)),
             (
                 "a apply disks --wait 90s",

@@ -67,6 +67,18 @@ pub(super) fn dns(output: Arg) -> Command {
         .arg(output)
 }
 
+pub(super) fn virtio(output: Arg) -> Command {
+    Command::new("virtio")
+        .about("Show the virtio devices with their queues and interrupts, and what is wrong with them; exit code 1 when one does not work")
+        .arg(
+            Arg::new("all")
+                .long("all")
+                .action(ArgAction::SetTrue)
+                .help("Each queue, however many there are"),
+        )
+        .arg(output)
+}
+
 pub(super) fn disks(output: Arg) -> Command {
     Command::new("disks")
         .about("Show how the declared disks stand; exit code 1 when one failed or a required one is not in place")

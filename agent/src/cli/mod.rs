@@ -10,7 +10,10 @@ mod nic;
 mod outlive;
 mod plan;
 mod print;
+mod rows;
 mod verbs;
+mod virtio;
+mod virtio_text;
 
 pub use args::{Args, Subjects, Verb, command};
 pub use collector_flags::{CollectorFlags, FlagError};

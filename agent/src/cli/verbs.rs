@@ -14,7 +14,7 @@ use virtfleet_wire::{
     settings::{MetricsSettings, ServerTls},
 };
 
-use super::{Args, Verb, disks, dns, nic, plan, print};
+use super::{Args, Verb, disks, dns, nic, plan, print, virtio};
 use crate::{
     VERSION,
     doctor::{self, CollectorRun},
@@ -74,6 +74,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
         Verb::ApplyNic(file, output, wait) => nic::apply(args, file.as_deref(), *output, *wait),
         Verb::Plan(subjects, output, detailed) => plan::plan(args, *subjects, *output, *detailed),
         Verb::Dns(output) => dns::status(args, *output),
+        Verb::Virtio(all, output) => virtio::show(args, *all, *output),
         Verb::Disks(verb) => disks::disks(args, verb),
         Verb::State => {
             print::text(

@@ -1,6 +1,6 @@
 //! The checks: from what was seen to lines. Nothing is read here.
 
-use super::{Line, PemFile, Seen, Status, disks::disks, dns::dns, passes::passes};
+use super::{Line, PemFile, Seen, Status, disks::disks, dns::dns, passes::passes, virtio::virtio};
 use crate::{host::Port, identity::is_important, report::remedy};
 
 /// A certificate with less than this left is a warning, in seconds: 14 days.
@@ -39,6 +39,7 @@ pub fn check(seen: &Seen) -> Vec<Line> {
     lines.extend(passes(seen));
     lines.extend(disks(seen));
     lines.extend(dns(seen));
+    lines.extend(virtio(seen));
     lines.push(boot(seen));
     lines.push(clock(seen));
     lines.extend(collectors(seen));

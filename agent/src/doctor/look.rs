@@ -6,7 +6,7 @@ use virtfleet_wire::settings::ServerTls;
 
 use super::{CollectorRun, ListenerSeen, PemFile, Seen, StateSeen, Validity};
 use crate::{
-    host::{Roots, clock, list, read_bounded, read_text, try_port},
+    host::{Roots, clock, is_root, list, read_bounded, read_text, try_port},
     identity::{observe, state::read_state},
     provision::{
         GUEST_FILE,
@@ -103,6 +103,7 @@ pub fn look(
         passes: read_record(roots, &observed.boot_id).map_err(|error| format!("{GUEST_FILE}: {error}")),
         disks: read_disks(roots, &observed.boot_id).map_err(|error| format!("{DISKS_FILE}: {error}")),
         dns: read_dns(roots, &observed.boot_id).map_err(|error| format!("{DNS_FILE}: {error}")),
+        virtio: crate::virtio::look(roots, &observed.boot_id, &settings.config.nic, is_root()),
         drop_ins: drop_ins(roots),
         boot_id: observed.boot_id,
         state,

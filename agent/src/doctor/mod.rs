@@ -10,6 +10,7 @@ mod dns;
 mod look;
 mod passes;
 mod print;
+mod virtio;
 
 use serde::Serialize;
 use virtfleet_agent_core::{disks::state::DisksState, dns::state::DnsState, pass::GuestRecord};
@@ -19,7 +20,7 @@ pub use checks::check;
 pub use look::{Agree, Inspect, look};
 pub use print::print;
 
-use crate::{host::Port, settings::LoadedSettings};
+use crate::{host::Port, settings::LoadedSettings, virtio::Virtio};
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -123,6 +124,8 @@ pub struct Seen {
     pub disks: Result<DisksState, String>,
     /// How DNS stands, or why that is not known.
     pub dns: Result<DnsState, String>,
+    /// The virtio devices, and what is to be said of them.
+    pub virtio: Virtio,
     /// Services that should wait for provisioning, as far as they are there, and whether they do.
     pub drop_ins: Vec<(&'static str, bool)>,
     /// The clocks.

@@ -5,15 +5,15 @@ use virtfleet_agent_core::dns::{
     state::Standing,
 };
 use virtfleet_agent_core::pass::{Outcome as PassOutcome, Stage, StageRecord, StepRecord};
-use virtfleet_wire::report::Clock;
+use virtfleet_wire::{report::Clock, settings::NicSettings};
 
 use super::*;
-use crate::{host::Roots, output::Output, settings};
+use crate::{host::Roots, output::Output, settings, virtio::sample};
 
 const NOW: u64 = 1_800_000_000;
 
 /// A machine on which all is well.
-fn healthy() -> Seen {
+pub(super) fn healthy() -> Seen {
     let dir = tempfile::tempdir().unwrap();
     let roots = Roots {
         rootfs: dir.path().to_owned(),
@@ -51,6 +51,7 @@ fn healthy() -> Seen {
         passes: Ok(passes()),
         dns: Ok(dns_state()),
         disks: Ok(DisksState::default()),
+        virtio: Virtio::of(sample::healthy(), None, None, &NicSettings::default()),
         drop_ins: vec![("kubelet.service", true)],
         clock: Clock {
             realtime_ns: NOW * 1_000_000_000,

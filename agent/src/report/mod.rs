@@ -11,6 +11,7 @@ mod nics;
 mod provision;
 mod storage;
 mod system;
+mod virtio;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,9 @@ use serde_json::{Value, json};
 use virtfleet_wire::{
     finding::{Finding, Subject},
     report::{AgentInfo, Clock, GuestReport, REPORT_API_VERSION, REPORT_KIND, Section, SectionStatus},
+    settings::NicSettings,
 };
+pub(crate) use virtio::state as device_state;
 
 use crate::{
     dns_watch::History,
@@ -42,6 +45,7 @@ pub struct Reporter {
     observer: Observer,
     settings: Section,
     declares_disks: bool,
+    nic: NicSettings,
     history: History,
     /// Of the settings: they do not change while the process runs.
     standing: Vec<Finding>,
@@ -73,6 +77,7 @@ impl Reporter {
             observer: Observer::default(),
             settings: settings_section(settings),
             declares_disks: !settings.config.disks.is_empty(),
+            nic: settings.config.nic.clone(),
             history: History::default(),
             standing: findings::of_settings(&settings.problems),
             since: BTreeMap::new(),
@@ -103,16 +108,20 @@ impl Reporter {
         findings.extend(storage.findings);
         let names = dns::read(&self.roots, &observed.boot_id, &clock, &self.history);
         findings.extend(names.findings);
+        // Without rights: what devices offer is what root's last pass saw.
+        let devices = crate::virtio::look(&self.roots, &observed.boot_id, &self.nic, false);
+        findings.extend_from_slice(&devices.findings);
         findings.extend(watch.finding(&clock));
         self.date(&mut findings, &clock, watch.paused_ns());
         let sections = [
             ("system", system::read(&self.roots)),
             ("disks", disks::read(&self.roots)),
-            ("nics", nics::read(&self.roots)),
+            ("nics", nics::read(&self.roots, &devices)),
             ("settings", self.settings.clone()),
             ("provision", passes.section),
             ("storage", storage.section),
             ("dns", names.section),
+            ("virtio", virtio::section(&devices)),
             ("clock", watch.section(&clock)),
         ];
         GuestReport {

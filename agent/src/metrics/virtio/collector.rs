@@ -1,31 +1,31 @@
 //! `virtio`: what the guest sees of its virtio devices, and of those that stand where virtio was meant.
 
+use virtfleet_agent_core::{
+    nic::state::NicState,
+    virtio::{complete, findings},
+};
 use virtfleet_wire::{exposition::Page, settings::NicSettings};
 
-use super::{
-    devices, disks, nics,
-    source::{FINDINGS, Findings, OBSERVE},
-    standing,
-    state::State,
-    watch::Watch,
+use super::{devices, disks, nics, standing, watch::Watch};
+use crate::{
+    host::virtio::observe,
+    metrics::{CollectError, Collector, Context, RegistryError, pass_state::PassState},
+    provision::nic::{NIC_FILE, ReadNicError, parse_nic},
 };
-use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
 struct Virtio {
     watch: Watch,
-    state: State,
+    state: PassState<NicState>,
     settings: NicSettings,
-    findings: Findings,
     /// Why the state was not read the last time, which the log has been told.
     told: Option<String>,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Virtio {
-        watch: Watch::new(&context.roots, &context.nics, OBSERVE),
-        state: State::new(&context.roots),
+        watch: Watch::new(&context.roots, &context.nics, observe),
+        state: PassState::new(&context.roots, NIC_FILE),
         settings: context.nic.clone(),
-        findings: FINDINGS,
         told: None,
     }))
 }
@@ -33,7 +33,12 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Virtio {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let machine = self.watch.machine();
-        let (state, unread) = match self.state.get() {
+        let parsed = self.state.get(|bytes, boot_id| match parse_nic(bytes, boot_id) {
+            Ok(state) => Ok(Some(state)),
+            Err(ReadNicError::OtherBoot) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        });
+        let (state, unread) = match parsed {
             Ok(state) => (state, None),
             Err(error) => (None, Some(error)),
         };
@@ -44,13 +49,16 @@ impl Collector for Virtio {
         {
             return Err(unread.unwrap_or_else(|| CollectError::no_data("there is no virtio device")));
         }
+        if let Some(state) = state {
+            complete(machine, state);
+        }
         devices::write(page, machine);
         nics::write(page, machine, state);
         disks::write(page, &machine.disks);
         if let Some(state) = state {
             standing::write(page, state);
         }
-        standing::findings(page, &(self.findings)(machine, state, &self.settings));
+        standing::findings(page, &findings(machine, state, &self.settings));
         // A file that cannot be read takes nothing from the page but what it would have said.
         let why = unread.map(|error| error.to_string());
         if let Some(error) = why.as_ref().filter(|_| why != self.told) {
@@ -66,10 +74,7 @@ mod tests {
     use std::fs;
 
     use virtfleet_agent_core::virtio::{Device, Machine};
-    use virtfleet_wire::{
-        finding::{Finding, Severity},
-        settings::MetricsSettings,
-    };
+    use virtfleet_wire::settings::MetricsSettings;
 
     use super::*;
     use crate::host::{NicCalls, Roots};
@@ -78,6 +83,7 @@ mod tests {
         Machine {
             devices: vec![Device {
                 name: "virtio0".to_owned(),
+                status: Some(64),
                 ..Device::default()
             }],
             ..Machine::default()
@@ -96,19 +102,8 @@ mod tests {
         let context = Context::new(roots.clone(), MetricsSettings::default());
         let collector = |observe| Virtio {
             watch: Watch::new(&roots, &context.nics, observe),
-            state: State::new(&roots),
+            state: PassState::new(&roots, NIC_FILE),
             settings: NicSettings::default(),
-            findings: |machine, state, _| {
-                assert!(state.is_none());
-                let name = machine.devices.first().map_or("", |device| &device.name);
-                vec![Finding::new(
-                    "virtio-x",
-                    Severity::Info,
-                    ("Device", name),
-                    "X",
-                    "",
-                )]
-            },
             told: None,
         };
         let mut nothing = collector(|_, _, _| Machine::default());
@@ -127,8 +122,10 @@ mod tests {
             page.contains("virtfleet_virtio_device_info{device=\"virtio0\""),
             "{page}"
         );
-        let finding = "virtfleet_virtio_finding{subject=\"virtio0\",id=\"virtio-x\",severity=\"info\"} 1";
-        assert!(page.contains(finding), "{page}");
+        assert!(
+            page.contains("virtfleet_virtio_finding{subject=\"virtio0\",id=\"virtio-"),
+            "{page}"
+        );
         assert!(virtio.told.is_some(), "the log is told");
         fs::remove_file(state.join("nic.json")).unwrap();
         virtio.collect(&mut Page::new()).unwrap();

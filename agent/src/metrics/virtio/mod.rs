@@ -1,7 +1,7 @@
 //! Virtio devices, their queues and interrupts, and what is wrong with them (room: `agent/src/metrics`).
 //!
 //! ```text
-//! sysfs, /proc/interrupts, ethtool, netlink ─ source ─▶ watch ─▶ Machine ─┬─▶ devices, nics, disks
+//! sysfs, /proc/interrupts, ethtool, netlink ─▶ watch ─▶ Machine ─┬─▶ devices, nics, disks
 //! /run/virtfleet/state/nic.json ────────────────────────────────────────┴─▶ standing (with the findings)
 //! ```
 
@@ -9,9 +9,7 @@ mod collector;
 mod devices;
 mod disks;
 mod nics;
-mod source;
 mod standing;
-mod state;
 mod watch;
 
 use super::Entry;

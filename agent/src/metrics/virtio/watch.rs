@@ -16,7 +16,6 @@ use virtfleet_agent_core::{
     },
 };
 
-use super::source::Observe;
 use crate::host::{Attribute, AttributeBuffer, Devices, NicCalls, Reread, Roots, attribute_buffer};
 
 /// After that time all of it is looked at anew.
@@ -24,6 +23,9 @@ const LOOK_AGAIN: Duration = Duration::from_mins(1);
 /// Where devices and disks come and go, below the root of sysfs. Network interfaces are not among them: those with a device come with it, and nodes have many
 /// that have none.
 const PLACES: [&str; 3] = ["bus/virtio/devices", "bus/pci/devices", "block"];
+
+/// Looks at the machine; the last argument says whether to look for what only root sees.
+pub(super) type Observe = fn(&Roots, &dyn NicCalls, bool) -> Machine;
 
 pub(super) struct Watch {
     roots: Roots,
@@ -69,7 +71,7 @@ impl Watch {
     }
 
     /// The machine as it is now.
-    pub(super) fn machine(&mut self) -> &Machine {
+    pub(super) fn machine(&mut self) -> &mut Machine {
         // Each of them is asked, so that none tells of an old change later.
         let mut moved = false;
         for place in &mut self.places {
@@ -85,7 +87,7 @@ impl Watch {
         if !fresh || self.refresh().is_err() {
             self.look(online);
         }
-        &self.machine
+        &mut self.machine
     }
 
     fn look(&mut self, online: Vec<u8>) {

@@ -1,0 +1,79 @@
+//! Devices that do not work: broken, given up, without a driver; and a guest without a source of randomness.
+
+use virtfleet_wire::finding::{Finding, Severity};
+
+use super::{
+    view::{View, of_device, of_vm},
+    words::named,
+};
+use crate::virtio::{Device, Kind};
+
+pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
+    let devices = &view.machine.devices;
+    let mut all: Vec<Finding> = devices.iter().filter_map(of).collect();
+    // A guest without any virtio device is none of KubeVirt's.
+    if !devices.is_empty() && !devices.iter().any(|device| device.kind == Kind::RNG) {
+        let message =
+            "the VM has no random number device: randomness comes from the CPU and from interrupts alone";
+        all.push(
+            of_vm("virtio-no-rng", Severity::Info, "rng", "NoRng", message)
+                .remedy("set spec.template.spec.domain.devices.rng: {} in the VirtualMachine and restart it"),
+        );
+    }
+    all
+}
+
+fn of(device: &Device) -> Option<Finding> {
+    let name = named(&device.name, &device.parts);
+    let broken = |id: &str, reason: &str, message: String| {
+        let status = device.status.unwrap_or_default();
+        of_device(id, Severity::Critical, device, reason, message)
+            .with("status", format!("{status:#x}"))
+            .remedy(format!(
+                "sudo dmesg | grep {}; then restart the VM, which resets the device",
+                device.name
+            ))
+    };
+    if device.needs_reset() {
+        let message = format!("{name} has met an error from which only a reset helps, and does not work");
+        return Some(broken("virtio-device-needs-reset", "NeedsReset", message));
+    }
+    if device.failed() {
+        let message = format!("the guest has given {name} up, and it does not work");
+        return Some(broken("virtio-device-failed", "Failed", message));
+    }
+    if device.driver.is_some() {
+        return None;
+    }
+    let (module, severity) = module(device.kind);
+    let message = format!(
+        "{} ({}) has no driver, so the guest cannot use it",
+        device.name, device.kind
+    );
+    let remedy = module.map_or_else(
+        || "look for a kernel that has a driver for it, or take the device out of the VM's spec".to_owned(),
+        |module| format!("sudo modprobe {module}; without such a module, the distribution's package of further kernel modules"),
+    );
+    Some(of_device("virtio-no-driver", severity, device, "NoDriver", message).remedy(remedy))
+}
+
+/// The module that drives a type, and how bad it is to be without.
+fn module(kind: Kind) -> (Option<&'static str>, Severity) {
+    let serious = Severity::Warning;
+    match kind {
+        Kind::NET => (Some("virtio_net"), serious),
+        Kind::BLOCK => (Some("virtio_blk"), serious),
+        Kind::SCSI => (Some("virtio_scsi"), serious),
+        // The guest agent of KubeVirt speaks through it.
+        Kind::CONSOLE => (Some("virtio_console"), serious),
+        Kind::FS => (Some("virtiofs"), serious),
+        Kind::VSOCK => (Some("vmw_vsock_virtio_transport"), serious),
+        Kind::MEM => (Some("virtio_mem"), serious),
+        Kind::BALLOON => (Some("virtio_balloon"), Severity::Info),
+        Kind::RNG => (Some("virtio_rng"), Severity::Info),
+        Kind::GPU => (Some("virtio_gpu"), Severity::Info),
+        Kind::INPUT => (Some("virtio_input"), Severity::Info),
+        Kind::CRYPTO => (Some("virtio_crypto"), Severity::Info),
+        _ => (None, Severity::Info),
+    }
+}

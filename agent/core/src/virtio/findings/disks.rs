@@ -1,0 +1,120 @@
+//! Disks: hardware queues against vCPUs, and the write cache.
+
+use std::collections::BTreeMap;
+
+use virtfleet_wire::finding::{Finding, Severity};
+
+use super::{
+    view::{View, of_disk},
+    words::{count, few},
+};
+use crate::virtio::{Disk, DiskKind, WriteCache};
+
+/// Smaller disks are those that carry settings (cloud-init's, config maps', secrets'), in bytes: nobody waits for them.
+const SMALL: u64 = 64 << 20;
+
+pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
+    let works = |disk: &&Disk| works(disk);
+    let disks = view.machine.disks.iter().filter(works);
+    let mut all: Vec<Finding> = disks.clone().filter_map(write_through).collect();
+    if view.several_cpus() {
+        let own = disks.clone().filter(|disk| disk.kind == DiskKind::VirtioBlk);
+        all.extend(own.filter_map(|disk| queues(view, disk, None)));
+        // The queues are the controller's: one finding for all its disks.
+        let mut controllers: BTreeMap<&str, Vec<&Disk>> = BTreeMap::new();
+        for disk in disks.filter(|disk| disk.kind == DiskKind::VirtioScsi) {
+            controllers
+                .entry(disk.device.as_deref().unwrap_or_default())
+                .or_default()
+                .push(disk);
+        }
+        let on_one = controllers
+            .values()
+            .filter_map(|disks| Some((disks.first()?, disks)));
+        all.extend(on_one.filter_map(|(first, disks)| {
+            let names = few(disks.iter().map(|disk| disk.name.as_str()));
+            queues(view, first, Some(names))
+        }));
+    }
+    all
+}
+
+/// Whether a disk is there to be worked with: no CD, nothing that is only read, no settings.
+pub(super) fn works(disk: &Disk) -> bool {
+    !disk.read_only && !disk.name.starts_with("sr") && disk.bytes >= SMALL
+}
+
+/// With `cache: none` QEMU opens the volume with direct I/O and the guest sees a cache that is written back. Where the host's filesystem has no direct I/O,
+/// virt-launcher falls back to write-through (`SetDriverCacheMode`), and so it is where the VM's spec asks for it.
+fn write_through(disk: &Disk) -> Option<Finding> {
+    let severity = match disk.kind {
+        DiskKind::VirtioBlk => Severity::Warning,
+        // A LUN that is passed through may have no cache that forgets.
+        DiskKind::VirtioScsi => Severity::Info,
+        _ => return None,
+    };
+    if disk.write_cache != Some(WriteCache::Through) {
+        return None;
+    }
+    let message = format!(
+        "{} is written through: each write waits until it is on the volume, and goes through the infra node's page cache",
+        disk.name
+    );
+    Some(
+        of_disk("virtio-disk-write-through", severity, disk, "WriteThrough", message)
+            .with("writeCache", "write through")
+            .remedy(
+                "look at disks[].cache in the VM's spec: none goes past the page cache; if it is none already, \
+                 the volume's filesystem has no direct I/O: take a block volume (volumeMode: Block) or another storage class",
+            ),
+    )
+}
+
+fn queues(view: &View<'_>, disk: &Disk, of_controller: Option<String>) -> Option<Finding> {
+    let queues = u32::try_from(disk.queues.len()).unwrap_or(u32::MAX);
+    // Those for vCPUs that are plugged in and offline are not too many.
+    let present = u32::try_from(view.machine.cpus.present.len()).unwrap_or(u32::MAX);
+    if queues == 0 || (view.cpus..=present.max(view.cpus)).contains(&queues) {
+        return None;
+    }
+    let scsi = of_controller.is_some();
+    let has = format!(
+        "{} has {} for {}",
+        of_controller.as_deref().unwrap_or(&disk.name),
+        count(queues, "queue"),
+        count(view.cpus, "vCPU")
+    );
+    let (id, severity, reason, message) = if queues > view.cpus {
+        let message = format!("{has}: those beyond take memory and are of no use");
+        ("virtio-disk-more-queues", Severity::Info, "MoreQueues", message)
+    } else if queues == 1 {
+        let message = format!("{has}: requests of all of them wait in one line");
+        (
+            "virtio-disk-fewer-queues",
+            Severity::Warning,
+            "SingleQueue",
+            message,
+        )
+    } else {
+        let message = format!("{has}: some share one");
+        ("virtio-disk-fewer-queues", Severity::Info, "FewerQueues", message)
+    };
+    let remedy = match (queues > view.cpus, scsi) {
+        (true, _) => {
+            "nothing that the guest could do; restarting the VM gives it as many as it has vCPUs then"
+        }
+        (false, false) => {
+            "set spec.template.spec.domain.devices.blockMultiQueue: true in the VirtualMachine and restart it; after vCPUs were added, restart it"
+        }
+        (false, true) => {
+            "set disks[].disk.bus: virtio, and spec.template.spec.domain.devices.blockMultiQueue: true, in the VirtualMachine and restart it"
+        }
+    };
+    let mut finding = of_disk(id, severity, disk, reason, message)
+        .with("queues", queues)
+        .with("cpus", view.cpus);
+    if let Some(disks) = of_controller {
+        finding = finding.with("disks", disks);
+    }
+    Some(finding.remedy(remedy))
+}

@@ -1,0 +1,5 @@
+mod fixtures;
+mod machines;
+mod properties;
+mod rules;
+mod traffic;

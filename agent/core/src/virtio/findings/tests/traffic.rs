@@ -1,0 +1,72 @@
+//! Skew: from where it is counted, and from when it is told.
+
+use super::fixtures::{found, found_with, healthy, short, state};
+use crate::virtio::Machine;
+
+fn received(machine: &mut Machine, packets: [u64; 4]) {
+    for (queue, packets) in machine.nics[0].queues.iter_mut().zip(packets) {
+        queue.counters.packets = Some(packets);
+    }
+}
+
+#[test]
+fn a_queue_that_carries_nearly_all_is_told_and_one_flow_is_named_as_a_reason() {
+    let mut machine = healthy();
+    received(&mut machine, [95_001, 2000, 2000, 1999]);
+    let all = found(&machine);
+    assert_eq!(short(&all), ["virtio-nic-queue-skew Info eth0"]);
+    assert!(
+        all[0]
+            .message
+            .starts_with("eth0: queue 0 of 4 carries 94.0 % of what is received; one flow"),
+        "{}",
+        all[0].message
+    );
+    assert_eq!(all[0].evidence["receivedPackets"], "101000");
+    machine.nics[0].queues[0].counters.drops = Some(500);
+    assert_eq!(short(&found(&machine)), ["virtio-nic-queue-skew Warning eth0"]);
+}
+
+#[test]
+fn few_packets_even_loads_and_single_queues_tell_nothing() {
+    let mut machine = healthy();
+    for packets in [
+        [99_999, 0, 0, 0],
+        [90_000, 10_000, 0, 0],
+        [500_000, 500_000, 500_000, 500_000],
+    ] {
+        received(&mut machine, packets);
+        assert_eq!(found(&machine), [], "{packets:?}");
+    }
+    machine.nics[0].queues.drain(1..4);
+    machine.nics[0].queues[0].counters.packets = Some(1 << 50);
+    let skewed = short(&found(&machine));
+    assert_eq!(
+        skewed,
+        Vec::<String>::new(),
+        "one queue carries all that there is"
+    );
+}
+
+#[test]
+fn skew_counts_from_where_the_queues_were_changed() {
+    let mut machine = healthy();
+    received(&mut machine, [10_000_000, 300_000, 300_000, 300_000]);
+    assert_eq!(found(&machine).len(), 1);
+    let mut state = state();
+    state.nics.get_mut("eth0").unwrap().baseline.rx = vec![9_700_000, 0, 0];
+    assert_eq!(
+        found_with(&machine, &state),
+        [],
+        "before the change there was one queue"
+    );
+    state.nics.get_mut("eth0").unwrap().baseline.rx = vec![u64::MAX; 9];
+    assert_eq!(found_with(&machine, &state).len(), 1, "counters that began anew");
+    state.nics.get_mut("eth0").unwrap().mac = "another".into();
+    state.nics.get_mut("eth0").unwrap().baseline.rx = vec![9_700_000, 0, 0];
+    assert_eq!(
+        found_with(&machine, &state).len(),
+        1,
+        "the baseline of another interface"
+    );
+}

@@ -1,0 +1,149 @@
+//! The tree of virtio devices for people: devices with their queues and interrupts, interfaces, disks, vectors, findings.
+
+mod devices;
+mod disks;
+mod nics;
+
+use anstyle::AnsiColor;
+use virtfleet_agent_core::virtio::{Machine, ranges};
+use virtfleet_wire::finding::{Finding, Severity};
+
+use super::rows::{Cell, rows, tree};
+use crate::virtio::Virtio;
+
+/// Of a device or an interface with more queues only the sum is shown.
+const QUEUES: usize = 16;
+/// With more queues in all, or more devices, only the sums are shown: what is shown fits a few screens.
+const QUEUES_IN_ALL: usize = 96;
+const DEVICES: usize = 24;
+/// What could not be read is shown as far as this.
+const UNREAD: usize = 5;
+
+/// All of it. `all` shows each queue, however many there are; `root` says that nothing more is to be had by asking as root.
+pub(super) fn text(seen: &Virtio, all: bool, root: bool) -> String {
+    let machine = &seen.machine;
+    let mut text = head(machine);
+    let queues = machine.devices.iter().map(|device| device.queues.len());
+    let sums = !all && (machine.devices.len() > DEVICES || queues.sum::<usize>() > QUEUES_IN_ALL);
+    let detail = Detail { all, sums };
+    text.push_str(&part("devices", &devices::text(machine, detail)));
+    text.push_str(&part("interfaces", &nics::text(seen, detail)));
+    text.push_str(&part("disks", &disks::text(machine, detail)));
+    text.push_str(&part("findings", &found(&seen.findings)));
+    if seen.findings.is_empty() {
+        text.push_str("nothing to say\n");
+    }
+    text.push_str(&notes(seen, root));
+    text
+}
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy)]
+struct Detail {
+    /// Everything.
+    all: bool,
+    /// No single queue, because there are many.
+    sums: bool,
+}
+
+impl Detail {
+    /// Whether each of so many queues is shown.
+    fn each(self, queues: usize) -> bool {
+        queues > 0 && (self.all || (!self.sums && queues <= QUEUES))
+    }
+}
+
+fn head(machine: &Machine) -> String {
+    let cpus = &machine.cpus;
+    let limit = machine
+        .vectors
+        .limit
+        .map_or_else(String::new, |limit| format!(" of about {limit}"));
+    let kernel = if machine.kernel.is_empty() {
+        "unknown"
+    } else {
+        &machine.kernel
+    };
+    rows(
+        0,
+        &[
+            vec!["kernel".into(), kernel.into()],
+            vec![
+                "vCPUs".into(),
+                format!(
+                    "{} online ({}), {} present, {} possible",
+                    cpus.online.len(),
+                    ranges(&cpus.online),
+                    cpus.present.len(),
+                    cpus.possible.len()
+                )
+                .into(),
+            ],
+            vec![
+                "vectors".into(),
+                format!("{} in use{limit}", machine.vectors.used).into(),
+            ],
+        ],
+    )
+}
+
+/// A headed part; nothing without content.
+fn part(head: &str, content: &str) -> String {
+    if content.is_empty() {
+        String::new()
+    } else {
+        format!("\n{head}\n{content}")
+    }
+}
+
+fn found(findings: &[Finding]) -> String {
+    let word = |finding: &Finding| match finding.severity {
+        Severity::Info => Cell::coloured("info", AnsiColor::Cyan),
+        Severity::Warning => Cell::coloured("warning", AnsiColor::Yellow),
+        Severity::Critical => Cell::coloured("critical", AnsiColor::Red),
+    };
+    let lines = findings.iter().flat_map(|finding| {
+        [
+            vec![word(finding), finding.message.as_str().into()],
+            vec![Cell::default(), format!("→ {}", finding.remedy).into()],
+            vec![Cell::default(), format!("  {}", finding.id).into()],
+        ]
+    });
+    rows(2, &lines.collect::<Vec<_>>())
+}
+
+/// What is not known, and how it could be.
+fn notes(seen: &Virtio, root: bool) -> String {
+    let machine = &seen.machine;
+    let mut notes = Vec::new();
+    let offered = machine.devices.iter().any(|device| device.offered.is_some());
+    if !offered && !machine.devices.is_empty() {
+        notes.push(if root {
+            "not known: what devices offer; this kernel does not tell (CONFIG_VIRTIO_DEBUG, debugfs)"
+                .to_owned()
+        } else {
+            "not known: what devices offer, which only root sees: sudo virtfleet-agent virtio".to_owned()
+        });
+    }
+    notes.extend(seen.unusable.iter().map(|reason| format!("not usable: {reason}")));
+    let unread = machine.unread.iter().take(UNREAD);
+    notes.extend(unread.map(|one| format!("not read: {}: {}", one.what, one.because)));
+    if machine.unread.len() > UNREAD {
+        notes.push(format!("not read: {} more", machine.unread.len() - UNREAD));
+    }
+    let lines: Vec<Vec<Cell>> = notes.into_iter().map(|note| vec![note.into()]).collect();
+    let text = rows(0, &lines);
+    if text.is_empty() {
+        text
+    } else {
+        format!("\n{text}")
+    }
+}
+
+/// A count, or `-`.
+fn number(count: Option<u64>) -> Cell {
+    count.map_or_else(|| "-".into(), |count| count.to_string().into())
+}
+
+#[cfg(test)]
+mod tests;
