@@ -15,11 +15,11 @@ use super::{
     verbs::Failure,
 };
 use crate::{
-    host::{Unwatched, is_root},
+    host::{Unwatched, is_root, nic_calls},
     output::Output,
     provision::{
         disks::Machine,
-        nic::{Engine, How, NIC_FILE, Wanted, calls, failed, real, summary, wanted},
+        nic::{Engine, How, NIC_FILE, Wanted, failed, real, summary, wanted},
     },
     settings,
 };
@@ -27,11 +27,11 @@ use crate::{
 /// What `apply nic` would do.
 pub(super) fn plan(args: &Args) -> Plan {
     let machine = Machine::of(&args.roots);
-    let calls = calls();
+    let calls = nic_calls(&args.roots);
     let engine = Engine {
         roots: &args.roots,
-        world: &real(&args.roots, &calls),
-        calls: &calls,
+        world: &real(&args.roots, &*calls),
+        calls: &*calls,
         witness: &Unwatched,
         boot_id: &machine.boot_id,
     };
@@ -62,11 +62,11 @@ pub(super) fn apply(
     let expected: Option<Plan> = file.map(|file| read_plan(file, "nic")).transpose()?;
     let _lock = turn(args, wait, "apply nic")?;
     let machine = Machine::of(&args.roots);
-    let calls = calls();
+    let calls = nic_calls(&args.roots);
     let engine = Engine {
         roots: &args.roots,
-        world: &real(&args.roots, &calls),
-        calls: &calls,
+        world: &real(&args.roots, &*calls),
+        calls: &*calls,
         witness: &Unwatched,
         boot_id: &machine.boot_id,
     };

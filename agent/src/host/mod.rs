@@ -67,7 +67,7 @@ pub use lock::{Holder, Lock, LockError, lock_waiting, lock_within};
 pub use memory::give_back;
 pub use mount_probe::{MountProbe, Outcome, Target};
 pub use network_calls::{Ethtool, NetworkCalls, NetworkError, TcpSockets};
-pub use nic_calls::{NicCalls, QueueCounters};
+pub use nic_calls::{NicCalls, QueueCounters, nic_calls};
 pub use nic_link::{Link, Traffic, link, pause, schedule, softirq, steer, traffic};
 pub use ports::{Port, try_port};
 pub use reread::{Folder, Reread, RereadError, slurp};

@@ -3,9 +3,12 @@
 #[cfg(test)]
 pub(crate) mod fake;
 mod kernel;
+mod nobody;
 
 use nix::errno::Errno;
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Counters, Direction, Rings};
+
+pub use nobody::nic_calls;
 
 /// The counters of one queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

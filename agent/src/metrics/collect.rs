@@ -16,7 +16,10 @@ use virtfleet_wire::{
 use super::RegistryError;
 use crate::{
     dns_watch::History,
-    host::{ClockCalls, Kernel, Machine, NetworkCalls, NicCalls, RereadError, Roots, ServiceCalls, Statfs},
+    host::{
+        ClockCalls, Kernel, Machine, NetworkCalls, NicCalls, RereadError, Roots, ServiceCalls, Statfs,
+        nic_calls,
+    },
 };
 
 /// Reads one corner of the guest and writes its families.
@@ -119,12 +122,12 @@ impl Context {
     /// With the kernel that runs us.
     pub fn new(roots: Roots, settings: MetricsSettings) -> Self {
         Self {
+            nics: nic_calls(&roots),
             roots,
             settings,
             statfs: Arc::new(Kernel),
             machine: Arc::new(Kernel),
             network: Arc::new(Kernel),
-            nics: Arc::new(Kernel),
             clock: Arc::new(Kernel),
             services: Arc::new(Kernel),
             dns: History::default(),

@@ -15,7 +15,7 @@ use virtfleet_agent_core::{
 use virtfleet_wire::{finding::Finding, settings::NicSettings};
 
 use crate::{
-    host::{Kernel, Roots, virtio::observe},
+    host::{Roots, nic_calls, virtio::observe},
     provision::nic::{NIC_FILE, read_nic},
 };
 
@@ -34,7 +34,7 @@ pub struct Virtio {
 
 /// Looks once. `offered` says whether to look for what devices offer, which only root can; else it is what root's last pass saw.
 pub fn look(roots: &Roots, boot_id: &str, settings: &NicSettings, offered: bool) -> Virtio {
-    let machine = observe(roots, &Kernel, offered);
+    let machine = observe(roots, &*nic_calls(roots), offered);
     let (state, unusable) = match read_nic(roots, boot_id) {
         Ok(state) => (Some(state), None),
         Err(error) if error.is_absent() => (None, None),

@@ -17,7 +17,7 @@ mod step;
 mod world;
 
 pub use pass::{Engine, How, Passed};
-pub use plug::{calls, real};
+pub use plug::real;
 pub use state::{NIC_FILE, ReadNicError, WriteNicError, parse_nic, read_nic};
 pub use step::{Wanted, wanted};
 pub use world::World;

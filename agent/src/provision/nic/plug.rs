@@ -1,16 +1,11 @@
-//! The machine that we run on, as a pass meets it: the one place that knows who looks at it and who speaks to its drivers.
+//! The machine that we run on, as a pass meets it: the one place that knows who looks at it.
 
 use std::{io, net::IpAddr, path::Path, time::Duration};
 
 use virtfleet_agent_core::virtio::{Direction, Machine};
 
 use super::World;
-use crate::host::{self, Kernel, Link, NicCalls, Roots, Traffic, virtio};
-
-/// Who speaks to the drivers.
-pub fn calls() -> impl NicCalls {
-    Kernel
-}
+use crate::host::{self, Link, NicCalls, Roots, Traffic, virtio};
 
 /// The machine below these roots.
 pub fn real<'a>(roots: &'a Roots, calls: &'a dyn NicCalls) -> impl World + 'a {

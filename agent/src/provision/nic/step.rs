@@ -12,9 +12,9 @@ use virtfleet_agent_core::{
 };
 use virtfleet_wire::settings::Multiqueue;
 
-use super::{Engine, How, calls, real};
+use super::{Engine, How, real};
 use crate::{
-    host::Unwatched,
+    host::{Unwatched, nic_calls},
     provision::{
         disks::{Machine, chain},
         steps::{Guest, Report},
@@ -86,12 +86,12 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
         return Report::new(Outcome::Skipped, message);
     }
     let machine = Machine::of(guest.roots);
-    let calls = calls();
-    let world = real(guest.roots, &calls);
+    let calls = nic_calls(guest.roots);
+    let world = real(guest.roots, &*calls);
     let engine = Engine {
         roots: guest.roots,
         world: &world,
-        calls: &calls,
+        calls: &*calls,
         witness: &Unwatched,
         boot_id: &machine.boot_id,
     };
