@@ -171,6 +171,11 @@ fn tier4_queues_follow_the_cpus() {
         );
         world.agent("apply --stage reconcile", 0)?;
         assert_eq!(world.queues()?, 1, "report-only is left to a person");
+        let tree = world.agent("virtio", 0)?;
+        assert!(
+            tree.contains("1 of 3 queues") && tree.contains("sudo virtfleet-agent apply nic"),
+            "{tree}"
+        );
         let said = world.agent("apply nic", 0)?;
         assert!(
             said.contains("2 queues instead of 1") && said.contains("spread"),
@@ -210,11 +215,16 @@ fn tier4_queues_follow_the_cpus() {
             assert!(packets[..2].iter().all(|one| one.as_u64() > Some(0)), "{state:#}");
         }
         world.plan(0)?;
+        let last = world.traffic()?;
+        assert!(
+            last.iter().any(|(name, count)| name == "output.2" && *count > 0),
+            "{last:?}"
+        );
 
         world.set("{multiqueue: off}")?;
         world.agent("apply --stage reconcile", 0)?;
         assert_eq!(world.queues()?, 1);
-        guest.run("ping -c 3 -i 0.2 -W 5 10.0.2.2 >/dev/null || true")?;
+        world.traffic()?;
         assert_eq!(world.state()?["ours"], Value::Null);
         guest.power_off()
     });

@@ -59,6 +59,13 @@ pub(super) fn apply(
     if !is_root() {
         return Err(anyhow!("only root can change queues; sudo virtfleet-agent apply nic").into());
     }
+    if args.roots.rootfs != Path::new("/") {
+        return Err(anyhow!(
+            "--path.rootfs: {} is not the running machine's root filesystem, whose settings decide over its queues; leave it out",
+            args.roots.rootfs.display()
+        )
+        .into());
+    }
     let expected: Option<Plan> = file.map(|file| read_plan(file, "nic")).transpose()?;
     let _lock = turn(args, wait, "apply nic")?;
     let machine = Machine::of(&args.roots);

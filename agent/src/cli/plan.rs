@@ -42,7 +42,7 @@ struct Several {
 
 /// The plans, and with `detailed` what they come to as an exit code: 3 something is refused, 2 something is to be done.
 pub(super) fn plan(args: &Args, subjects: Subjects, output: Output, detailed: bool) -> Result<Code, Failure> {
-    if !is_root() {
+    if !is_root() && (subjects.disks || subjects.dns) {
         return Err(
             anyhow::anyhow!("only root can look at disks and leases; sudo virtfleet-agent plan").into(),
         );
@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(read_plan::<dns::Plan>(&path, "dns").unwrap(), plan);
             assert_eq!(read_plan::<disks::Plan>(&path, "disks").is_ok(), with_disks);
             let read = read_plan::<nic::Plan>(&path, "nic").ok();
-            assert_eq!(read.is_some_and(|read| read == of_nic), with_nic);
+            assert_eq!(read, with_nic.then(|| of_nic.clone()));
         }
         let alone = Planned {
             nic: Some(of_nic.clone()),

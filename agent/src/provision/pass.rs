@@ -109,7 +109,8 @@ pub(super) fn apply_within(
     patience: Duration,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Vec<Applied>, ApplyError> {
-    let mut start = clock();
+    // A unit's time runs from here, also while another pass is waited for.
+    let (mut start, mut began) = (clock(), Instant::now());
     let lock = lock_waiting(&roots.root(LOCK_FILE), patience, "apply", tell)?;
     let boot_id = boot_id(roots);
     let mut record = read_record(roots, &boot_id).unwrap_or_else(|_| GuestRecord::new(&boot_id));
@@ -127,7 +128,7 @@ pub(super) fn apply_within(
             settings: &settings,
             services,
             stage,
-            began: Instant::now(),
+            began,
             record: &mut record,
             lock: &lock,
         };
@@ -155,7 +156,7 @@ pub(super) fn apply_within(
             stage,
             record: stage_record,
         });
-        start = end;
+        (start, began) = (end, Instant::now());
     }
     Ok(applied)
 }

@@ -21,7 +21,7 @@ pub struct Guest<'a> {
     pub services: Option<&'a dyn Services>,
     /// Which pass it is.
     pub stage: Stage,
-    /// When its first step began: what one takes of a stage of the boot is lost to those behind it.
+    /// When it began, with the wait for another pass: what one step takes of a stage of the boot is lost to those behind it.
     pub began: Instant,
     /// The record so far; steps may keep a note in it.
     pub record: &'a mut GuestRecord,

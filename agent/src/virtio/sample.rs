@@ -160,6 +160,7 @@ pub(crate) fn machine() -> Machine {
             online: vec![0, 1],
             present: vec![0, 1],
             possible: (0..8).collect(),
+            ..Cpus::default()
         },
         devices: vec![network, block, console, random],
         nics: vec![nic()],

@@ -14,7 +14,7 @@ use super::{
     Asked,
     state::{NicState, Standing},
 };
-use crate::virtio::{Machine, Nic, Rings};
+use crate::virtio::{Machine, Nic, Rings, features::transport};
 use verdict::Verdict;
 
 /// More queues are no gain for everybody.
@@ -71,9 +71,9 @@ pub struct NicPlan {
     pub because: String,
 }
 
-/// The whole plan.
+/// The whole plan. Each key must be there: else any other object would be an empty plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 pub struct Plan {
     /// What the settings allow.
     pub multiqueue: Multiqueue,
@@ -120,7 +120,7 @@ pub fn plan(asked: &Asked, machine: &Machine, previous: &NicState) -> Plan {
         );
     }
     for nic in &machine.nics {
-        plan.nic_of(asked, nic, previous);
+        plan.nic_of(asked, nic, machine, previous);
     }
     disk::schedulers(&mut plan, asked, &machine.disks);
     let raises = |step: &Step| matches!(step, Step::SetChannels { from, to, .. } if to > from);
@@ -140,7 +140,7 @@ impl Plan {
         });
     }
 
-    fn nic_of(&mut self, asked: &Asked, nic: &Nic, previous: &NicState) {
+    fn nic_of(&mut self, asked: &Asked, nic: &Nic, machine: &Machine, previous: &NicState) {
         let known = previous.nics.get(&nic.name).filter(|known| known.mac == nic.mac);
         let Verdict {
             wanted,
@@ -170,18 +170,18 @@ impl Plan {
         if standing == Standing::Excluded && !nic_is_ours_to_set(asked, nic) {
             return;
         }
-        self.rings(asked, nic);
+        self.rings(asked, nic, machine);
         let current = nic.channels.map(|channels| channels.current);
         if wanted.is_some() && wanted == current && change.is_none() {
             steering::transmit(self, asked, nic);
         }
         if let Some(queues) = change.or(current) {
-            steering::receive(self, asked, nic, queues);
+            steering::receive(self, asked, nic, &machine.cpus, queues);
         }
     }
 
     /// The sizes that are asked for, as far as they can be had.
-    fn rings(&mut self, asked: &Asked, nic: &Nic) {
+    fn rings(&mut self, asked: &Asked, nic: &Nic, machine: &Machine) {
         if (asked.rings.rx, asked.rings.tx) == (None, None) {
             return;
         }
@@ -200,13 +200,25 @@ impl Plan {
             rx: asked.rings.rx.map_or(rx, |size| size.min(now.rx_possible)),
             tx: asked.rings.tx.map_or(tx, |size| size.min(now.tx_possible)),
         };
-        if from != to {
-            self.steps.push(Step::SetRings {
-                target: Target::of(nic),
-                from,
-                to,
-            });
+        if from == to {
+            return;
         }
+        // virtio_net makes a ring anew by resetting its queue alone (`virtnet_rx_resize`, Linux 6.0); without the feature it fails half way, each time anew.
+        let device = nic.device.as_deref().and_then(|name| machine.device(name));
+        if device.is_some_and(|device| !device.negotiated.has(transport::RING_RESET)) {
+            let message = format!(
+                "{} cannot change the size of its rings: hypervisor and kernel have not agreed on RING_RESET",
+                nic.name
+            );
+            let remedy = "take nic.rings out of the settings, or name the interface in nic.exclude; it takes Linux 6.0 and a hypervisor that resets single queues";
+            self.refuse(RefusalKind::Unsupported, &nic.name, message, remedy);
+            return;
+        }
+        self.steps.push(Step::SetRings {
+            target: Target::of(nic),
+            from,
+            to,
+        });
     }
 }
 

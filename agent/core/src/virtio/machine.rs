@@ -34,6 +34,8 @@ pub struct Cpus {
     pub present: Vec<u32>,
     /// Those that can be plugged in.
     pub possible: Vec<u32>,
+    /// Those that are kept free of the kernel's own work (`isolcpus=`, `nohz_full=`).
+    pub isolated: Vec<u32>,
 }
 
 /// MSI vectors.

@@ -31,7 +31,7 @@ use virtfleet_agent_core::{
 };
 
 use self::look::Look;
-use super::{NicCalls, Roots};
+use super::{NicCalls, Roots, read_text};
 
 /// Looks at everything once. `calls` asks the drivers of network interfaces; `offered` says whether to look for what devices offer, too, which only root can
 /// (debugfs). No privilege is needed for the rest.
@@ -72,7 +72,20 @@ fn cpus(look: &mut Look<'_>) -> Cpus {
         online: list("online").unwrap_or_default(),
         present: list("present").unwrap_or_default(),
         possible: list("possible").unwrap_or_default(),
+        isolated: isolated(&folder),
     }
+}
+
+/// CPUs that are kept free. A kernel without such a thing has no file, or says `(null)`.
+fn isolated(folder: &Path) -> Vec<u32> {
+    let lists = ["isolated", "nohz_full"].map(|name| {
+        let text = read_text(&folder.join(name), 64 << 10).unwrap_or_default();
+        cpulist::cpus(&text).unwrap_or_default()
+    });
+    let mut all = lists.concat();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// Adds what only others tell: disks behind a SCSI controller, and queues that have no interrupts of their own.

@@ -5,7 +5,7 @@ use virtfleet_wire::settings::Steering;
 use super::{Plan, RefusalKind, Step, Target};
 use crate::{
     nic::{Asked, spread},
-    virtio::{Direction, Nic, NicQueue},
+    virtio::{Cpus, Direction, Nic, NicQueue},
 };
 
 /// XPS, once the number of queues is right: the kernel sets it with each change of that number, so here is only what somebody has changed since. Nothing where the kernel has no XPS, or the queue
@@ -41,11 +41,15 @@ pub(super) fn transmit(plan: &mut Plan, asked: &Asked, nic: &Nic) {
 }
 
 /// RPS of the queues that there will be, where it is asked for.
-pub(super) fn receive(plan: &mut Plan, asked: &Asked, nic: &Nic, count: u32) {
+pub(super) fn receive(plan: &mut Plan, asked: &Asked, nic: &Nic, cpus: &Cpus, count: u32) {
     let to = match asked.rps {
         Steering::Keep => return,
         Steering::Off => Vec::new(),
-        Steering::All => plan.online.clone(),
+        // The kernel takes isolated CPUs out, and refuses a map of these alone (`net/core/net-sysfs.c`, `rps_cpumask_housekeeping`).
+        Steering::All => {
+            let working = plan.online.iter().filter(|cpu| !cpus.isolated.contains(cpu));
+            working.copied().collect()
+        }
     };
     let queues = of(nic, Direction::Receive);
     if queues.is_empty() || queues.iter().any(|queue| queue.cpus.is_none()) {

@@ -3,7 +3,7 @@ use virtfleet_wire::settings::{Multiqueue, NicSettings, RingSettings, Steering, 
 use super::{fixtures::*, *};
 use crate::{
     nic::check,
-    virtio::{Channels, Direction, Disk, DiskKind},
+    virtio::{Channels, Device, Direction, Disk, DiskKind, Features},
 };
 
 fn channels(plan: &Plan) -> Vec<(&str, u32, u32)> {
@@ -248,6 +248,45 @@ fn what_cannot_be_had_or_read_is_refused() {
     );
     assert_eq!(blind.refusals[0].kind, RefusalKind::Unreadable);
     assert!(blind.steps.is_empty());
+}
+
+#[test]
+fn rings_are_left_where_single_queues_cannot_be_reset() {
+    let settings = NicSettings {
+        rings: RingSettings {
+            rx: Some(1024),
+            tx: None,
+        },
+        ..NicSettings::default()
+    };
+    let mut seen = machine(2, vec![nic(0, 2, 2, 2)]);
+    seen.nics[0].device = Some("virtio1".to_owned());
+    seen.devices = vec![Device {
+        name: "virtio1".to_owned(),
+        ..Device::default()
+    }];
+    let refused = plan(&with(&settings), &seen, &NicState::default());
+    assert!(refused.steps.is_empty(), "{refused:?}");
+    assert!(refused.refusals[0].message.contains("RING_RESET"), "{refused:?}");
+    seen.devices[0].negotiated = Features(1 << transport::RING_RESET);
+    let done = plan(&with(&settings), &seen, &NicState::default());
+    assert!(matches!(done.steps[..], [Step::SetRings { .. }]), "{done:?}");
+}
+
+#[test]
+fn packets_are_not_steered_to_isolated_cpus() {
+    let settings = NicSettings {
+        rps: Steering::All,
+        ..NicSettings::default()
+    };
+    let mut seen = machine(4, vec![nic(0, 4, 4, 4)]);
+    seen.cpus.isolated = vec![2, 3];
+    let plan = plan(&with(&settings), &seen, &NicState::default());
+    let steered = plan.steps.iter().filter_map(|step| match step {
+        Step::SetSteering { to, .. } => Some(to.as_slice()),
+        _ => None,
+    });
+    assert_eq!(steered.collect::<Vec<_>>(), [[0, 1]; 4]);
 }
 
 #[test]

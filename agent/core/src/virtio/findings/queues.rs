@@ -75,13 +75,13 @@ fn fewer(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
                     "ChosenByHand",
                     message,
                 )
-                .remedy("nothing, if it is meant so; else set nic.keepManual: false, or sudo virtfleet-agent apply nic"),
+                .remedy("nothing, if it is meant so; else set nic.keepManual: false"),
             );
         }
         _ => {}
     }
     let remedy = if view.settings.multiqueue == Multiqueue::Auto {
-        "sudo virtfleet-agent apply nic, and journalctl -b -u virtfleet-reconcile.service for why it was not done"
+        "sudo virtfleet-agent apply nic, and journalctl -b -u virtfleet-dns.service -u virtfleet-reconcile.service for why it was not done"
     } else {
         "sudo virtfleet-agent apply nic, or set nic.multiqueue: auto"
     };

@@ -11,7 +11,7 @@ use crate::{
     virtio::Nic,
 };
 
-const LOG: &str = "journalctl -b -u virtfleet-provision.service -u virtfleet-reconcile.service";
+const LOG: &str = "journalctl -b -u virtfleet-dns.service -u virtfleet-reconcile.service";
 
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let Some(state) = view.state else {

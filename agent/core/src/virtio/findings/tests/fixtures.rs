@@ -146,6 +146,7 @@ pub(super) fn healthy() -> Machine {
             online: all.clone(),
             present: all,
             possible: (0..16).collect(),
+            ..Cpus::default()
         },
         devices: vec![network, block, random, console],
         nics: vec![nic("eth0", "virtio1")],
