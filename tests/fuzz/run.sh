@@ -18,16 +18,6 @@ command -v c++ >/dev/null || {
     exit 1
 }
 
-# Coverage as libFuzzer wants it, from the stable compiler: counters of edges, and what is compared with what. For an
-# explicit target, so that no build script and no macro is instrumented.
-flags=(--cfg fuzzing -C passes=sancov-module)
-for flag in level=4 inline-8bit-counters pc-table trace-compares; do
-    flags+=(-C "llvm-args=-sanitizer-coverage-$flag")
-done
-RUSTFLAGS="${flags[*]}" cargo build --quiet --locked --release --manifest-path tests/fuzz/Cargo.toml \
-    --target "$triple" --target-dir "$work"
-fuzzer=$work/$triple/release/virtfleet-fuzz
-
 # Target → where its words stand (literals of the sources are the dictionary) → files to begin with, as find's -path.
 targets="
 certificate  $core/guest/certificate.rs  -
@@ -51,6 +41,23 @@ unit         $core/identity/unit.rs      */kubelet*
 words        shared/wire/src/ids.rs      -
 yaml         shared/wire/src/layered     *.y*ml
 "
+
+for name; do
+    [[ $targets == *$'\n'"$name "* ]] || {
+        echo "fuzz: there is no target '$name', only:" $(awk '{ print $1 }' <<<"$targets") >&2
+        exit 64
+    }
+done
+
+# Coverage as libFuzzer wants it, from the stable compiler: counters of edges, and what is compared with what. For an
+# explicit target, so that no build script and no macro is instrumented.
+flags=(--cfg fuzzing -C passes=sancov-module)
+for flag in level=4 inline-8bit-counters pc-table trace-compares; do
+    flags+=(-C "llvm-args=-sanitizer-coverage-$flag")
+done
+RUSTFLAGS="${flags[*]}" cargo build --quiet --locked --release --manifest-path tests/fuzz/Cargo.toml \
+    --target "$triple" --target-dir "$work"
+fuzzer=$work/$triple/release/virtfleet-fuzz
 
 play() { # TARGET SOURCES SEEDS
     local target=$1 log=$work/$1.log

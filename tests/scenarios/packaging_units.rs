@@ -235,6 +235,16 @@ fn what_cloud_init_waits_for_does_not_wait_for_cloud_init() {
     }
 }
 
+/// What it keeps open, whoever connects, and room.
+#[test]
+fn the_agent_may_open_what_it_keeps_open() {
+    let content = fs::read_to_string(shipped("systemd/virtfleet-agent.service")).unwrap();
+    assert!(
+        content.lines().any(|line| line == "LimitNOFILE=4096"),
+        "{content}"
+    );
+}
+
 /// A folder that a user without rights can write to: root must not create, open or follow anything in it.
 #[test]
 fn root_leaves_requests_only_as_links() {

@@ -88,7 +88,7 @@ impl<'text> Mapping<'text> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::FileExt as _};
 
     use super::*;
 
@@ -129,8 +129,43 @@ mod tests {
         assert_eq!(unchanged("", 0), []);
     }
 
+    /// Our own code in `smaps`: where it is, and how much of it is resident, in KiB.
+    fn resident() -> (Range<usize>, usize) {
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let ours = give_back as *const () as usize;
+        let mut lines = smaps.lines();
+        let mapping = lines
+            .by_ref()
+            .find_map(|line| Mapping::begins(line).filter(|mapping| mapping.range.contains(&ours)));
+        let rss = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        let rss = rss.trim().trim_end_matches(" kB").parse().unwrap();
+        (mapping.unwrap().range, rss)
+    }
+
+    /// What was just built is still to be written to the disk: the kernel calls such pages dirty.
+    fn written_back() {
+        fs::File::open("/proc/self/exe").unwrap().sync_all().unwrap();
+    }
+
+    #[test]
+    fn code_leaves_memory() {
+        written_back();
+        let (code, _) = resident();
+        // The kernel maps each page that it is asked for.
+        let memory = fs::File::open("/proc/self/mem").unwrap();
+        for address in code.clone().step_by(4096) {
+            memory.read_exact_at(&mut [0], address as u64).unwrap();
+        }
+        let (_, before) = resident();
+        assert!(before * 1024 >= code.len() / 2, "{before} KiB of {code:?}");
+        give_back();
+        let (_, after) = resident();
+        assert!(after < before / 2, "{before} KiB, then {after} KiB");
+    }
+
     #[test]
     fn the_program_runs_on_without_its_pages() {
+        written_back();
         let words: Vec<String> = (0..100).map(|n| format!("{n}")).collect();
         give_back();
         assert_eq!(words.concat().len(), 190);

@@ -280,6 +280,30 @@ mod tests {
     }
 
     #[test]
+    fn sockets_of_both_families_are_counted() {
+        let listening = || {
+            Kernel
+                .tcp_sockets()
+                .unwrap()
+                .states
+                .get(&10)
+                .copied()
+                .unwrap_or(0)
+        };
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            // Others open and close sockets meanwhile; not in each of many.
+            let counted = (0..20).any(|_| {
+                let before = listening();
+                let all: Result<Vec<_>, _> = (0..8).map(|_| std::net::TcpListener::bind(address)).collect();
+                // Where there is no IPv6.
+                let Ok(all) = all else { return true };
+                listening() == before + all.len() as u64
+            });
+            assert!(counted, "{address}");
+        }
+    }
+
+    #[test]
     fn a_refusal_is_an_error() {
         let nobody = dump(SockProtocol::NetlinkRoute, 9999, &[], |(): &mut (), _| {});
         assert!(matches!(nobody, Err(NetworkError::Refused(_))), "{nobody:?}");

@@ -18,7 +18,8 @@ use super::RereadError;
 
 /// A page.
 const LIMIT: usize = 4096;
-/// Attributes that stay open in this process; others are opened at each reading. A service may have 1024 files open.
+/// Attributes that stay open in this process; others are opened at each reading. A process may have 1024 files open
+/// where nobody says more.
 const MOST_OPEN: usize = 256;
 /// Entries of a directory that are looked at.
 const MOST_ENTRIES: usize = 4096;

@@ -1,7 +1,7 @@
 //! Going through all processes and their threads (room: `agent/src/host`): one listing, and a reading of each one's `stat`.
 //!
 //! The files stay open from one round to the next, up to a bound: opening one costs the kernel several times what reading it
-//! costs. An open `stat` belongs to the task and not to its number (kernel: `fs/proc/base.c`, `get_proc_task`): it says
+//! costs. An open `stat` belongs to the task and not to its number (kernel: `fs/proc/base.c`, `proc_single_show`): it says
 //! ESRCH once the task is gone, whoever has the number then, and the number is looked up anew.
 
 use std::{
@@ -26,6 +26,8 @@ const STAT: usize = 2048;
 /// Files that stay open at the most, and never more than half of what this process may open. The kernel holds some 5 KiB
 /// for each.
 const MOST_OPEN: usize = 512;
+/// How many more may stay open at each listing again, after the kernel had none left.
+const MORE: usize = 8;
 
 /// Why tasks cannot be counted.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +65,9 @@ pub struct Tasks {
     kept: BTreeMap<u32, Process>,
     /// How many files are open, or were at the last listing and have been closed since.
     open: usize,
+    /// How many may be. Less than usual for a while after the kernel had none left.
     most: usize,
+    usual: usize,
     /// Kept for their memory.
     listing: Vec<MaybeUninit<u8>>,
     text: Vec<u8>,
@@ -74,12 +78,14 @@ impl Tasks {
     /// Nothing is opened before it is asked.
     pub fn new(root: PathBuf) -> Self {
         let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft / 2);
+        let usual = usize::try_from(limit).map_or(MOST_OPEN, |limit| limit.min(MOST_OPEN));
         Self {
             root,
             proc: None,
             kept: BTreeMap::new(),
             open: 0,
-            most: usize::try_from(limit).map_or(MOST_OPEN, |limit| limit.min(MOST_OPEN)),
+            most: usual,
+            usual,
             listing: Vec::new(),
             text: Vec::new(),
             numbers: Vec::new(),
@@ -101,14 +107,22 @@ impl Tasks {
         found.sort_unstable();
         self.kept.retain(|number, _| found.binary_search(number).is_ok());
         self.open = self.kept.values().map(|process| 1 + process.threads.len()).sum();
+        self.most = self.usual.min(self.most + MORE);
         Ok(())
     }
 
     /// What a process says of itself; none when it is gone.
     pub fn process(&mut self, process: u32) -> Result<Option<TaskStat>, TaskError> {
-        if let Some(kept) = self.kept.get(&process) {
+        if let Some(kept) = self.kept.get_mut(&process) {
             if let Ok(length @ 1..) = read(&kept.stat, &mut self.text) {
-                return parse(&self.text[..length]).map(Some);
+                let stat = parse(&self.text[..length])?;
+                // Nobody asks for the threads of such a one.
+                if stat.threads <= 1 {
+                    self.open = self.open.saturating_sub(kept.threads.len());
+                    kept.threads.clear();
+                    kept.led = false;
+                }
+                return Ok(Some(stat));
             }
             self.kept.remove(&process);
         }
@@ -222,15 +236,23 @@ impl Tasks {
 
     /// Opens what is at `path` below procfs. When no more files may be open, those that were kept are given back.
     fn open(&mut self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let proc = self.proc.as_ref().ok_or(Errno::EBADF)?;
-        match openat(proc, path, flags, Mode::empty()).map_err(errno) {
+        let open = |tasks: &Self| {
+            let proc = tasks.proc.as_ref().ok_or(Errno::EBADF)?;
+            openat(proc, path, flags, Mode::empty()).map_err(errno)
+        };
+        match open(self) {
             Err(Errno::EMFILE | Errno::ENFILE) if !self.kept.is_empty() => {
-                self.kept.clear();
-                self.most /= 2;
-                openat(proc, path, flags, Mode::empty()).map_err(errno)
+                self.give_back();
+                open(self)
             }
             opened => opened,
         }
+    }
+
+    /// Closes what is kept, and keeps less for a while: whoever else needs files may go on needing them.
+    fn give_back(&mut self) {
+        self.kept.clear();
+        self.most /= 2;
     }
 }
 

@@ -12,9 +12,7 @@ use virtfleet_wire::{
 };
 
 use super::{
-    COLLECTORS, CollectError, Context, Entry, Filter, FilterError, RegistryError,
-    runner::{Outcome, Runner},
-    slot::Slot,
+    COLLECTORS, CollectError, Context, Entry, Filter, FilterError, RegistryError, runner::Runner, slot::Slot,
 };
 use crate::host::Roots;
 
@@ -180,10 +178,7 @@ impl Registry {
         }
         for played in round.played {
             let (index, seconds) = (played.index, played.took.as_secs_f64());
-            let dropped = match played.outcome {
-                Outcome::Written { dropped } => dropped,
-                Outcome::Failed(_) => 0,
-            };
+            let dropped = played.dropped;
             let success = self.slots[index].settle(played);
             self.outcomes.push(Line {
                 index,

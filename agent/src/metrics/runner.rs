@@ -36,10 +36,9 @@ pub(super) struct Job {
 
 /// How it went.
 pub(super) enum Outcome {
-    /// Its families are on the page, but for so many series.
-    Written {
-        dropped: usize,
-    },
+    /// Its families are on the page.
+    Written,
+    /// Those of [`CollectError::Partly`] are as well.
     Failed(CollectError),
 }
 
@@ -49,6 +48,8 @@ pub(super) struct Played {
     /// None after a panic.
     pub(super) collector: Option<Box<dyn Collector>>,
     pub(super) outcome: Outcome,
+    /// Series of its families that are not on the page.
+    pub(super) dropped: usize,
     pub(super) took: Duration,
 }
 
@@ -188,6 +189,7 @@ impl Runner {
             index: job.index,
             collector: Some(job.collector),
             outcome: Outcome::Failed(CollectError::failed(why)),
+            dropped: 0,
             took: Duration::ZERO,
         }));
     }
@@ -214,29 +216,24 @@ fn work(shared: &Shared, number: u64) {
         state.current = Some((job.index, begun));
         let told = catch_unwind(AssertUnwindSafe(|| job.collector.behind(&state.page)));
         drop(state);
-        let (index, collector, outcome) = match told {
+        let mut played = match told {
             Ok(()) => play(job, &mut scratch),
             Err(_) => panicked(job.index, &mut scratch),
         };
-        let took = begun.elapsed();
+        played.took = begun.elapsed();
         state = shared.lock();
         if state.thread != number {
-            state.late.push((index, collector));
+            state.late.push((played.index, played.collector));
             return;
         }
         state.current = None;
         state.page.append(&scratch);
-        state.played.push(Played {
-            index,
-            collector,
-            outcome,
-            took,
-        });
+        state.played.push(played);
     }
 }
 
 /// Plays a collector onto an empty page, which stays empty when it fails as a whole.
-fn play(job: Job, page: &mut Page) -> (usize, Option<Box<dyn Collector>>, Outcome) {
+fn play(job: Job, page: &mut Page) -> Played {
     page.clear();
     let Job {
         index,
@@ -244,24 +241,31 @@ fn play(job: Job, page: &mut Page) -> (usize, Option<Box<dyn Collector>>, Outcom
         limit,
     } = job;
     let result = catch_unwind(AssertUnwindSafe(|| {
-        collector.collect(page).map(|()| page.keep(limit))
-    }));
-    let outcome = match result {
-        Ok(Ok(dropped)) => Outcome::Written { dropped },
-        Ok(Err(error)) => {
-            if matches!(error, CollectError::Partly(_)) {
-                page.keep(limit);
-            } else {
-                page.clear();
-            }
-            Outcome::Failed(error)
+        let done = collector.collect(page);
+        if !matches!(done, Ok(()) | Err(CollectError::Partly(_))) {
+            page.clear();
         }
-        Err(_) => return panicked(index, page),
+        (page.keep(limit), done)
+    }));
+    let Ok((dropped, done)) = result else {
+        return panicked(index, page);
     };
-    (index, Some(collector), outcome)
+    Played {
+        index,
+        collector: Some(collector),
+        outcome: done.map_or_else(Outcome::Failed, |()| Outcome::Written),
+        dropped,
+        took: Duration::ZERO,
+    }
 }
 
-fn panicked(index: usize, page: &mut Page) -> (usize, Option<Box<dyn Collector>>, Outcome) {
+fn panicked(index: usize, page: &mut Page) -> Played {
     page.clear();
-    (index, None, Outcome::Failed(CollectError::failed("it panicked")))
+    Played {
+        index,
+        collector: None,
+        outcome: Outcome::Failed(CollectError::failed("it panicked")),
+        dropped: 0,
+        took: Duration::ZERO,
+    }
 }

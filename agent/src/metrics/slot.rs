@@ -72,7 +72,8 @@ impl Slot {
     /// Takes it back and says whether it succeeded.
     pub(super) fn settle(&mut self, played: Played) -> bool {
         self.back(played.collector);
-        if let Outcome::Written { dropped } = played.outcome {
+        let (whole, dropped) = (matches!(played.outcome, Outcome::Written), played.dropped);
+        if whole || dropped > 0 {
             let drops = dropped > 0;
             if drops && !self.dropping {
                 let (collector, limit) = (self.entry.name, self.limit);
@@ -86,7 +87,7 @@ impl Slot {
             self.dropping = drops;
         }
         match played.outcome {
-            Outcome::Written { .. } => {
+            Outcome::Written => {
                 self.works();
                 true
             }

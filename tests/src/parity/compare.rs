@@ -88,9 +88,17 @@ pub fn compare(rounds: &[Round], live: bool) -> Vec<Difference> {
             .iter()
             .filter(|round| round.before.0.contains_key(family) && round.after.0.contains_key(family))
             .collect();
-        let Some(last) = both.iter().rfind(|round| round.ours.0.contains_key(family)) else {
+        let steady = both.len() == rounds.len();
+        let has = |round: &&&Round| round.ours.0.contains_key(family);
+        let lacking = both.iter().filter(|round| !has(round)).count();
+        let last = both.iter().rfind(has);
+        let Some(last) = last.filter(|_| lacking < enough(family, steady, live, both.len())) else {
             let theirs = keys(&both.last().map_or(&rounds[0], |round| *round).before, family);
-            let detail = format!("{} series, e.g. {}", theirs.len(), first(&theirs));
+            let (series, all) = (theirs.len(), both.len());
+            let detail = format!(
+                "{series} series, e.g. {}, in {lacking} of {all} rounds",
+                first(&theirs)
+            );
             found.push(difference(family, What::Missing, detail, theirs, BTreeSet::new()));
             continue;
         };
@@ -108,12 +116,23 @@ pub fn compare(rounds: &[Round], live: bool) -> Vec<Difference> {
                 BTreeSet::new(),
             ));
         }
-        found.extend(labels(family, &both));
+        found.extend(labels(family, &both, steady, live));
         if !OWN_VALUES.contains(&family) {
             found.extend(values(family, kind, &both, live));
         }
     }
     found
+}
+
+/// In how many of so many rounds something must be wrong to be a difference. `steady`: by what they say it does not move.
+fn enough(family: &str, steady: bool, live: bool, rounds: usize) -> usize {
+    if !steady || INSTANTS.contains(&family) {
+        rounds
+    } else if live {
+        rounds.div_ceil(2)
+    } else {
+        1
+    }
 }
 
 /// Families that they had in both pages of some round.
@@ -154,9 +173,12 @@ fn first(keys: &BTreeSet<Key>) -> String {
     keys.first().map_or_else(|| "-".to_owned(), ToString::to_string)
 }
 
-/// Series that only one of the two has, in every round. What came or went during a round proves nothing.
-fn labels(family: &str, rounds: &[&Round]) -> Option<Difference> {
-    let mut always: Option<(BTreeSet<Key>, BTreeSet<Key>)> = None;
+/// Series that only one of the two has: in every round, or in [`enough`] of them where all pages of theirs have it, or none
+/// has. What came or went during a round proves nothing.
+fn labels(family: &str, rounds: &[&Round], steady: bool, live: bool) -> Option<Difference> {
+    let pages = rounds.iter().flat_map(|round| [&round.before, &round.after]);
+    let pages: Vec<BTreeSet<Key>> = pages.map(|page| keys(page, family)).collect();
+    let (mut missed, mut added) = (BTreeMap::<Key, usize>::new(), BTreeMap::<Key, usize>::new());
     for round in rounds {
         let (before, after) = (keys(&round.before, family), keys(&round.after, family));
         let ours = keys(&round.ours, family);
@@ -164,14 +186,24 @@ fn labels(family: &str, rounds: &[&Round]) -> Option<Difference> {
         let extra = ours
             .iter()
             .filter(|key| !before.contains(key) && !after.contains(key));
-        let (missing, extra): (BTreeSet<Key>, BTreeSet<Key>) =
-            (missing.cloned().collect(), extra.cloned().collect());
-        always = Some(match always {
-            None => (missing, extra),
-            Some((m, e)) => (&m & &missing, &e & &extra),
-        });
+        for key in missing {
+            *missed.entry(key.clone()).or_default() += 1;
+        }
+        for key in extra {
+            *added.entry(key.clone()).or_default() += 1;
+        }
     }
-    let (theirs, ours) = always?;
+    let enough = |steady| enough(family, steady, live, rounds.len());
+    let theirs: BTreeSet<Key> = missed
+        .into_iter()
+        .filter(|(key, count)| *count >= enough(steady && pages.iter().all(|page| page.contains(key))))
+        .map(|(key, _)| key)
+        .collect();
+    let ours: BTreeSet<Key> = added
+        .into_iter()
+        .filter(|(key, count)| *count >= enough(!pages.iter().any(|page| page.contains(key))))
+        .map(|(key, _)| key)
+        .collect();
     if theirs.is_empty() && ours.is_empty() {
         return None;
     }
@@ -209,12 +241,8 @@ fn values(family: &str, kind: MetricType, rounds: &[&Round], live: bool) -> Opti
             kind,
             MetricType::Counter | MetricType::Histogram | MetricType::Summary
         );
-        let most = match range.0.to_bits() == range.1.to_bits() {
-            false => triples.len(),
-            true if INSTANTS.contains(&family) => triples.len(),
-            true if live && !counts => triples.len().div_ceil(2),
-            true => 1,
-        };
+        let steady = range.0.to_bits() == range.1.to_bits();
+        let most = enough(family, steady, live && !counts, triples.len());
         let wrong: Vec<_> = triples
             .iter()
             .filter(|triple| !fits(kind, **triple, range))

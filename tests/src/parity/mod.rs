@@ -5,7 +5,8 @@
 //! ```
 //! Both serve the collectors that both know. A series that moves must lie between what node_exporter said before and after,
 //! in at least one round; one that does not move must be equal in all, but for a gauge of a machine that goes on meanwhile, which
-//! may be another in one of them.
+//! may be another in fewer than half of them. What stands in every page of theirs must stand in all of ours, on such a machine in
+//! more than half.
 
 pub mod allowed;
 mod compare;

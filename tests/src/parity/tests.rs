@@ -130,9 +130,41 @@ fn series_that_come_or_go_during_a_round_prove_nothing() {
     assert_eq!((found[0].what, found[0].theirs.len()), (What::Labels, 1));
     let found = compare(&[round(&counter("1"), &with, &counter("1"))], true);
     assert_eq!((found[0].what, found[0].ours.len()), (What::Labels, 1));
-    // Missing in one round and there in another: it was not there to be seen.
-    let rounds = [round(&with, &counter("1"), &with), round(&with, &with, &with)];
-    assert!(kinds(&rounds).is_empty());
+    // What was not there in all pages of theirs may have been away just when ours looked.
+    let rounds = [
+        round(&with, &counter("1"), &with),
+        round(&with, &with, &with),
+        round(&counter("1"), &counter("1"), &counter("1")),
+    ];
+    assert!(compare(&rounds, false).is_empty());
+}
+
+#[test]
+fn what_is_in_all_pages_of_theirs_is_in_all_of_ours() {
+    let less = counter("1");
+    let with = less.clone() + "node_a_total{cpu=\"1\"} 1\n";
+    let good = || round(&with, &with, &with);
+    let differ = |bad: &Round, live, goods: usize| {
+        let mut rounds = vec![good(); goods];
+        rounds.insert(goods / 2, bad.clone());
+        let found = compare(&rounds, live).into_iter();
+        found.map(|found| found.what).collect::<Vec<_>>()
+    };
+    let series = round(&with, &less, &with);
+    let family = round(&with, "", &with);
+    let extra = round(&with, &(with.clone() + "node_a_total{cpu=\"2\"} 1\n"), &with);
+    for (bad, what) in [
+        (series, What::Labels),
+        (family, What::Missing),
+        (extra, What::Labels),
+    ] {
+        // A machine that goes on may have had it otherwise for a moment, not in each second round.
+        assert_eq!(differ(&bad, false, 7), [what]);
+        assert_eq!(differ(&bad, true, 2), []);
+        assert_eq!(differ(&bad, true, 1), [what]);
+        let mostly = [bad.clone(), good(), bad.clone(), bad.clone()];
+        assert_eq!(compare(&mostly, true).len(), 1);
+    }
 }
 
 #[test]

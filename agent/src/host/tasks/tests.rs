@@ -105,7 +105,7 @@ fn beyond_the_bound_files_are_opened_each_time() {
         write(dir.path(), process, &[process, process + 100], 'S');
     }
     let mut tasks = Tasks::new(dir.path().into());
-    tasks.most = 3;
+    (tasks.most, tasks.usual) = (3, 3);
     for state in ['S', 'R'] {
         for process in 1..=5 {
             write(dir.path(), process, &[process, process + 100], state);
@@ -113,6 +113,43 @@ fn beyond_the_bound_files_are_opened_each_time() {
         }
         assert_eq!(tasks.open, 3);
     }
+}
+
+#[test]
+fn of_threads_that_are_gone_nothing_stays_open() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 7, &[7, 8, 9], 'S');
+    let mut tasks = Tasks::new(dir.path().into());
+    states(&mut tasks, 7).unwrap();
+    assert_eq!(tasks.open, 3);
+    write(dir.path(), 7, &[7], 'R');
+    // Whoever has one thread is not asked for its threads.
+    assert_eq!(tasks.process(7).unwrap().unwrap().threads, 1);
+    assert!(tasks.kept[&7].threads.is_empty() && !tasks.kept[&7].led);
+    assert_eq!(tasks.open, 1);
+    // Two again, of which one was there before.
+    fs::remove_dir_all(dir.path().join("7/task/9")).unwrap();
+    write(dir.path(), 7, &[7, 8], 'D');
+    assert_eq!(states(&mut tasks, 7).unwrap(), b"DD");
+    assert_eq!(tasks.open, 2);
+}
+
+#[test]
+fn after_want_of_files_there_are_slowly_as_many_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), 7, &[7], 'S');
+    let mut tasks = Tasks::new(dir.path().into());
+    (tasks.most, tasks.usual) = (40, 40);
+    states(&mut tasks, 7).unwrap();
+    tasks.give_back();
+    assert!(tasks.kept.is_empty());
+    let mut seen = vec![tasks.most];
+    for _ in 0..4 {
+        states(&mut tasks, 7).unwrap();
+        seen.push(tasks.most);
+    }
+    assert_eq!(seen, [20, 28, 36, 40, 40]);
+    assert_eq!(tasks.kept.len(), 1);
 }
 
 #[test]

@@ -35,6 +35,8 @@ struct Units {
     roots: Roots,
     /// Whether kubelet's health endpoint has ever been there: it may be elsewhere, or off.
     has_listened: bool,
+    /// Whether the bus itself failed in this scrape: whoever waits for it once more may wait past the deadline.
+    is_broken: bool,
     /// What this scrape could not ask, and why.
     troubles: Vec<String>,
 }
@@ -46,6 +48,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         services: Arc::clone(&context.services),
         roots: context.roots.clone(),
         has_listened: false,
+        is_broken: false,
         troubles: Vec::new(),
     }))
 }
@@ -54,6 +57,7 @@ impl Collector for Units {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         const FAILED: [&str; 2] = [MANAGER, "NFailedUnits"];
         self.troubles.clear();
+        self.is_broken = false;
         let names = SERVICES.map(|(_, unit, _)| unit);
         let answers = self.ask(&[by_names(&names), Call::property(SYSTEMD, MANAGER_PATH, &FAILED)]);
         let mut lists = Vec::new();
@@ -104,13 +108,17 @@ fn is_none(error: &str) -> bool {
 }
 
 impl Units {
-    /// Asks systemd; nothing where it cannot be asked, which is a trouble unless there is no bus.
+    /// Asks systemd; nothing where it cannot be asked, which is a trouble unless there is no bus, or once the bus has failed.
     fn ask(&mut self, calls: &[Call<'_>]) -> Vec<Answer> {
+        if self.is_broken {
+            return Vec::new();
+        }
         match self.bus.ask(calls) {
             Ok(answers) => answers,
             // No systemd: nothing to say of units, and what listens still tells.
             Err(BusError::NoBus) => Vec::new(),
             Err(error) => {
+                self.is_broken = true;
                 self.troubles.push(error.to_string());
                 Vec::new()
             }

@@ -12,6 +12,9 @@ use crate::metrics::{Entry, Filter, Registry};
 /// What is said to a call for these units, and to one for the number of those that failed.
 type Says = fn(&[&str]) -> Result<(), &'static str>;
 
+/// Says nothing, in place of an error's name.
+const SILENCE: &str = "";
+
 struct Systemd(Says, Result<u32, &'static str>);
 
 impl ServiceCalls for Systemd {
@@ -28,6 +31,10 @@ impl ServiceCalls for Systemd {
 
 impl Bus for Systemd {
     fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
+        let mut asked = calls.iter().filter_map(|call| call.list);
+        if asked.any(|names| (self.0)(names) == Err(SILENCE)) {
+            return Err(BusError::TimedOut);
+        }
         let answer = |call: &Call<'_>| {
             let mut body = Writer::default();
             let said = match call.list {
@@ -68,8 +75,21 @@ fn list(body: &mut Writer, names: &[&str]) {
 
 /// The page, and why the collector failed.
 fn scrape(says: Says, count: Result<u32, &'static str>) -> (String, Option<String>) {
+    scrape_of(says, count, None)
+}
+
+/// The same, with so many series at the most.
+fn scrape_of(
+    says: Says,
+    count: Result<u32, &'static str>,
+    max_series: Option<u32>,
+) -> (String, Option<String>) {
     static TABLE: [Entry; 1] = [Entry::on("guest_units", "", new)];
-    let mut context = Context::new(Roots::default(), MetricsSettings::default());
+    let settings = MetricsSettings {
+        max_series,
+        ..MetricsSettings::default()
+    };
+    let mut context = Context::new(Roots::default(), settings);
     context.services = Arc::new(Systemd(says, count));
     let mut registry = Registry::with_table(&TABLE, context, &BTreeMap::new()).unwrap();
     let mut page = Page::new();
@@ -103,6 +123,47 @@ fn one_broken_unit_is_said_and_hides_no_other() {
     assert!(
         page.contains("node_scrape_collector_success{collector=\"guest_units\"} 0\n"),
         "{page}"
+    );
+}
+
+#[test]
+fn what_a_part_leaves_out_is_said() {
+    let denied = "org.freedesktop.DBus.Error.AccessDenied";
+    // Three units, and kubelet's health twice.
+    let (page, reason) = scrape_of(|_| Ok(()), Err(denied), Some(2));
+    assert!(reason.is_some());
+    assert!(up(&page, "kubelet") && !up(&page, "crio"), "{page}");
+    assert!(
+        page.contains("virtfleet_agent_series_dropped{collector=\"guest_units\"} 3\n"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_bus_that_is_silent_is_waited_for_once() {
+    let (page, reason) = scrape(
+        |names| match names {
+            ["kubelet.service"] => Ok(()),
+            [_] => Err(SILENCE),
+            _ => Err("org.freedesktop.systemd1.LoadFailed"),
+        },
+        Ok(0),
+    );
+    assert_eq!(
+        reason.unwrap(),
+        "cannot ask systemd: the system bus did not answer in time"
+    );
+    assert!(up(&page, "kubelet"), "{page}");
+    let (_, reason) = scrape(
+        |names| match names {
+            ["failed"] => Err(SILENCE),
+            _ => Err("org.freedesktop.systemd1.LoadFailed"),
+        },
+        Ok(1),
+    );
+    assert_eq!(
+        reason.unwrap(),
+        "cannot ask systemd: the system bus did not answer in time"
     );
 }
 

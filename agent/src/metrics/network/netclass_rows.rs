@@ -49,6 +49,8 @@ const LOOPBACK: u32 = 772;
 /// `IFF_UP`.
 const UP: i64 = 1;
 const FLAGS: usize = 7;
+/// The device's own number.
+const INDEX: usize = 8;
 
 /// A device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -137,7 +139,7 @@ impl Rows {
         row.numbers[4] = number(link.carrier_downs);
         row.numbers[6] = link.running.then_some(i64::from(link.dormant));
         row.numbers[FLAGS] = Some(link.flags.into());
-        row.numbers[8] = Some(link.index.into());
+        row.numbers[INDEX] = Some(link.index.into());
         // A tunnel without a device below has -1 in its file now and then.
         row.numbers[9] = link.link.map(|link| link.cast_signed().into());
         row.numbers[10] = number(link.link_mode);
@@ -158,7 +160,12 @@ impl Rows {
         });
         let known = known.map(|known| known.numbers);
         let steady = known.unwrap_or_else(|| {
+            // A name may have become another device's since the dump, or nobody's: asked again in the next scrape.
             let folder = folder.or_else(|| Folder::open(&path()).ok());
+            let index = number_in(folder.as_ref(), INDEX, &mut self.buffer);
+            if index != Some(link.index.into()) {
+                return [None; STEADY.len()];
+            }
             let numbers = STEADY.map(|index| number_in(folder.as_ref(), index, &mut self.buffer));
             let steady = Steady {
                 name: link.name.clone(),
@@ -222,6 +229,33 @@ fn word_in(folder: Option<&Folder>, file: &str, buffer: &mut Vec<u8>) -> String 
 mod tests {
     use super::*;
     use crate::host::Kernel;
+
+    #[test]
+    fn what_is_kept_of_a_device_is_its_own() {
+        let lo = || {
+            let mut links = Kernel.links().unwrap().into_iter();
+            links.find(|link| link.name == "lo").unwrap()
+        };
+        let mut rows = Rows::new(Arc::new(Kernel), Roots::default());
+        let gone = Link {
+            name: "no-such".to_owned(),
+            ..lo()
+        };
+        let renamed = Link {
+            index: u32::MAX >> 1,
+            ..lo()
+        };
+        for link in [gone, renamed] {
+            let row = rows.told_by(link);
+            assert!(
+                STEADY.iter().all(|index| row.numbers[*index].is_none()),
+                "{row:?}"
+            );
+            assert!(rows.steady.is_empty());
+        }
+        rows.told_by(lo());
+        assert_eq!(rows.steady.len(), 1);
+    }
 
     #[test]
     fn netlink_tells_what_the_files_tell() {

@@ -29,8 +29,6 @@ const SECTOR: f64 = 512.0;
 const MS: f64 = 1000.0;
 /// The one that is no counter.
 const IO_NOW: usize = 8;
-/// A device's line has a name and 20 numbers.
-const LINE: usize = 512;
 
 #[rustfmt::skip]
 static COLUMNS: [Column; Disk::COLUMNS] = [
@@ -90,7 +88,8 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
             settings.device_include.as_deref(),
             Some(EXCLUDED),
         )?,
-        stats: Reread::new(context.roots.proc("diskstats")).made_in_pieces(LINE),
+        // One piece is a disk with all its partitions (kernel: `diskstats_show`), and has no bound.
+        stats: Reread::new(context.roots.proc("diskstats")),
         roots: context.roots.clone(),
         devices: HashMap::new(),
         scrape: 0,

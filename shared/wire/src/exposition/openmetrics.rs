@@ -3,7 +3,8 @@
 use super::{Line, LineError, MetricType, Page, parse_line};
 
 /// Appends an OpenMetrics text to `page`. The formats differ in this: OpenMetrics names a counter's family without
-/// `_total` and an info's without `_info`, format 0.0.4 with it; and OpenMetrics ends with `# EOF`.
+/// `_total` and an info's without `_info`, format 0.0.4 with it; OpenMetrics ends with `# EOF`; and it says with `_created` when
+/// something began to be counted, for which format 0.0.4 has no place: such lines are passed over.
 ///
 /// Errors: the number (from 1) of the first line that cannot be read, or whose sample is not of the family before it, and why; the page is then as it was.
 pub fn append_openmetrics(page: &mut Page, text: &str) -> Result<(), (usize, LineError)> {
@@ -53,6 +54,10 @@ impl State {
                         _ => self.base.clone(),
                     };
                 }
+                let counts = !matches!(kind, MetricType::Gauge | MetricType::Untyped);
+                if counts && sample.name.strip_prefix(self.base.as_str()) == Some("_created") {
+                    return Ok(());
+                }
                 let labels = sample.labels.clone().collect::<Result<Vec<_>, _>>()?;
                 let labels: Vec<_> = labels
                     .iter()
@@ -62,6 +67,7 @@ impl State {
                 let suffix = Some(sample.name)
                     .filter(|_| !self.base.is_empty())
                     .and_then(|name| name.strip_prefix(self.name.as_str()))
+                    .filter(|suffix| suffixes(kind).contains(suffix))
                     .ok_or_else(|| LineError::Name(sample.name.chars().take(40).collect()))?;
                 let mut family = page.family(&self.name, &self.help, kind);
                 if self.started {
@@ -81,6 +87,15 @@ impl State {
                 ..Self::default()
             };
         }
+    }
+}
+
+/// What may follow a family's name in its samples.
+fn suffixes(kind: MetricType) -> &'static [&'static str] {
+    match kind {
+        MetricType::Counter | MetricType::Gauge | MetricType::Untyped => &[""],
+        MetricType::Histogram => &["_bucket", "_sum", "_count"],
+        MetricType::Summary => &["", "_sum", "_count"],
     }
 }
 
@@ -121,11 +136,32 @@ mod tests {
     }
 
     #[test]
+    fn when_something_began_to_be_counted_is_passed_over() {
+        let text = "# TYPE a counter\na_created 1.5e9\na_total 2\n# TYPE b summary\nb{quantile=\"0.5\"} 1\nb_sum 3\n\
+                    b_count 4\nb_created 1.5e9\n";
+        let mut page = Page::new();
+        append_openmetrics(&mut page, text).unwrap();
+        let said = page.to_text();
+        let samples: Vec<_> = said.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            samples,
+            ["a_total 2", "b{quantile=\"0.5\"} 1", "b_sum 3", "b_count 4"]
+        );
+    }
+
+    #[test]
     fn a_sample_of_no_family_or_of_another_is_refused() {
         for text in [
             "a 1\n",
             "# TYPE a gauge\nb 1\n",
-            "# TYPE a counter\na_created 1\n",
+            "# TYPE a gauge\nabc 1\n",
+            "# TYPE a gauge\na_sum 1\n",
+            "# TYPE a gauge\na_created 1\n",
+            "# TYPE a counter\na 1\n",
+            "# TYPE a counter\na_total_created 1\n",
+            "# TYPE a histogram\na 1\n",
+            "# TYPE a summary\na_bucket 1\n",
+            "a_created 1\n",
         ] {
             let mut page = Page::new();
             assert!(append_openmetrics(&mut page, text).is_err(), "{text:?}");
