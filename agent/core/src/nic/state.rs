@@ -1,6 +1,6 @@
 //! `/run/virtfleet/state/nic.json`: how the queues stand, as root's last pass has found and left them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::Multiqueue;
@@ -26,6 +26,8 @@ pub struct NicState {
     pub multiqueue: Multiqueue,
     /// The interfaces, by name.
     pub nics: BTreeMap<String, NicStanding>,
+    /// What is remembered of interfaces that are away, by name: one that comes back as the same is met with it.
+    pub away: BTreeMap<String, NicStanding>,
     /// What the last pass did, in words.
     pub done: Vec<String>,
     /// Why something was not done.
@@ -48,6 +50,8 @@ pub struct NicState {
 pub struct NicStanding {
     /// Its MAC address, so that another interface of the same name is told from it.
     pub mac: String,
+    /// Its number, so that a device that was unplugged and plugged in again is told from it; 0 when it is not known.
+    pub index: u32,
     /// In one word.
     pub standing: Standing,
     /// Why, in one sentence.
@@ -56,12 +60,16 @@ pub struct NicStanding {
     pub first: u32,
     /// CPUs that were online then: what tells a number that the kernel has chosen from one of somebody else's.
     pub first_cpus: u32,
-    /// Queues that the agent has set in this boot.
+    /// Queues that the agent has set in this boot, and verified.
     pub ours: Option<u32>,
-    /// Queues before the agent's first change.
+    /// Queues before the agent's change; where somebody else has chosen in between, that number.
     pub before: Option<u32>,
-    /// A number of queues with which the link did not come back: it is not tried again in this boot unless a person asks for it.
-    pub put_back: Option<u32>,
+    /// A change that was begun and is not verified yet, or that broke the link and could not be put back.
+    pub pending: Option<Pending>,
+    /// Numbers of queues with which the link did not come back: they are not tried again in this boot unless a person asks for it.
+    pub put_back: BTreeSet<u32>,
+    /// Numbers of queues that the driver refused: they are not tried again in this boot unless a person asks for it.
+    pub refused: BTreeSet<u32>,
     /// Packets of each receive and of each transmit queue when the number of queues was last changed: skew counts from there.
     pub baseline: Baseline,
     /// What the last change came to, where there was traffic enough to tell.
@@ -69,10 +77,28 @@ pub struct NicStanding {
 }
 
 impl NicStanding {
-    /// Notes that the agent sets `to` queues where there are `from`. Noted before it is done, it is true either way: what is ours is only what is there, too.
+    /// Whether it is about this interface.
+    pub fn is_of(&self, mac: &str, index: u32) -> bool {
+        self.mac == mac && (self.index == 0 || self.index == index)
+    }
+
+    /// Notes that the agent has set `to` queues where there were `from`, and that all is well with them.
     pub fn set(&mut self, from: u32, to: u32) {
-        self.before.get_or_insert(from);
+        // What somebody has chosen since our last change is what he wants back.
+        if self.ours != Some(from) || self.before.is_none() {
+            self.before = Some(from);
+        }
         self.ours = Some(to);
+        self.pending = None;
+        self.put_back.remove(&to);
+        self.refused.remove(&to);
+    }
+
+    /// Notes that the number of before the pending change is there again, and that all is well with it. What was ours before is ours still.
+    pub fn undone(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            self.put_back.insert(pending.to);
+        }
     }
 
     /// Notes that what was there before is there again, and nothing is ours.
@@ -80,6 +106,38 @@ impl NicStanding {
         self.ours = None;
         self.before = None;
     }
+
+    /// Whether a change broke the link, and putting it back did not help, or was not done yet.
+    pub fn is_broken(&self) -> bool {
+        self.pending
+            .as_ref()
+            .is_some_and(|pending| pending.broke.is_some())
+    }
+
+    /// Whether there is something that counts again when the interface comes back.
+    pub fn is_memorable(&self) -> bool {
+        self.ours.is_some() || self.pending.is_some() || !self.put_back.is_empty() || !self.refused.is_empty()
+    }
+}
+
+/// A change of the number of queues that is not over, and what there was before it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Pending {
+    /// Queues before it.
+    pub from: u32,
+    /// Queues that are set.
+    pub to: u32,
+    /// Whether the other side was there.
+    pub carrier: bool,
+    /// Whether `operstate` was `up`.
+    pub up: bool,
+    /// Whether there was an address.
+    pub address: bool,
+    /// What was not as before with `to` queues, once that is known: from then on `from` are put back.
+    pub broke: Option<String>,
+    /// What was not as before with `from` queues again.
+    pub still: Option<String>,
 }
 
 /// Packets by queue at one moment.

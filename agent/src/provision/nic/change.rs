@@ -1,48 +1,73 @@
-//! Setting the number of queues of one interface: verified, and put back when the link does not come back.
+//! Setting the number of queues of one interface, and looking whether all is as before.
 
 use std::{net::IpAddr, time::Duration};
 
 use nix::errno::Errno;
-use virtfleet_agent_core::nic::plan::{Refusal, RefusalKind, Target};
+use virtfleet_agent_core::nic::{
+    plan::{Refusal, RefusalKind, Target},
+    state::{Pending, Rates},
+};
 
 use super::pass::Engine;
-use crate::host::Link;
+use crate::host::{Link, Traffic};
 
 /// The pause between two looks at the link.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// What is put back has this long at least, whatever the stage has left.
-const LEAST_SETTLE: Duration = Duration::from_secs(1);
+/// So long all must be as before without a break: the kernel tells of a carrier that went up to a second late (`linkwatch`).
+pub(super) const STEADY: Duration = Duration::from_secs(1);
+/// Bytes a second that tell that something is coming (or going): a hundred of the smallest packets.
+const FLOWS: f64 = 6000.0;
 /// A driver that is busy is asked so often.
 const TRIES: u32 = 3;
 
 /// Why a number of queues is not what was planned.
 #[derive(Debug)]
 pub(super) enum ChangeError {
-    /// It is not the interface of the plan any more, or not as the plan found it; nothing was done.
+    /// It is not the interface of the plan any more, not as the plan found it, or the driver cannot do it; nothing was done.
     Refused(Refusal),
-    /// The driver refused; nothing has changed.
+    /// The driver refused for now; nothing has changed.
     Failed(String),
-    /// The link did not come back, and what was there before is there again.
+    /// The interface went away meanwhile.
+    Gone(String),
+    /// All is not as before: so the number that was there is to be put back.
+    Broke(String),
+    /// All was not as before, and what was done about it.
     PutBack(String),
 }
 
 /// What there was before a change, and is to be there afterwards.
-struct Before {
-    link: Link,
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    carrier: bool,
+    up: bool,
+    /// Each of them.
     addresses: Vec<IpAddr>,
-    /// Packets, where they were coming.
-    packets: Option<u64>,
+    /// One at least: all that is known after a pass that was cut short.
+    address: bool,
+    /// Whether packets were received, and whether they were sent.
+    flows: (bool, bool),
+}
+
+impl Before {
+    /// As a pass that was cut short has written it down.
+    pub(super) fn of(pending: &Pending) -> Self {
+        Self {
+            carrier: pending.carrier,
+            up: pending.up,
+            address: pending.address,
+            ..Self::default()
+        }
+    }
 }
 
 impl Engine<'_> {
-    /// Sets `to` queues where there are `from`. `busy`: packets are coming, and must go on doing so.
-    pub(super) fn change(
+    /// What there is before `from` queues become `to`. Nothing is done yet.
+    pub(super) fn begin(
         &self,
         target: &Target,
         (from, to): (u32, u32),
-        busy: bool,
-        settle: Duration,
-    ) -> Result<(), ChangeError> {
+        rates: Option<&Rates>,
+    ) -> Result<(Pending, Before), ChangeError> {
         let nic = &target.nic;
         let link = self.still(target).map_err(ChangeError::Refused)?;
         match self.calls.channels(nic) {
@@ -54,40 +79,57 @@ impl Engine<'_> {
             }
             Err(errno) => return Err(ChangeError::Failed(told(nic, "asking for its queues", errno))),
         }
+        let addresses = self.world.addresses(nic);
         let before = Before {
-            link,
-            addresses: self.world.addresses(nic),
-            packets: busy
-                .then(|| self.world.traffic(nic))
-                .flatten()
-                .map(|traffic| traffic.packets),
+            carrier: link.carrier == Some(true),
+            up: link.operstate == UP,
+            address: !addresses.is_empty(),
+            addresses,
+            flows: rates.map_or((false, false), |rates| {
+                (rates.rx_bytes >= FLOWS, rates.tx_bytes >= FLOWS)
+            }),
         };
+        let pending = Pending {
+            from,
+            to,
+            carrier: before.carrier,
+            up: before.up,
+            address: before.address,
+            ..Pending::default()
+        };
+        Ok((pending, before))
+    }
+
+    /// Sets `to` queues, and looks whether all is as before then.
+    pub(super) fn change(
+        &self,
+        target: &Target,
+        to: u32,
+        before: &mut Before,
+        settle: Duration,
+    ) -> Result<(), ChangeError> {
+        let nic = &target.nic;
         self.witness.at(&format!("set {nic} to {to} queues"));
-        self.set(nic, to)
-            .map_err(|errno| ChangeError::Failed(told(nic, &format!("setting {to} queues"), errno)))?;
+        self.set(nic, to).map_err(|errno| {
+            let message = told(nic, &format!("setting {to} queues"), errno);
+            if matches!(errno, Errno::EINVAL | Errno::EOPNOTSUPP) {
+                ChangeError::Refused(Refusal {
+                    kind: RefusalKind::Unsupported,
+                    remedy: format!("ip -d link show {nic}; sudo virtfleet-agent apply nic tries it again"),
+                    ..refusal(nic, message)
+                })
+            } else {
+                ChangeError::Failed(message)
+            }
+        })?;
         self.witness.at(&format!("{nic} has {to} queues"));
-        let Err(why) = self.verified(target, to, &before, settle) else {
-            return Ok(());
-        };
-        if self.still(target).is_err() {
-            let message = format!(
+        let verified = self.verified(target, to, before, settle);
+        verified.map_err(|why| match self.still(target) {
+            Ok(_) => ChangeError::Broke(why),
+            Err(_) => ChangeError::Gone(format!(
                 "{nic} went away, or was replaced, while its queues were changed; the next pass looks again"
-            );
-            return Err(ChangeError::Failed(message));
-        }
-        self.witness.at(&format!("put {nic} back to {from} queues"));
-        let back = self
-            .set(nic, from)
-            .map_err(|errno| told(nic, &format!("putting {from} queues back"), errno))
-            .and_then(|()| self.verified(target, from, &before, settle.max(LEAST_SETTLE)));
-        Err(ChangeError::PutBack(match back {
-            Ok(()) => format!(
-                "with {to} queues {why}, so {nic} has its {from} again; sudo virtfleet-agent apply nic tries once more"
-            ),
-            Err(still) => format!(
-                "with {to} queues {why}; with {from} again {still}. Look at the link: ip -d link show {nic}; ethtool -l {nic}; journalctl -k -b"
-            ),
-        }))
+            )),
+        })
     }
 
     /// The link, as long as it is that of the interface of the plan.
@@ -106,7 +148,7 @@ impl Engine<'_> {
         Ok(link)
     }
 
-    fn set(&self, nic: &str, queues: u32) -> Result<(), Errno> {
+    pub(super) fn set(&self, nic: &str, queues: u32) -> Result<(), Errno> {
         let mut result = self.calls.set_channels(nic, queues);
         for _ in 1..TRIES {
             if result != Err(Errno::EBUSY) {
@@ -118,28 +160,63 @@ impl Engine<'_> {
         result
     }
 
-    /// Waits until all is as before with this number of queues; else what is not.
-    fn verified(
+    /// Waits until all is as before with this number of queues, and stays so for [`STEADY`]; else what is not once `settle` is over.
+    pub(super) fn verified(
         &self,
         target: &Target,
         queues: u32,
-        before: &Before,
+        before: &mut Before,
         settle: Duration,
     ) -> Result<(), String> {
         let began = self.world.now();
+        let mut steady = None;
         loop {
-            let Err(why) = self.as_before(target, queues, before) else {
-                return Ok(());
-            };
-            let left = settle.saturating_sub(self.world.now().saturating_sub(began));
-            if left.is_zero() || self.still(target).is_err() {
-                return Err(why);
+            let result = self.as_before(target, queues, before);
+            let now = self.world.now();
+            let result = result.and_then(|()| {
+                let window = steady.get_or_insert(Window {
+                    since: now,
+                    middle: None,
+                });
+                self.goes_on(target, window, before)
+            });
+            match result {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(why) => {
+                    steady = None;
+                    if now.saturating_sub(began) >= settle || self.still(target).is_err() {
+                        return Err(why);
+                    }
+                }
             }
-            self.world.pause(LOOK_AGAIN.min(left));
+            self.world.pause(LOOK_AGAIN);
         }
     }
 
-    fn as_before(&self, target: &Target, queues: u32, before: &Before) -> Result<(), String> {
+    /// Whether the window is over. Its second half must have traffic where there was some before: what came at its beginning says nothing of a link that died since.
+    fn goes_on(&self, target: &Target, window: &mut Window, before: &Before) -> Result<bool, String> {
+        let age = self.world.now().saturating_sub(window.since);
+        let traffic = self.world.traffic(&target.nic);
+        if age >= STEADY / 2 && window.middle.is_none() {
+            window.middle = traffic;
+        }
+        if age < STEADY {
+            return Ok(false);
+        }
+        if let (Some(then), Some(now)) = (window.middle, traffic) {
+            if before.flows.0 && now.rx_bytes == then.rx_bytes {
+                return Err("nothing was received any more".to_owned());
+            }
+            if before.flows.1 && now.tx_bytes == then.tx_bytes {
+                return Err("nothing was sent any more".to_owned());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Only what is lost is a fault: an interface that comes up meanwhile is to stay up from then on.
+    fn as_before(&self, target: &Target, queues: u32, before: &mut Before) -> Result<(), String> {
         let nic = &target.nic;
         let link = self.still(target).map_err(|refusal| refusal.message)?;
         match self.calls.channels(nic) {
@@ -148,22 +225,38 @@ impl Engine<'_> {
             Ok(None) => return Err("the driver did not say any more how many queues it has".to_owned()),
             Err(errno) => return Err(told(nic, "asking for its queues", errno)),
         }
-        if link.carrier != before.link.carrier || link.operstate != before.link.operstate {
+        let (carrier, up) = (link.carrier == Some(true), link.operstate == UP);
+        if before.up && !up {
             return Err(format!(
-                "the link did not come back (it was {}, and is {})",
-                before.link.operstate, link.operstate
+                "the link did not come back (it was up, and is {})",
+                link.operstate
             ));
+        }
+        if before.carrier && !carrier {
+            return Err("the link did not come back (it has lost its carrier)".to_owned());
         }
         let held = self.world.addresses(nic);
         if let Some(lost) = before.addresses.iter().find(|address| !held.contains(address)) {
             return Err(format!("the address {lost} was lost"));
         }
-        let now = self.world.traffic(nic).map(|traffic| traffic.packets);
-        match (before.packets, now) {
-            (Some(then), Some(now)) if now == then => Err("no packet came through any more".to_owned()),
-            _ => Ok(()),
+        if before.address && held.is_empty() {
+            return Err("it has no address any more".to_owned());
         }
+        before.carrier |= carrier;
+        before.up |= up;
+        Ok(())
     }
+}
+
+/// `operstate` of a link that is up.
+const UP: &str = "up";
+
+/// A time in which all was as before.
+#[derive(Debug)]
+struct Window {
+    since: Duration,
+    /// Traffic in its middle.
+    middle: Option<Traffic>,
 }
 
 fn refusal(nic: &str, message: String) -> Refusal {

@@ -9,6 +9,7 @@
 //! there before comes back when they do not.
 
 mod change;
+mod channels;
 mod measure;
 mod pass;
 mod plug;

@@ -10,10 +10,10 @@ use nix::errno::Errno;
 use virtfleet_agent_core::{
     nic::{
         Plan,
-        carry::carry,
+        carry::{carry, meet, tell},
         plan,
         plan::{Refusal, Step},
-        state::{Baseline, Measured, NicState, Rates, Standing},
+        state::{Baseline, Measured, NicState, Rates},
     },
     virtio::{Direction, Machine},
 };
@@ -21,19 +21,23 @@ use virtfleet_wire::settings::Multiqueue;
 
 use super::{
     Wanted, World,
-    change::{ChangeError, told},
+    change::{ChangeError, STEADY, told},
     measure::{WINDOW, busy, measure},
-    state::{WriteNicError, read_nic, write_nic},
+    state::{NIC_FILE, WriteNicError, read_nic, write_nic},
 };
 use crate::host::{NicCalls, Roots, Witness, clock};
 
 /// Looks of a pass: XPS is looked at once the number of queues is right, and what was set is looked at once more.
 const ROUNDS: u32 = 3;
-/// With less than this no change is begun.
-const CHANGE: Duration = Duration::from_secs(3);
+/// A pass over all interfaces has an end, however many of them are broken.
+const PASS: Duration = Duration::from_mins(2);
+/// With less than this no change is begun: two times that a link has to come back, and two in which it must stay.
+const CHANGE: Duration = Duration::from_secs(5);
+/// For everything but waiting: a driver that is busy, and the looks themselves.
+const AROUND: Duration = Duration::from_secs(1);
 /// A stage of the boot ends before its unit is killed in the middle of a change.
-const NO_TIME: &str =
-    "there was no time left in this stage of the boot; the next pass does it: sudo virtfleet-agent apply nic";
+pub(super) const NO_TIME: &str =
+    "there was no time left in this pass; the next one does it: sudo virtfleet-agent apply nic";
 
 /// What works on the queues of one machine.
 #[derive(Clone, Copy)]
@@ -55,9 +59,9 @@ pub struct Engine<'a> {
 pub struct How<'a> {
     /// A person asks: what is planned is done with `multiqueue: report-only`, too, and what was put back is tried again.
     pub by_hand: bool,
-    /// How long it may take in all.
+    /// How long it may take in all; two minutes when it is not said.
     pub within: Option<Duration>,
-    /// A plan that a person has read: when what it rests on is not so any more, nothing is done.
+    /// A plan that a person has read: when what it rests on is not so any more, nothing is done, and else no step that it does not have.
     pub expected: Option<&'a Plan>,
 }
 
@@ -72,35 +76,65 @@ pub struct Passed {
 
 /// What came of the steps so far.
 #[derive(Default)]
-struct Outcome {
-    done: Vec<String>,
-    errors: Vec<String>,
+pub(super) struct Outcome {
+    pub(super) done: Vec<String>,
+    pub(super) errors: Vec<String>,
     refusals: Vec<Refusal>,
     /// Steps that were done, each once: one that is planned again has not taken effect.
     tried: Vec<Step>,
     /// Interfaces and disks of which nothing more is done.
-    given_up: BTreeSet<String>,
+    pub(super) given_up: BTreeSet<String>,
     rates: BTreeMap<String, Rates>,
     changed: Vec<String>,
+}
+
+/// How long a pass may go on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time {
+    began: Duration,
+    within: Duration,
+}
+
+impl Time {
+    fn is_over(self, now: Duration) -> bool {
+        self.left(now) < CHANGE
+    }
+
+    fn left(self, now: Duration) -> Duration {
+        self.within.saturating_sub(now.saturating_sub(self.began))
+    }
+
+    /// How long a link may take to come back, of `asked`, so that there is as long for putting it back; none when there is no time for a change.
+    pub(super) fn settle(self, now: Duration, asked: Duration) -> Option<Duration> {
+        let waiting = self.left(now).saturating_sub(STEADY * 2 + AROUND);
+        (!self.is_over(now)).then(|| asked.min(waiting / 2))
+    }
 }
 
 impl Engine<'_> {
     /// What is there, and what `apply nic` would do. Nothing is changed.
     pub fn plan(&self, wanted: &Wanted) -> Plan {
-        let previous = read_nic(self.roots, self.boot_id).unwrap_or_default();
-        wanted.limit(plan(&wanted.asked, &self.world.observe(), &previous))
+        let mut state = read_nic(self.roots, self.boot_id).unwrap_or_default();
+        self.look(wanted, &self.world.observe(), &mut state)
     }
 
     /// Looks, plans and does what may be done; records how the queues stand then. `None`: the plan is not the one that was expected, and nothing was done.
     pub fn pass(&self, wanted: &Wanted, how: How<'_>) -> Result<Option<Passed>, WriteNicError> {
-        let began = self.world.now();
-        let mut state = read_nic(self.roots, self.boot_id).unwrap_or_default();
+        let time = Time {
+            began: self.world.now(),
+            within: how.within.unwrap_or(PASS),
+        };
+        let mut outcome = Outcome::default();
+        let mut state = self.remembered(&mut outcome);
         let mut machine = self.world.observe();
         let mut plan = self.look(wanted, &machine, &mut state);
         if how.expected.is_some_and(|expected| !expected.is_same(&plan)) {
             return Ok(None);
         }
-        let mut outcome = Outcome::default();
+        if self.settle(&machine, wanted.asked.settle, time, &mut state, &mut outcome)? {
+            machine = self.world.observe();
+            plan = self.look(wanted, &machine, &mut state);
+        }
         for round in 0..ROUNDS {
             let steps = due(wanted, &plan, &state, how, &mut outcome);
             if steps.is_empty() {
@@ -110,10 +144,7 @@ impl Engine<'_> {
                 outcome.rates = busy(self.world, &raised(&steps));
             }
             for step in steps {
-                let left = how
-                    .within
-                    .map(|within| within.saturating_sub(self.world.now().saturating_sub(began)));
-                self.step(wanted, step, left, &mut state, &mut outcome)?;
+                self.step(wanted, step, time, &mut state, &mut outcome)?;
             }
             machine = self.world.observe();
             plan = self.look(wanted, &machine, &mut state);
@@ -132,10 +163,27 @@ impl Engine<'_> {
         Ok(Some(Passed { plan, state }))
     }
 
+    /// What the last pass of this boot has left. One that cannot be used is told of once: it is written anew then.
+    fn remembered(&self, outcome: &mut Outcome) -> NicState {
+        match read_nic(self.roots, self.boot_id) {
+            Ok(state) => state,
+            Err(why) if why.is_absent() => NicState::default(),
+            Err(why) => {
+                tracing::warn!(%why, "{NIC_FILE} cannot be used, and is written anew");
+                outcome.errors.push(format!(
+                    "{NIC_FILE} could not be used ({why}) and is written anew; how many queues there were before is not known any more"
+                ));
+                NicState::default()
+            }
+        }
+    }
+
     /// The plan of what is there, and how each interface stands by it.
     fn look(&self, wanted: &Wanted, machine: &Machine, state: &mut NicState) -> Plan {
-        let plan = wanted.limit(plan(&wanted.asked, machine, state));
+        meet(state, machine);
+        let mut plan = wanted.limit(plan(&wanted.asked, machine, state));
         state.nics = carry(state, &plan);
+        tell(state, &mut plan);
         self.stamp(wanted, state);
         plan
     }
@@ -167,7 +215,7 @@ impl Engine<'_> {
         &self,
         wanted: &Wanted,
         step: Step,
-        left: Option<Duration>,
+        time: Time,
         state: &mut NicState,
         outcome: &mut Outcome,
     ) -> Result<(), WriteNicError> {
@@ -175,45 +223,31 @@ impl Engine<'_> {
         if outcome.given_up.contains(&subject) {
             return Ok(());
         }
-        let result = if left.is_some_and(|left| left < CHANGE) {
-            Err(ChangeError::Failed(format!("{subject}: {NO_TIME}")))
-        } else if let Step::SetChannels { target, from, to } = &step {
-            // The way back is written down first.
-            let standing = state.nics.entry(subject.clone()).or_default();
-            let before = standing.clone();
-            standing.set(*from, *to);
-            write_nic(self.roots, state)?;
-            let settle = wanted.asked.settle;
-            let settle = left.map_or(settle, |left| settle.min(left / 3));
-            let busy = outcome.rates.contains_key(&subject);
-            let result = self.change(target, (*from, *to), busy, settle);
-            let standing = state.nics.entry(subject.clone()).or_default();
-            match &result {
-                Ok(()) => {
-                    standing.put_back = None;
+        let settle = time.settle(self.world.now(), wanted.asked.settle);
+        let result = match (&step, settle) {
+            (_, None) => Err(ChangeError::Failed(format!("{subject}: {NO_TIME}"))),
+            (Step::SetChannels { target, from, to }, Some(settle)) => {
+                let rates = outcome.rates.get(&subject);
+                let result = self.channels(target, (*from, *to), rates, settle, state)?;
+                if result.is_ok() {
                     outcome.changed.push(subject.clone());
                 }
-                Err(ChangeError::PutBack(_)) => {
-                    *standing = before;
-                    standing.put_back = Some(*to);
-                    state.rollbacks += 1;
-                }
-                Err(_) => *standing = before,
+                result
             }
-            result
-        } else {
-            self.small(&step)
+            _ => self.small(&step).inspect(|()| state.changes += 1),
         };
         match result {
             Ok(()) => {
                 outcome.done.push(step.to_string());
-                state.changes += 1;
             }
             Err(error) => {
                 outcome.given_up.insert(subject);
                 match error {
                     ChangeError::Refused(refusal) => outcome.refusals.push(refusal),
-                    ChangeError::Failed(why) | ChangeError::PutBack(why) => outcome.errors.push(why),
+                    ChangeError::Failed(why)
+                    | ChangeError::Gone(why)
+                    | ChangeError::Broke(why)
+                    | ChangeError::PutBack(why) => outcome.errors.push(why),
                 }
             }
         }
@@ -269,14 +303,15 @@ impl Engine<'_> {
     }
 }
 
-/// The steps that may be done now. One that was done and is planned again is an error, and what was put back is not tried again by itself.
+/// The steps that may be done now. One that was done and is planned again is an error; what was put back, or refused, is not tried again by itself; and what a person has not read is not done.
 fn due(wanted: &Wanted, plan: &Plan, state: &NicState, how: How<'_>, outcome: &mut Outcome) -> Vec<Step> {
     let gated = wanted.asked.multiqueue == Multiqueue::ReportOnly && !how.by_hand;
     let mut due = Vec::new();
     let mut without: BTreeSet<&str> = BTreeSet::new();
     for step in &plan.steps {
         let subject = step.subject();
-        if outcome.given_up.contains(subject) {
+        let unread = how.expected.is_some_and(|read| !read.steps.contains(step));
+        if unread || outcome.given_up.contains(subject) {
             continue;
         }
         if outcome.tried.contains(step) {
@@ -286,9 +321,10 @@ fn due(wanted: &Wanted, plan: &Plan, state: &NicState, how: How<'_>, outcome: &m
             outcome.given_up.insert(subject.to_owned());
             continue;
         }
-        let put_back = state.nics.get(subject).and_then(|nic| nic.put_back);
-        let rolled_back = matches!(step, Step::SetChannels { to, .. } if put_back == Some(*to));
-        if (gated && step.is_multiqueue()) || (rolled_back && !how.by_hand) {
+        let known = state.nics.get(subject);
+        let in_vain = matches!(step, Step::SetChannels { to, .. }
+            if known.is_some_and(|nic| nic.put_back.contains(to) || nic.refused.contains(to)));
+        if (gated && step.is_multiqueue()) || (in_vain && !how.by_hand) {
             if matches!(step, Step::SetChannels { .. }) {
                 without.insert(subject);
             }
@@ -331,12 +367,4 @@ fn baseline(machine: &Machine, nic: &str) -> Baseline {
 
 fn errno(result: io::Result<()>) -> Result<(), Errno> {
     result.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
-}
-
-impl Passed {
-    /// Whether an interface has what it had before, because the link did not come back.
-    pub fn is_rolled_back(&self) -> bool {
-        let mut standings = self.state.nics.values();
-        standings.any(|nic| nic.standing == Standing::RolledBack)
-    }
 }

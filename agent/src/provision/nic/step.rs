@@ -6,7 +6,7 @@ use virtfleet_agent_core::{
     nic::{
         Asked, Plan, check,
         plan::{Refusal, RefusalKind},
-        state::{NicState, Standing},
+        state::{NicStanding, NicState, Standing},
     },
     pass::{Outcome, Stage},
 };
@@ -114,11 +114,12 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     }
 }
 
-/// Whether something failed, or a link did not come back with what is to be set by itself.
+/// Whether something failed, a link is not as before still, or it did not come back with what is to be set by itself.
 pub(crate) fn failed(state: &NicState) -> bool {
     let mut standings = state.nics.values();
     let rolled_back = standings.any(|nic| nic.standing == Standing::RolledBack);
-    state.error.is_some() || (rolled_back && state.multiqueue == Multiqueue::Auto)
+    let broken = state.nics.values().any(NicStanding::is_broken);
+    state.error.is_some() || broken || (rolled_back && state.multiqueue == Multiqueue::Auto)
 }
 
 /// One line.

@@ -31,8 +31,16 @@ pub(super) enum Fault {
     NoCarrier(u32),
     /// Once the number was changed there is none any more.
     NoCarrierEver,
+    /// With so many queues there is no carrier any more after this long.
+    Dies(u32, Duration),
+    /// With so many queues there is no carrier, and no other number can be set.
+    Sticks(u32),
+    /// It is down until the number is set.
+    ComesUp,
     /// With so many queues nothing comes through.
     NoPackets(u32),
+    /// With so many queues nothing is received, and what is sent goes out.
+    NoReceive(u32),
     /// With so many queues the address is gone.
     NoAddress(u32),
     /// It goes away when the number is set.
@@ -41,6 +49,8 @@ pub(super) enum Fault {
     IsReplaced,
     /// The driver says yes and does nothing.
     Pretends,
+    /// One CPU alone sends by all queues once the number was set.
+    Uneven,
     /// The kernel answers so when CPUs are named.
     NoSteering(Errno),
     /// It says yes, and keeps what there was.
@@ -55,8 +65,10 @@ pub(super) struct Inner {
     /// Packets a second, by interface.
     pub(super) rates: BTreeMap<String, u64>,
     touched: bool,
+    set_at: Duration,
     clock: Duration,
-    packets: BTreeMap<String, u64>,
+    /// Received and sent.
+    packets: BTreeMap<String, (u64, u64)>,
 }
 
 pub(super) struct Guest {
@@ -140,6 +152,7 @@ impl Guest {
                 set: Vec::new(),
                 rates: BTreeMap::new(),
                 touched: false,
+                set_at: Duration::ZERO,
                 clock: Duration::ZERO,
                 packets: BTreeMap::new(),
             }),
@@ -220,7 +233,9 @@ impl World for Guest {
         let mut inner = self.inner();
         let current = inner.current(nic);
         let without = match inner.faults.get(nic) {
-            Some(Fault::NoCarrier(queues)) => *queues == current,
+            Some(Fault::NoCarrier(queues) | Fault::Sticks(queues)) => *queues == current,
+            Some(Fault::Dies(queues, after)) => *queues == current && inner.clock >= inner.set_at + *after,
+            Some(Fault::ComesUp) => !inner.touched,
             Some(Fault::NoCarrierEver) => inner.touched,
             _ => false,
         };
@@ -236,11 +251,11 @@ impl World for Guest {
     fn traffic(&self, nic: &str) -> Option<Traffic> {
         let mut inner = self.inner();
         inner.nic(nic)?;
-        let packets = inner.packets.get(nic).copied().unwrap_or(0);
+        let (rx, tx) = inner.packets.get(nic).copied().unwrap_or_default();
         Some(Traffic {
-            packets,
-            rx_bytes: packets * 1000,
-            tx_bytes: packets * 500,
+            packets: rx.max(tx),
+            rx_bytes: rx * 1000,
+            tx_bytes: tx * 500,
         })
     }
 
@@ -288,9 +303,16 @@ impl World for Guest {
         inner.clock += length;
         for (nic, rate) in inner.rates.clone() {
             let current = inner.current(&nic);
-            if inner.faults.get(&nic) != Some(&Fault::NoPackets(current)) {
+            let fault = inner.faults.get(&nic).copied();
+            if fault != Some(Fault::NoPackets(current)) {
                 let more = rate * u64::try_from(length.as_millis()).unwrap() / 1000;
-                *inner.packets.entry(nic).or_default() += more;
+                let (rx, tx) = inner.packets.entry(nic).or_default();
+                *rx += if fault == Some(Fault::NoReceive(current)) {
+                    0
+                } else {
+                    more
+                };
+                *tx += more;
             }
         }
     }
@@ -312,6 +334,7 @@ impl NicCalls for Guest {
                     .insert(nic.to_owned(), Fault::Answers(errno, left - 1));
                 return Err(errno);
             }
+            Some(Fault::Sticks(queues)) if combined != queues => return Err(Errno::EIO),
             Some(Fault::Pretends) => return Ok(()),
             Some(Fault::Goes) => {
                 inner.machine.nics.retain(|one| one.name != nic);
@@ -326,8 +349,11 @@ impl NicCalls for Guest {
             _ => {}
         }
         inner.touched = true;
+        inner.set_at = inner.clock;
         inner.set.push(format!("{nic} {combined}"));
-        set_queues(inner.nic(nic).ok_or(Errno::ENODEV)?, combined, &online);
+        let uneven = inner.faults.get(nic) == Some(&Fault::Uneven);
+        let nic = inner.nic(nic).ok_or(Errno::ENODEV)?;
+        set_queues(nic, combined, if uneven { &online[..1] } else { &online });
         Ok(())
     }
 

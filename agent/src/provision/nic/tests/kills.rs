@@ -1,0 +1,109 @@
+//! A pass that is killed at any point: the next one ends with a verified number, and `off` gives back the first.
+
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use super::*;
+use crate::host::Witness;
+
+/// Lets so many points go by, and kills the pass at the next.
+struct Kill(Cell<usize>);
+
+impl Witness for Kill {
+    fn at(&self, _: &str) {
+        match self.0.get().checked_sub(1) {
+            Some(left) => self.0.set(left),
+            None => std::panic::panic_any("killed"),
+        }
+    }
+}
+
+/// Whether the pass was killed before it came to its end.
+fn killed_at(guest: &Guest, point: usize) -> bool {
+    let kill = Kill(Cell::new(point));
+    let engine = Engine {
+        witness: &kill,
+        ..guest.engine()
+    };
+    let pass = || engine.pass(&guest.wanted(), How::default()).unwrap();
+    catch_unwind(AssertUnwindSafe(pass)).is_err()
+}
+
+/// At every point: a pass is killed, a second one, too, and a third one has its way.
+fn at_every_point(first_change: bool, fault: Option<Fault>, ends_with: u32) {
+    for point in 0.. {
+        let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+        if !first_change {
+            guest.by_itself();
+            guest.inner().machine.cpus.online = vec![0, 1, 2];
+        }
+        if let Some(fault) = fault {
+            guest.fault("eth0", fault);
+        }
+        let killed = killed_at(&guest, point);
+        for again in 0..2 {
+            killed_at(&guest, again);
+        }
+        let state = guest.by_itself().state;
+        let eth0 = &state.nics["eth0"];
+        assert_eq!(eth0.pending, None, "{point}: {state:?}");
+        assert_eq!(guest.queues("eth0"), ends_with, "{point}");
+        if fault.is_some() {
+            assert_eq!(eth0.standing, Standing::RolledBack, "{point}: {state:?}");
+            assert_eq!(eth0.ours, (!first_change).then_some(ends_with), "{point}");
+        } else {
+            assert_eq!(
+                (eth0.standing, eth0.ours, eth0.before),
+                (Standing::Spread, Some(ends_with), Some(1)),
+                "{point}"
+            );
+        }
+        guest.settings("nic: {multiqueue: off}");
+        let off = guest.by_itself().state;
+        assert_eq!((guest.queues("eth0"), off.error), (1, None), "{point}");
+        assert_eq!(off.nics["eth0"].ours, None, "{point}");
+        if !killed {
+            assert!(point >= 3, "there are points at which it can be killed: {point}");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_first_change() {
+    at_every_point(true, None, 2);
+}
+
+#[test]
+fn a_second_change() {
+    at_every_point(false, None, 3);
+}
+
+#[test]
+fn a_first_change_that_breaks_the_link() {
+    at_every_point(true, Some(Fault::NoCarrier(2)), 1);
+}
+
+#[test]
+fn a_second_change_that_breaks_the_link() {
+    at_every_point(false, Some(Fault::NoCarrier(3)), 2);
+}
+
+#[test]
+fn giving_back() {
+    for point in 0..4 {
+        let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+        guest.by_itself();
+        guest.settings("nic: {multiqueue: off}");
+        killed_at(&guest, point);
+        let off = guest.by_itself().state;
+        let eth0 = &off.nics["eth0"];
+        assert_eq!(
+            (guest.queues("eth0"), eth0.ours, eth0.before),
+            (1, None, None),
+            "{point}"
+        );
+    }
+}

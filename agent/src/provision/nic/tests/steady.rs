@@ -1,0 +1,56 @@
+//! What counts as "all is as before".
+
+use std::time::Duration;
+
+use super::*;
+
+#[test]
+fn a_link_that_dies_a_moment_later_is_put_back() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::Dies(2, Duration::from_millis(300)));
+    let state = guest.by_itself().state;
+    assert_eq!(guest.inner().set, ["eth0 2", "eth0 1"]);
+    assert_eq!(state.nics["eth0"].standing, Standing::RolledBack);
+    assert_eq!((state.rollbacks, state.nics["eth0"].pending.clone()), (1, None));
+}
+
+#[test]
+fn receiving_must_go_on_whatever_is_sent() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.inner().rates.insert("eth0".to_owned(), 5000);
+    guest.fault("eth0", Fault::NoReceive(2));
+    let error = guest.by_itself().state.error.unwrap();
+    assert!(error.contains("nothing was received any more"), "{error}");
+    assert_eq!(guest.queues("eth0"), 1);
+}
+
+#[test]
+fn an_interface_that_comes_up_meanwhile_is_no_fault() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::ComesUp);
+    let state = guest.by_itself().state;
+    assert_eq!((state.error.clone(), guest.queues("eth0")), (None, 2));
+    assert_eq!(state.nics["eth0"].ours, Some(2));
+}
+
+#[test]
+fn a_pass_over_many_broken_interfaces_has_an_end() {
+    let guest = Guest::new((0..30).map(|number| nic(number, 1, 4)).collect(), AUTO);
+    for number in 0..30 {
+        guest.fault(&format!("eth{number}"), Fault::Sticks(2));
+    }
+    let state = guest.by_itself().state;
+    assert!(
+        World::now(&guest) < Duration::from_secs(125),
+        "{:?}",
+        World::now(&guest)
+    );
+    assert!(state.error.unwrap().contains("no time left"));
+}
+
+#[test]
+fn without_a_change_of_queues_no_time_goes_by() {
+    let guest = Guest::new(vec![nic(0, 2, 4)], "nic: {rps: all}");
+    assert_eq!(guest.by_itself().state.done.len(), 2);
+    assert_eq!(World::now(&guest), Duration::ZERO);
+}
