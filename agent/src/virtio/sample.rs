@@ -160,6 +160,7 @@ pub(crate) fn machine() -> Machine {
             online: vec![0, 1],
             present: vec![0, 1],
             possible: (0..8).collect(),
+            ..Cpus::default()
         },
         devices: vec![network, block, console, random],
         nics: vec![nic()],
@@ -169,6 +170,7 @@ pub(crate) fn machine() -> Machine {
             used: 9,
             limit: Some(400),
         },
+        asked_offered: false,
         unread: vec![Unread {
             what: "/proc/irq/25/effective_affinity_list".into(),
             because: "permission denied".into(),

@@ -177,6 +177,7 @@ fn machine() -> impl Strategy<Value = Machine> {
                 online: cpus.0,
                 present: cpus.1,
                 possible: cpus.2,
+                ..Cpus::default()
             },
             devices,
             nics,
