@@ -1,7 +1,8 @@
 //! The verb `virtio`: devices, queues and interrupts as a tree, and what is to be said of them.
 
 use serde::Serialize;
-use virtfleet_agent_core::virtio::Machine;
+use serde_json::{Value, json};
+use virtfleet_agent_core::virtio::{Device, Machine, status};
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -11,8 +12,35 @@ use crate::{host::is_root, identity::observe, output::Output, settings, virtio::
 /// What `-o json` and `-o yaml` give.
 #[derive(Serialize)]
 struct Document<'a> {
-    machine: &'a Machine,
+    machine: Value,
     findings: &'a [Finding],
+}
+
+/// The machine, with the names of what is written in numbers beside it: `typeName`, `statusNames`, `negotiatedNames`, and where it is known `offeredNames`.
+fn named(machine: &Machine) -> Result<Value, serde_json::Error> {
+    let mut value = serde_json::to_value(machine)?;
+    let devices = value.get_mut("devices").and_then(Value::as_array_mut);
+    for (device, fields) in machine.devices.iter().zip(devices.into_iter().flatten()) {
+        if let Some(fields) = fields.as_object_mut() {
+            fields.extend(names(device).map(|(name, value)| (name.to_owned(), value)));
+        }
+    }
+    Ok(value)
+}
+
+fn names(device: &Device) -> impl Iterator<Item = (&'static str, Value)> {
+    let offered = device.offered.map(|offered| offered.names(device.kind));
+    [
+        ("typeName", Some(json!(device.kind.to_string()))),
+        ("statusNames", device.status.map(|now| json!(status::names(now)))),
+        (
+            "negotiatedNames",
+            Some(json!(device.negotiated.names(device.kind))),
+        ),
+        ("offeredNames", offered.map(|names| json!(names))),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
 }
 
 /// Looks and prints; exit code 1 when a device does not work.
@@ -22,7 +50,7 @@ pub(super) fn show(args: &Args, all: bool, output: Output) -> Result<Code, Failu
     let root = is_root();
     let seen = look(&args.roots, &boot_id, &settings.config.nic, root);
     let document = Document {
-        machine: &seen.machine,
+        machine: named(&seen.machine)?,
         findings: &seen.findings,
     };
     print::coloured(&output.render(&document, |_| text(&seen, all, root))?)?;
@@ -32,4 +60,30 @@ pub(super) fn show(args: &Args, all: bool, output: Output) -> Result<Code, Failu
     } else {
         Code::Ok
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::virtio::sample;
+
+    #[test]
+    fn numbers_have_their_names_beside_them() {
+        let value = named(&sample::machine()).unwrap();
+        let device = &value["devices"][1];
+        assert_eq!(
+            (&device["kind"], &device["typeName"], &device["status"]),
+            (&json!(2), &json!("blk"), &json!(15))
+        );
+        assert_eq!(
+            device["statusNames"],
+            json!(["ACKNOWLEDGE", "DRIVER", "DRIVER_OK", "FEATURES_OK"])
+        );
+        assert_eq!(
+            device["negotiatedNames"],
+            json!(["FLUSH", "MQ", "INDIRECT_DESC", "EVENT_IDX", "VERSION_1"])
+        );
+        assert!(device.get("offeredNames").is_none());
+        assert!(value["devices"][0]["offeredNames"].is_array());
+    }
 }

@@ -65,7 +65,10 @@ impl Virtio {
     /// The queues of an interface and how they stand, e.g. `4 of 4 queues (spread)`; none for one whose driver does not tell.
     pub fn queues(&self, nic: &Nic) -> Option<String> {
         let channels = nic.channels?;
-        let counted = format!("{} of {} queues", channels.current, channels.possible);
+        let counted = match (channels.current, channels.possible) {
+            (1, 1) => "1 queue".to_owned(),
+            (current, possible) => format!("{current} of {possible} queues"),
+        };
         Some(match self.standing(nic) {
             Some(word) => format!("{counted} ({word})"),
             None => counted,

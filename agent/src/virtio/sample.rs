@@ -170,6 +170,7 @@ pub(crate) fn machine() -> Machine {
             used: 9,
             limit: Some(400),
         },
+        asked_offered: false,
         unread: vec![Unread {
             what: "/proc/irq/25/effective_affinity_list".into(),
             because: "permission denied".into(),

@@ -48,6 +48,12 @@ fn queues_are_told_with_how_they_stand() {
         known.queues(&known.machine.nics[0]).unwrap(),
         "1 of 2 queues (differs)"
     );
+    let mut single = known.machine.nics[0].clone();
+    single.channels = single.channels.map(|_| virtfleet_agent_core::virtio::Channels {
+        current: 1,
+        possible: 1,
+    });
+    assert_eq!(known.queues(&single).unwrap(), "1 queue (differs)");
     let mut other = known.machine.nics[0].clone();
     other.mac = "another".into();
     assert_eq!(known.standing(&other), None);

@@ -133,8 +133,6 @@ impl Kind {
     pub const BALLOON: Self = Self(5);
     /// A SCSI controller.
     pub const SCSI: Self = Self(8);
-    /// A shared folder over 9P.
-    pub const NINE_P: Self = Self(9);
     /// Graphics.
     pub const GPU: Self = Self(16);
     /// Keyboard, mouse, tablet.

@@ -88,11 +88,6 @@ impl Features {
         bit < u128::BITS && self.0 >> bit & 1 == 1
     }
 
-    /// Whether all of these bits are set.
-    pub fn has_all(self, bits: &[u32]) -> bool {
-        bits.iter().all(|bit| self.has(*bit))
-    }
-
     /// The same with bit `bit`.
     #[must_use]
     pub fn with(self, bit: u32) -> Self {

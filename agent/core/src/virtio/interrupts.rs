@@ -131,14 +131,6 @@ impl Device {
         found.map(|vector| vector.irq)
     }
 
-    /// The interrupt of the configuration.
-    pub fn configuration_vector(&self) -> Option<u32> {
-        let configuration = |vector: &&Vector| {
-            handler(&vector.name).is_some_and(|(_, serves)| serves == Serves::Configuration)
-        };
-        self.vectors.iter().find(configuration).map(|vector| vector.irq)
-    }
-
     fn sort_queues(&mut self) {
         self.queues
             .sort_by(|one, other| (&one.role, one.index).cmp(&(&other.role, other.index)));
@@ -219,10 +211,7 @@ mod tests {
                 (Role::Output, 1, Some(44)),
             ]
         );
-        assert_eq!(
-            (net.configuration_vector(), net.shared_vector()),
-            (Some(40), None)
-        );
+        assert_eq!(net.shared_vector(), None);
         let scsi = device(&[
             "virtio0-config",
             "virtio0-control",

@@ -20,6 +20,8 @@ pub struct Machine {
     pub disks: Vec<Disk>,
     /// Message-signalled interrupts of all PCI devices.
     pub vectors: Vectors,
+    /// Whether it was asked what devices offer, as root: what is not known then, this kernel does not tell.
+    pub asked_offered: bool,
     /// What could not be read; a device that went away while it was read is no such thing.
     pub unread: Vec<Unread>,
 }
@@ -36,6 +38,10 @@ pub struct Cpus {
     pub possible: Vec<u32>,
     /// Those that are kept free of the kernel's own work (`isolcpus=`, `nohz_full=`).
     pub isolated: Vec<u32>,
+    /// What the kernel does with second threads of cores (`smt/control`): `on`, `off`, `forceoff`, `notsupported`, `notimplemented`, or a number of threads.
+    pub smt: Option<String>,
+    /// Whether they give random numbers themselves (RDRAND, RNDR); none where that is not known.
+    pub random: Option<bool>,
 }
 
 /// MSI vectors.

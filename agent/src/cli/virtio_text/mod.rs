@@ -16,6 +16,8 @@ const QUEUES: usize = 16;
 /// With more queues in all, or more devices, only the sums are shown: what is shown fits a few screens.
 const QUEUES_IN_ALL: usize = 96;
 const DEVICES: usize = 24;
+/// Devices that are named as those with the most vectors.
+const MOST: usize = 3;
 /// What could not be read is shown as far as this.
 const UNREAD: usize = 5;
 
@@ -55,10 +57,10 @@ impl Detail {
 
 fn head(machine: &Machine) -> String {
     let cpus = &machine.cpus;
-    let limit = machine
-        .vectors
-        .limit
-        .map_or_else(String::new, |limit| format!(" of about {limit}"));
+    let limit = machine.vectors.limit.map_or_else(String::new, |limit| {
+        let left = machine.vectors.left().unwrap_or(0);
+        format!(" of about {limit}, about {left} left")
+    });
     let kernel = if machine.kernel.is_empty() {
         "unknown"
     } else {
@@ -81,10 +83,27 @@ fn head(machine: &Machine) -> String {
             ],
             vec![
                 "vectors".into(),
-                format!("{} in use{limit}", machine.vectors.used).into(),
+                format!("{} in use{limit}{}", machine.vectors.used, most(machine)).into(),
             ],
         ],
     )
+}
+
+/// The devices that have the most vectors.
+fn most(machine: &Machine) -> String {
+    let mut all: Vec<&(String, u32)> = machine.vectors.by_device.iter().collect();
+    all.sort_by_key(|one| std::cmp::Reverse(one.1));
+    let named = all.iter().take(MOST).map(|(address, count)| {
+        let mut devices = machine.devices.iter();
+        let device = devices.find(|device| device.address == *address);
+        format!("{} {count}", device.map_or(address, |device| &device.name))
+    });
+    let named: Vec<String> = named.collect();
+    if named.is_empty() {
+        String::new()
+    } else {
+        format!("; most: {}", named.join(", "))
+    }
 }
 
 /// A headed part; nothing without content.

@@ -8,7 +8,24 @@ use crate::virtio::Virtio;
 pub(super) fn text(seen: &Virtio, detail: Detail) -> String {
     let nics = &seen.machine.nics;
     let heads: Vec<Vec<Cell>> = nics.iter().map(|nic| head(seen, nic)).collect();
-    tree(&heads, nics.iter().map(|nic| queues(nic, detail)))
+    tree(
+        &heads,
+        nics.iter()
+            .map(|nic| coalescing(nic, detail) + &queues(nic, detail)),
+    )
+}
+
+/// When the device interrupts: what it waits for, both ways.
+fn coalescing(nic: &Nic, detail: Detail) -> String {
+    let Some(set) = nic.coalescing.filter(|_| !detail.sums) else {
+        return String::new();
+    };
+    let adaptive = if set.rx_adaptive { ", adaptive" } else { "" };
+    let line = format!(
+        "rx {} µs or {} packets{adaptive}, tx {} µs or {} packets",
+        set.rx_usecs, set.rx_frames, set.tx_usecs, set.tx_frames
+    );
+    rows(4, &[vec!["coalescing".into(), line.into()]])
 }
 
 fn head(seen: &Virtio, nic: &Nic) -> Vec<Cell> {
@@ -45,7 +62,9 @@ fn queues(nic: &Nic, detail: Detail) -> String {
     if !detail.each(nic.queues.len()) {
         return sum(nic);
     }
-    let head = ["QUEUE", "CPUS", "PACKETS", "BYTES", "DROPS", "KICKS", "TIMEOUTS"];
+    let head = [
+        "QUEUE", "RPS/XPS", "PACKETS", "BYTES", "DROPS", "KICKS", "TIMEOUTS",
+    ];
     let lines = nic.queues.iter().map(row);
     let head = head.map(Cell::from).to_vec();
     rows(4, &std::iter::once(head).chain(lines).collect::<Vec<_>>())
@@ -65,6 +84,7 @@ fn row(queue: &NicQueue) -> Vec<Cell> {
         queue
             .cpus
             .as_ref()
+            .filter(|cpus| !cpus.is_empty())
             .map_or_else(|| "-".into(), |cpus| ranges(cpus).into()),
         number(counters.packets),
         number(counters.bytes),

@@ -32,7 +32,7 @@ pub use format::FormatError;
 pub use look::Limits;
 pub use luks::OpenContainer;
 pub use mapped::FreshContainer;
-pub(super) use names::serial as disk_serial;
+pub(super) use names::udev_serial;
 pub use unfinished::UnfinishedDisk;
 
 use super::{Commands, Roots};

@@ -7,7 +7,7 @@ use virtfleet_agent_core::{
     procfs::udev,
 };
 
-use super::facts::{block, line};
+use super::facts::{block, dev_number, line};
 use crate::host::{Roots, list, read_bounded, read_text};
 
 /// What libvirt writes before the name that a user gave a disk (`UserAliasPrefix` in KubeVirt, `drive-` in libvirt).
@@ -31,8 +31,29 @@ pub(super) fn carried(udev_data: &str) -> Carried {
     uuid.map_or(Carried::Nothing, |(_, uuid)| Carried::Uuid(uuid.to_owned()))
 }
 
+/// The serial as udev has found it out for a device, `MAJOR:MINOR`: no request goes to the device. The one printed on the disk comes first, and the one that virtio
+/// disks have, which of others is made of several, last.
+pub(in super::super) fn udev_serial(roots: &Roots, number: &str) -> Option<String> {
+    let data = udev_data(roots, dev_number(number)?);
+    let known: Vec<_> = udev::properties(&data).collect();
+    let of = |wanted: &str| {
+        let found = known
+            .iter()
+            .find(|(key, value)| *key == wanted && !value.trim().is_empty());
+        found.map(|(_, value)| value.trim().to_owned())
+    };
+    [
+        "ID_SCSI_SERIAL",
+        "SCSI_IDENT_SERIAL",
+        "ID_SERIAL_SHORT",
+        "ID_SERIAL",
+    ]
+    .into_iter()
+    .find_map(of)
+}
+
 /// The serial: as sysfs has it (virtio, NVMe), as VPD page 0x80 has it (SCSI), or as udev found it out.
-pub(in super::super) fn serial(roots: &Roots, name: &str, udev_data: &str) -> Option<String> {
+pub(super) fn serial(roots: &Roots, name: &str, udev_data: &str) -> Option<String> {
     let folder = block(roots, name);
     let by_udev = || {
         let mut found: Vec<_> = udev::properties(udev_data)

@@ -11,8 +11,9 @@ use virtfleet_agent_core::{
 };
 
 use super::{
-    super::disks::disk_serial,
+    super::disks::udev_serial,
     look::{Look, not},
+    pci::{QEMU, subsystem_vendor},
     place::place,
 };
 
@@ -30,6 +31,8 @@ const EMULATED: [&str; 11] = [
     "usb-storage",
     "uas",
 ];
+/// The vendor of the subsystem of VMware's controller, which QEMU plays, too.
+const VMWARE: &str = "0x15ad";
 /// The kernel counts in sectors of this size, whatever the device's.
 const SECTOR: u64 = 512;
 
@@ -67,7 +70,7 @@ fn disk(look: &mut Look<'_>, name: String, path: &Path, device: &Path) -> Disk {
         "virtio_blk" => DiskKind::VirtioBlk,
         "virtio_scsi" => DiskKind::VirtioScsi,
         "nvme" => DiskKind::Nvme,
-        driver if EMULATED.contains(&driver) => DiskKind::Emulated,
+        driver if EMULATED.contains(&driver) && is_played(look, &place.address) => DiskKind::Emulated,
         _ => DiskKind::Other,
     };
     let queue = path.join("queue");
@@ -81,7 +84,7 @@ fn disk(look: &mut Look<'_>, name: String, path: &Path, device: &Path) -> Disk {
             .number::<u64>(&path.join("size"))
             .unwrap_or_default()
             .saturating_mul(SECTOR),
-        serial: disk_serial(look.roots, &name, ""),
+        serial: serial(look, path),
         queues: queues(look, &path.join("mq")),
         requests: look.number(&queue.join("nr_requests")),
         scheduler,
@@ -92,6 +95,19 @@ fn disk(look: &mut Look<'_>, name: String, path: &Path, device: &Path) -> Disk {
         in_flight: in_flight(look, &path.join("inflight")),
         name,
     }
+}
+
+/// From what udev has found out. The file `serial` of a virtio-blk disk asks the device at each reading (kernel: `drivers/block/virtio_blk.c`, `serial_show`), and
+/// whoever reads it waits, and cannot be ended, for as long as the volume stands still.
+fn serial(look: &mut Look<'_>, path: &Path) -> Option<String> {
+    let number = look.text(&path.join("dev"))?;
+    udev_serial(look.roots, &number)
+}
+
+/// Whether a controller is none that is passed through: that has its maker in the subsystem's vendor, where it can be read.
+fn is_played(look: &mut Look<'_>, address: &str) -> bool {
+    let vendor = subsystem_vendor(look, address);
+    vendor.is_none_or(|vendor| [QEMU, VMWARE].contains(&vendor.as_str()))
 }
 
 /// The folder from which to look for the controller. A SCSI disk's own driver is `sd`, and what it is attached to lies above its host; a disk of NVMe with several

@@ -4,18 +4,18 @@ use std::{collections::BTreeMap, path::Path};
 
 use virtfleet_agent_core::{
     procfs::{cpulist, interrupts},
-    virtio::{Vector, interrupts::handler},
+    virtio::{Cpus, Vector, interrupts::handler},
 };
 
 use super::{super::slurp, look::Look};
 
 /// `/proc/interrupts` has a line for each interrupt with 11 characters for each CPU.
-const LIMIT: usize = 32 << 20;
+pub(crate) const LIMIT: usize = 32 << 20;
 /// Interrupts that are taken: a PCI device has at most 2048.
 const VECTORS: usize = 1 << 16;
 
 /// The interrupts by device (`virtio2`), each as that device's handler has it.
-pub(super) fn of_devices(look: &mut Look<'_>) -> BTreeMap<String, Vec<Vector>> {
+pub(super) fn of_devices(look: &mut Look<'_>, cpus: &Cpus) -> BTreeMap<String, Vec<Vector>> {
     let path = look.roots.proc("interrupts");
     let mut buffer = Vec::new();
     let text = match slurp(&path, &mut buffer, LIMIT) {
@@ -30,6 +30,7 @@ pub(super) fn of_devices(look: &mut Look<'_>) -> BTreeMap<String, Vec<Vector>> {
     look.parsed(&path, read);
     for vector in found.values_mut().flatten() {
         aim(look, vector);
+        remember(look, cpus, vector);
     }
     found
 }
@@ -74,4 +75,27 @@ fn aim(look: &mut Look<'_>, vector: &mut Vector) {
     };
     vector.affinity = list("smp_affinity_list").unwrap_or_default();
     vector.effective = list("effective_affinity_list").unwrap_or_default();
+}
+
+/// Adds what came to CPUs that are offline now, for which `/proc/interrupts` has no column: the kernel has not forgotten it (`kernel/irq/irqdesc.c`,
+/// `per_cpu_count_show`), and a count in all that went back would look as if all had begun anew.
+fn remember(look: &mut Look<'_>, cpus: &Cpus, vector: &mut Vector) {
+    if cpus.online.is_empty() || cpus.possible.len() == cpus.online.len() {
+        return;
+    }
+    let path = look.roots.sys(format!("kernel/irq/{}/per_cpu_count", vector.irq));
+    let Some(text) = look.quiet(&path) else { return };
+    let counts: Vec<u64> = text.split(',').map_while(|count| count.parse().ok()).collect();
+    // On the largest guests the text does not fit the file, and ends within a number.
+    if counts.len() != cpus.possible.len() {
+        return;
+    }
+    let all = cpus.possible.iter().copied().zip(counts);
+    let gone = all.filter(|(cpu, count)| *count > 0 && !cpus.online.contains(cpu));
+    for one in gone {
+        if vector.landed.iter().all(|known| known.0 != one.0) {
+            vector.landed.push(one);
+        }
+    }
+    vector.landed.sort_unstable();
 }

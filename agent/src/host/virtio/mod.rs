@@ -20,6 +20,7 @@ mod look;
 mod nics;
 mod pci;
 mod place;
+mod processors;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ use virtfleet_agent_core::{
     virtio::{Cpus, Device, Disk, Kind, Machine, Nic, Role, Sharing, Vectors},
 };
 
+pub(crate) use self::interrupts::LIMIT as INTERRUPTS_LIMIT;
 use self::look::Look;
 use super::{NicCalls, Roots, read_text};
 
@@ -41,7 +43,7 @@ pub fn observe(roots: &Roots, calls: &dyn NicCalls, offered: bool) -> Machine {
     let mut look = Look::new(roots);
     let kernel = look.needed(&roots.proc("sys/kernel/osrelease"));
     let cpus = cpus(&mut look);
-    let interrupts = interrupts::of_devices(&mut look);
+    let interrupts = interrupts::of_devices(&mut look, &cpus);
     let mut devices = devices::devices(&mut look, interrupts, offered);
     let nics = nics::nics(&mut look, calls);
     let disks = disks::disks(&mut look);
@@ -57,6 +59,7 @@ pub fn observe(roots: &Roots, calls: &dyn NicCalls, offered: bool) -> Machine {
         nics,
         disks,
         vectors,
+        asked_offered: offered,
         unread: look.unread(),
     }
 }
@@ -73,6 +76,8 @@ fn cpus(look: &mut Look<'_>) -> Cpus {
         present: list("present").unwrap_or_default(),
         possible: list("possible").unwrap_or_default(),
         isolated: isolated(&folder),
+        smt: look.text(&folder.join("smt/control")),
+        random: processors::random(look),
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
     super::NicCalls,
     leases::Leases,
     look::{Look, not},
+    pci::{QEMU, subsystem_vendor},
     place::{is_pci, place},
 };
 
@@ -58,7 +59,11 @@ fn nic(look: &mut Look<'_>, name: String, path: &Path, device: &Path) -> Nic {
         NicKind::Virtio
     } else if !on_pci {
         NicKind::Other
-    } else if EMULATED.contains(&place.driver.as_str()) && !device.join("physfn").exists() {
+    } else if device.join("physfn").exists() {
+        NicKind::Function
+    } else if EMULATED.contains(&place.driver.as_str())
+        || subsystem_vendor(look, &place.address).as_deref() == Some(QEMU)
+    {
         NicKind::Emulated
     } else {
         NicKind::Function

@@ -116,7 +116,9 @@ impl Guest {
         let folder = "sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda";
         for (file, text) in [
             ("size", "2048\n"),
-            ("serial", "data"),
+            // Whoever reads it sends a request to the device.
+            ("serial", "asked"),
+            ("dev", "253:0\n"),
             ("ro", "0\n"),
             ("inflight", "       1        2\n"),
             ("cache_type", "write back\n"),
@@ -144,6 +146,7 @@ impl Guest {
         );
         self.link("sys/block/sda", &folder.replace("sys/", "../"));
         self.put("sys/block/loop0/size", "0\n");
+        self.put("udev/b253:0", "E:ID_SERIAL=data\nE:ID_SERIAL_SHORT=\n");
     }
     fn roots(&self) -> Roots {
         Roots {
@@ -405,3 +408,5 @@ fn notes_have_a_bound() {
         (257, "44 more could not be read")
     );
 }
+
+mod offline;

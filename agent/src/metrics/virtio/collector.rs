@@ -53,12 +53,14 @@ impl Collector for Virtio {
             complete(machine, state);
         }
         devices::write(page, machine);
-        nics::write(page, machine, state);
+        nics::write(page, machine);
         disks::write(page, &machine.disks);
         if let Some(state) = state {
             standing::write(page, state);
         }
         standing::findings(page, &findings(machine, state, &self.settings));
+        // Last, so that a page that has no room for all lacks what matters least.
+        nics::write_queues(page, machine);
         // A file that cannot be read takes nothing from the page but what it would have said.
         let why = unread.map(|error| error.to_string());
         if let Some(error) = why.as_ref().filter(|_| why != self.told) {

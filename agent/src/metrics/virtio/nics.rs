@@ -1,9 +1,6 @@
 //! Families of network interfaces and of their queues.
 
-use virtfleet_agent_core::{
-    nic::state::NicState,
-    virtio::{Counters, Direction, Machine, Nic, NicKind},
-};
+use virtfleet_agent_core::virtio::{Counters, Direction, Machine, Nic, NicKind};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::TOLD;
@@ -13,7 +10,7 @@ const OF_ONE: u32 = 64;
 /// Queues of all interfaces that have: with each of their counters, less than a collector may write.
 const OF_ALL: usize = 1024;
 
-pub(super) fn write(page: &mut Page, machine: &Machine, state: Option<&NicState>) {
+pub(super) fn write(page: &mut Page, machine: &Machine) {
     let nics = &machine.nics[..machine.nics.len().min(TOLD)];
     let mut family = page.family(
         "virtfleet_virtio_nic_info",
@@ -46,13 +43,8 @@ pub(super) fn write(page: &mut Page, machine: &Machine, state: Option<&NicState>
     gauge(
         "virtfleet_virtio_nic_dhcp_mtu_bytes",
         "The MTU that DHCP gave to a network interface.",
-        &|nic| {
-            // Some leases are root's to read.
-            let known = || state?.dhcp_mtu.get(&nic.name).copied();
-            nic.dhcp_mtu.or_else(known)
-        },
+        &|nic| nic.dhcp_mtu,
     );
-    write_queues(page, nics);
 }
 
 fn write_sizes(page: &mut Page, nics: &[Nic]) {
@@ -138,7 +130,9 @@ static COUNTERS: [(&str, &str, Field); 7] = [
     ),
 ];
 
-fn write_queues(page: &mut Page, nics: &[Nic]) {
+/// The families of queues, which are the largest: what is written after them is what a page without room for it lacks.
+pub(super) fn write_queues(page: &mut Page, machine: &Machine) {
+    let nics = &machine.nics[..machine.nics.len().min(TOLD)];
     let mut rows: Vec<Row<'_>> = Vec::new();
     let mut left_out = Vec::new();
     for nic in nics {
@@ -227,13 +221,14 @@ mod tests {
         }
     }
 
-    fn text(nics: Vec<Nic>, state: Option<&NicState>) -> String {
+    fn text(nics: Vec<Nic>) -> String {
         let mut page = Page::new();
         let machine = Machine {
             nics,
             ..Machine::default()
         };
-        write(&mut page, &machine, state);
+        write(&mut page, &machine);
+        write_queues(&mut page, &machine);
         page.to_text()
     }
 
@@ -251,9 +246,8 @@ mod tests {
             tx_possible: 1024,
         });
         first.queues[3].counters.timeouts = Some(9);
-        let mut state = NicState::default();
-        state.dhcp_mtu.insert("eth0".to_owned(), 1450);
-        let page = text(vec![first.clone()], Some(&state));
+        first.dhcp_mtu = Some(1450);
+        let page = text(vec![first]);
         for line in [
             "channels{nic=\"eth0\",state=\"current\"} 2",
             "channels{nic=\"eth0\",state=\"possible\"} 4",
@@ -271,18 +265,16 @@ mod tests {
             !page.contains("bytes_total") && !page.contains("left_out"),
             "{page}"
         );
-        first.dhcp_mtu = Some(1460);
-        assert!(text(vec![first], Some(&state)).contains("dhcp_mtu_bytes{nic=\"eth0\"} 1460"));
     }
 
     #[test]
     fn series_are_bounded_and_the_rest_is_counted() {
-        let page = text(vec![nic("eth0", 256)], None);
+        let page = text(vec![nic("eth0", 256)]);
         let packets = "\nvirtfleet_virtio_nic_queue_packets_total{";
         assert_eq!(page.matches(packets).count(), 2 * 64);
         assert!(page.contains("queues_left_out{nic=\"eth0\"} 384\n"), "{page}");
         let many = (0..64).map(|number| nic(&format!("eth{number}"), 256)).collect();
-        let page = text(many, None);
+        let page = text(many);
         assert_eq!(page.matches(packets).count(), OF_ALL);
         assert!(page.contains("queues_left_out{nic=\"eth63\"} 512\n"), "{page}");
         assert!(page.lines().count() < 4000);

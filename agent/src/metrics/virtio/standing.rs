@@ -43,6 +43,8 @@ pub(super) fn findings(page: &mut Page, findings: &[Finding]) {
     // Two things of different kinds may have one name.
     let all: BTreeSet<_> = findings
         .iter()
+        // What is worth knowing is not wrong.
+        .filter(|one| one.severity != Severity::Info)
         .map(|one| (&one.subject.name, &one.id, severity(one.severity)))
         .collect();
     for (subject, id, severity) in all.into_iter().take(TOLD) {
@@ -108,6 +110,7 @@ mod tests {
             &[
                 finding("Device", Severity::Critical),
                 finding("Disk", Severity::Critical),
+                finding("Disk", Severity::Warning),
                 finding("Disk", Severity::Info),
             ],
         );

@@ -16,7 +16,9 @@ use virtfleet_agent_core::{
     },
 };
 
-use crate::host::{Attribute, AttributeBuffer, Devices, NicCalls, Reread, Roots, attribute_buffer};
+use crate::host::{
+    Attribute, AttributeBuffer, Devices, NicCalls, Reread, Roots, attribute_buffer, virtio::INTERRUPTS_LIMIT,
+};
 
 /// After that time all of it is looked at anew.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -59,7 +61,7 @@ impl Watch {
         Self {
             places: PLACES.map(|place| Devices::new(roots.sys(place))),
             online: Reread::new(roots.sys("devices/system/cpu/online")),
-            interrupts: Reread::new(roots.proc("interrupts")),
+            interrupts: Reread::with_limit(roots.proc("interrupts"), INTERRUPTS_LIMIT),
             buffer: attribute_buffer(),
             counts: Vec::new(),
             machine: Machine::default(),
@@ -91,7 +93,11 @@ impl Watch {
     }
 
     fn look(&mut self, online: Vec<u8>) {
-        self.machine = (self.observe)(&self.roots, &*self.calls, false);
+        let before = std::mem::replace(
+            &mut self.machine,
+            (self.observe)(&self.roots, &*self.calls, false),
+        );
+        carry(&before, &mut self.machine);
         let devices = self.roots.sys(PLACES[0]);
         let mut vectors: HashMap<u32, Vec<(usize, usize)>> = HashMap::new();
         for (index, device) in self.machine.devices.iter().enumerate() {
@@ -123,21 +129,62 @@ impl Watch {
             let text = self.interrupts.text().map_err(|_| Outdated)?;
             let table = table(&text).map_err(|_| Outdated)?;
             let devices = &mut self.machine.devices;
+            let (mut rows, mut others) = (0, false);
             let read = table.rows(&mut self.counts, |interrupt, counts| {
                 let places = interrupt.name.parse().ok().and_then(|irq| kept.vectors.get(&irq));
-                for (device, vector) in places.into_iter().flatten() {
-                    let landed = &mut devices[*device].vectors[*vector].landed;
-                    landed.clear();
+                let Some(places) = places else { return };
+                rows += 1;
+                for (device, vector) in places {
+                    let vector = &mut devices[*device].vectors[*vector];
+                    // A number may be another's by now.
+                    if !interrupt
+                        .handlers()
+                        .split(',')
+                        .any(|name| name.trim() == vector.name)
+                    {
+                        others = true;
+                        return;
+                    }
+                    // What came to CPUs that have no column, because they are offline, stays.
+                    let landed = &mut vector.landed;
+                    landed.retain(|one| table.cpus.binary_search(&one.0).is_err());
                     let by_cpu = table.cpus.iter().copied().zip(counts.iter().copied());
                     landed.extend(by_cpu.filter(|(_, count)| *count > 0));
+                    landed.sort_unstable();
                 }
             });
             read.map_err(|_| Outdated)?;
+            if others || rows != kept.vectors.len() {
+                return Err(Outdated);
+            }
         }
         for nic in &mut self.machine.nics {
             count(nic, &*self.calls)?;
         }
         Ok(())
+    }
+}
+
+/// Takes over what came to CPUs that are offline now, where the kernel does not tell of them: a counter must not go back.
+fn carry(before: &Machine, now: &mut Machine) {
+    let online = &now.cpus.online;
+    if online.is_empty() {
+        return;
+    }
+    for device in &mut now.devices {
+        let Some(old) = before.devices.iter().find(|old| old.name == device.name) else {
+            continue;
+        };
+        for vector in &mut device.vectors {
+            let same = old.vector(vector.irq).filter(|old| old.name == vector.name);
+            let gone = same.into_iter().flat_map(|old| &old.landed);
+            for one in gone.filter(|one| !online.contains(&one.0)) {
+                if vector.landed.iter().all(|known| known.0 != one.0) {
+                    vector.landed.push(*one);
+                }
+            }
+            vector.landed.sort_unstable();
+        }
     }
 }
 
@@ -340,5 +387,46 @@ mod tests {
         put("proc/interrupts", "what is this\n");
         watch.machine();
         assert_eq!(looks(), before + 5, "interrupts that cannot be read");
+        put("proc/interrupts", "     CPU0\n 26: 5 PCI-MSI virtio0-input.0\n");
+        watch.machine();
+        assert_eq!(looks(), before + 6, "an interrupt that is gone");
+        put("proc/interrupts", "     CPU0\n 25: 5 PCI-MSI virtio0-output.0\n");
+        watch.machine();
+        assert_eq!(looks(), before + 7, "a number that is another's now");
+    }
+
+    #[test]
+    fn counts_do_not_go_back_when_a_cpu_goes_offline() {
+        let machine = |online: &[u32], landed: &[(u32, u64)], name: &str| {
+            let vector = Vector {
+                irq: 25,
+                name: name.to_owned(),
+                landed: landed.to_vec(),
+                ..Vector::default()
+            };
+            let mut machine = Machine {
+                devices: vec![Device {
+                    name: "virtio0".to_owned(),
+                    vectors: vec![vector],
+                    ..Device::default()
+                }],
+                ..Machine::default()
+            };
+            machine.cpus.online = online.to_vec();
+            machine
+        };
+        let before = machine(&[0, 1], &[(0, 10), (1, 20)], "virtio0-input.0");
+        let carried = |mut now: Machine| {
+            carry(&before, &mut now);
+            now.devices.remove(0).vectors.remove(0).landed
+        };
+        let gone = machine(&[0], &[(0, 11)], "virtio0-input.0");
+        assert_eq!(carried(gone.clone()), [(0, 11), (1, 20)]);
+        let told = machine(&[0], &[(0, 11), (1, 21)], "virtio0-input.0");
+        assert_eq!(carried(told), [(0, 11), (1, 21)], "what the kernel tells counts");
+        let anew = machine(&[0, 1], &[(0, 11)], "virtio0-input.0");
+        assert_eq!(carried(anew), [(0, 11)]);
+        let other = machine(&[0], &[(0, 11)], "virtio0-output.0");
+        assert_eq!(carried(other), [(0, 11)]);
     }
 }

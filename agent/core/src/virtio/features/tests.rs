@@ -27,7 +27,7 @@ fn lines_of_old_and_new_kernels() {
             "VERSION_1"
         ]
     );
-    assert!(net.has_all(&[net::CSUM, net::MRG_RXBUF, transport::EVENT_IDX]));
+    assert!(net.has(net::CSUM) && net.has(net::MRG_RXBUF) && net.has(transport::EVENT_IDX));
     assert!(!net.has(transport::INDIRECT_DESC) && !net.has(net::MQ));
     assert_eq!(net.to_sysfs(128), NET.trim());
     let disk = Features::of_sysfs(DISK).unwrap();

@@ -7,9 +7,15 @@ use super::{
     words::ranges,
 };
 
+/// What the kernel says where it keeps the second threads of cores offline, because somebody has switched SMT off (`Documentation/ABI/testing/sysfs-devices-system-cpu`).
+const WITHOUT_SMT: [&str; 2] = ["off", "forceoff"];
+
 /// Linux leaves a CPU that is plugged in offline unless a udev rule or its configuration says otherwise (KubeVirt's users met it: kubevirt #13608).
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let cpus = &view.machine.cpus;
+    if cpus.smt.as_deref().is_some_and(|smt| WITHOUT_SMT.contains(&smt)) {
+        return Vec::new();
+    }
     let present = cpus.present.iter();
     let offline: Vec<u32> = present
         .filter(|cpu| !cpus.online.contains(cpu))

@@ -11,10 +11,10 @@ use crate::virtio::{Device, Kind};
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let devices = &view.machine.devices;
     let mut all: Vec<Finding> = devices.iter().filter_map(of).collect();
-    // A guest without any virtio device is none of KubeVirt's.
-    if !devices.is_empty() && !devices.iter().any(|device| device.kind == Kind::RNG) {
-        let message =
-            "the VM has no random number device: randomness comes from the CPU and from interrupts alone";
+    // KubeVirt gives a VM none by itself, and CPUs that give random numbers need none. A guest without any virtio device is none of KubeVirt's.
+    let wanted = view.machine.cpus.random == Some(false);
+    if wanted && !devices.is_empty() && !devices.iter().any(|device| device.kind == Kind::RNG) {
+        let message = "the VM has no random number device, and its CPUs give no random numbers: they come from interrupts alone";
         all.push(
             of_vm("virtio-no-rng", Severity::Info, "rng", "NoRng", message)
                 .remedy("set spec.template.spec.domain.devices.rng: {} in the VirtualMachine and restart it"),
@@ -27,7 +27,7 @@ fn of(device: &Device) -> Option<Finding> {
     let name = named(&device.name, &device.parts);
     let broken = |id: &str, reason: &str, message: String| {
         let status = device.status.unwrap_or_default();
-        of_device(id, Severity::Critical, device, reason, message)
+        of_device(id, broken_severity(device.kind), device, reason, message)
             .with("status", format!("{status:#x}"))
             .remedy(format!(
                 "sudo dmesg | grep {}; then restart the VM, which resets the device",
@@ -55,6 +55,15 @@ fn of(device: &Device) -> Option<Finding> {
         |module| format!("sudo modprobe {module}; without such a module, the distribution's package of further kernel modules"),
     );
     Some(of_device("virtio-no-driver", severity, device, "NoDriver", message).remedy(remedy))
+}
+
+/// How bad it is that a device does not work: traffic and data stand still, or something that a server hardly uses.
+fn broken_severity(kind: Kind) -> Severity {
+    match kind {
+        Kind::BALLOON | Kind::RNG | Kind::CRYPTO => Severity::Warning,
+        Kind::GPU | Kind::INPUT | Kind::SOUND => Severity::Info,
+        _ => Severity::Critical,
+    }
 }
 
 /// The module that drives a type, and how bad it is to be without.

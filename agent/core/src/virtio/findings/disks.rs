@@ -107,7 +107,8 @@ fn queues(view: &View<'_>, disk: &Disk, of_controller: Option<String>) -> Option
             "set spec.template.spec.domain.devices.blockMultiQueue: true in the VirtualMachine and restart it; after vCPUs were added, restart it"
         }
         (false, true) => {
-            "set disks[].disk.bus: virtio, and spec.template.spec.domain.devices.blockMultiQueue: true, in the VirtualMachine and restart it"
+            "its disks share the controller's queues; restarting the VM gives it as many as there are vCPUs, where the machine type does so; \
+             else set disks[].disk.bus: virtio, and spec.template.spec.domain.devices.blockMultiQueue: true, in the VirtualMachine and restart it"
         }
     };
     let mut finding = of_disk(id, severity, disk, reason, message)

@@ -1,10 +1,12 @@
 //! Features that matter and that device and driver did not agree on.
 
+use std::collections::BTreeMap;
+
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{
     view::{View, of_device},
-    words::named,
+    words::{few, named},
 };
 use crate::virtio::{
     Device, Features, Kind,
@@ -50,7 +52,23 @@ const OF_NET: [Wanted; 7] = [
 ];
 
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
-    view.machine.devices.iter().filter_map(missing).collect()
+    let devices = view.machine.devices.iter();
+    // Of one type usually all lack the same: one finding says it.
+    let mut alike: BTreeMap<(Kind, u128, Option<u128>), Vec<&Device>> = BTreeMap::new();
+    for device in devices.filter(|device| view.works(device)) {
+        let lacking: Features = Features::of(lacking(device).map(|wanted| wanted.bit));
+        if lacking.0 != 0 {
+            let offered = device.offered.map(|offered| offered.0 & lacking.0);
+            alike
+                .entry((device.kind, lacking.0, offered))
+                .or_default()
+                .push(device);
+        }
+    }
+    alike
+        .values()
+        .filter_map(|devices| missing(view, devices))
+        .collect()
 }
 
 /// What device and driver agreed on is known once they are done with it.
@@ -60,23 +78,21 @@ fn agreed(device: &Device) -> bool {
     device.driver.is_some() && device.negotiated.0 != 0 && works
 }
 
-fn missing(device: &Device) -> Option<Finding> {
-    let own: &[Wanted] = match device.kind {
-        Kind::NET => &OF_NET,
-        Kind::BLOCK | Kind::SCSI => &[],
-        _ => return None,
+/// What matters and was not agreed on.
+fn lacking(device: &Device) -> impl Iterator<Item = &'static Wanted> {
+    let (all, own): (&'static [Wanted], &'static [Wanted]) = match device.kind {
+        Kind::NET => (&OF_ALL, &OF_NET),
+        Kind::BLOCK | Kind::SCSI => (&OF_ALL, &[]),
+        _ => (&[], &[]),
     };
-    if !agreed(device) {
-        return None;
-    }
-    let lacking: Vec<&Wanted> = OF_ALL
-        .iter()
-        .chain(own)
-        .filter(|wanted| !device.negotiated.has(wanted.bit))
-        .collect();
-    if lacking.is_empty() {
-        return None;
-    }
+    let wanted = all.iter().chain(own).filter(|_| agreed(device));
+    wanted.filter(|wanted| !device.negotiated.has(wanted.bit))
+}
+
+/// Of devices that lack the same.
+fn missing(view: &View<'_>, devices: &[&Device]) -> Option<Finding> {
+    let device = *devices.first()?;
+    let lacking: Vec<&Wanted> = lacking(device).collect();
     let names = |of: &dyn Fn(&Wanted) -> bool| -> String {
         let bits = lacking.iter().filter(|wanted| of(wanted));
         let names = bits.filter_map(|wanted| bit_name(device.kind, wanted.bit));
@@ -93,8 +109,9 @@ fn missing(device: &Device) -> Option<Finding> {
     let mut costs: Vec<&str> = lacking.iter().map(|one| one.without).collect();
     costs.dedup();
     let message = format!(
-        "{} works without {}: {}",
-        named(&device.name, &device.parts),
+        "{} {} without {}: {}",
+        few(devices.iter().map(|one| named(&one.name, &one.parts))),
+        if devices.len() == 1 { "works" } else { "work" },
         names(&|_| true).replace(' ', ", "),
         costs.join("; ")
     );
@@ -111,20 +128,40 @@ fn missing(device: &Device) -> Option<Finding> {
             .with("refused", refused)
             .with("notOffered", names(&|one| !offers(offered, one)));
     }
-    Some(finding.remedy(remedy(device, any_refused)))
+    if devices.len() > 1 {
+        finding = finding.with("devices", few(devices.iter().map(|one| &one.name)));
+    }
+    Some(finding.remedy(remedy(view, device, any_refused)))
 }
 
-fn remedy(device: &Device, refused: bool) -> &'static str {
+/// Whether somebody has asked as root what devices offer: what is not known then, this kernel does not tell.
+fn asked(view: &View<'_>) -> bool {
+    view.machine.asked_offered || view.state.is_some()
+}
+
+fn remedy(view: &View<'_>, device: &Device, refused: bool) -> &'static str {
     match (device.offered, refused, device.kind) {
         (Some(_), true, Kind::NET) => {
             "the guest's driver refuses what is offered: look at /sys/module/virtio_net/parameters/{csum,gso} and /etc/modprobe.d, or take a newer kernel"
         }
         (Some(_), true, _) => "the guest's driver refuses what is offered: take a newer kernel",
-        (Some(_), false, _) => {
+        (Some(_), false, Kind::NET) => {
             "the hypervisor does not offer it: look at the interface's binding and model, or the machine type, in the VM's spec; nothing that the guest could do"
         }
-        (None, ..) => {
-            "sudo virtfleet-agent virtio says whether the hypervisor offers it, on kernels with CONFIG_VIRTIO_DEBUG; if not, look at the interface's binding, or the machine type, in the VM's spec"
+        (Some(_), false, _) => {
+            "the hypervisor does not offer it: look at the machine type in the VM's spec; nothing that the guest could do"
         }
+        (None, _, kind) => match (asked(view), kind) {
+            (false, _) => {
+                "sudo virtfleet-agent virtio says whether the hypervisor offers it, on kernels with CONFIG_VIRTIO_DEBUG"
+            }
+            (true, Kind::NET) => {
+                "this kernel does not tell whether the hypervisor offers it: look at the interface's binding and model, or the machine type, in the VM's spec, \
+                 and at /sys/module/virtio_net/parameters/{csum,gso} in the guest"
+            }
+            (true, _) => {
+                "this kernel does not tell whether the hypervisor offers it: look at the machine type in the VM's spec, then for a newer kernel"
+            }
+        },
     }
 }

@@ -20,12 +20,15 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let devices = view.machine.devices.iter();
     devices
         .filter(|device| [Kind::NET, Kind::BLOCK, Kind::SCSI].contains(&device.kind))
-        .filter_map(|device| shared(device).or_else(|| one_cpu(view, device)))
+        .filter_map(|device| shared(view, device).or_else(|| one_cpu(view, device)))
         .collect()
 }
 
 /// A console has more queues than vectors and shares them for good: only what carries traffic is looked at.
-fn shared(device: &Device) -> Option<Finding> {
+fn shared(view: &View<'_>, device: &Device) -> Option<Finding> {
+    if !view.works(device) {
+        return None;
+    }
     let name = named(&device.name, &device.parts);
     let (id, reason, message, remedy) = match device.sharing {
         // With a single queue nothing is shared but changes of the configuration.
@@ -82,7 +85,7 @@ fn one_cpu(view: &View<'_>, device: &Device) -> Option<Finding> {
     }
     let sent_to = sent_to(&vectors);
     let cpu = match sent_to.first() {
-        None => landed_on(&vectors)?,
+        None => landed_on(view, &vectors)?,
         Some(cpu) if sent_to.len() == 1 => *cpu,
         Some(_) => return None,
     };
@@ -125,10 +128,11 @@ fn sent_to(vectors: &[&Vector]) -> BTreeSet<u32> {
     vectors.iter().flat_map(|one| &one.effective).copied().collect()
 }
 
-/// The CPU on which as good as all of them came.
-fn landed_on(vectors: &[&Vector]) -> Option<u32> {
+/// The CPU on which as good as all of them came, of those that work.
+fn landed_on(view: &View<'_>, vectors: &[&Vector]) -> Option<u32> {
     let mut by_cpu: BTreeMap<u32, u128> = BTreeMap::new();
-    for (cpu, count) in vectors.iter().flat_map(|vector| &vector.landed) {
+    let landed = vectors.iter().flat_map(|vector| &vector.landed);
+    for (cpu, count) in landed.filter(|one| view.machine.cpus.online.contains(&one.0)) {
         *by_cpu.entry(*cpu).or_default() += u128::from(*count);
     }
     let total: u128 = by_cpu.values().sum();

@@ -17,6 +17,11 @@ use crate::{
 /// What gives an interface several queues.
 const MULTIQUEUE: &str = "set spec.template.spec.domain.devices.networkInterfaceMultiqueue: true in the VirtualMachine and restart it";
 
+/// What gives it more, where it has fewer than there are vCPUs now.
+const RESTART: &str = "restart the VM, for which a live migration does not stand in: KubeVirt counts the vCPUs when the VM starts, and gives the interface a queue for each then";
+/// The most queues that KubeVirt gives an interface.
+const MOST: u32 = 256;
+
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     if !view.several_cpus() {
         return Vec::new();
@@ -30,6 +35,7 @@ fn of(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
         Channels { possible: 0, .. } => return None,
         Channels { possible: 1, .. } => single(view, nic),
         Channels { current, possible } if current < possible.min(view.cpus) => fewer(view, nic, channels)?,
+        Channels { possible, .. } if possible < view.cpus.min(MOST) => too_few(view, nic, possible),
         Channels { .. } => more(view, nic, channels)?,
     };
     Some(
@@ -104,6 +110,38 @@ fn fewer(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
         }
     }
     Some(finding)
+}
+
+/// KubeVirt sets how many there can be when the VM starts: vCPUs that are plugged in later get none. Where nobody has seen vCPUs come, it may have been meant so.
+fn too_few(view: &View<'_>, nic: &Nic, possible: u32) -> Finding {
+    let first_cpus = view.standing(nic).map_or(0, |one| one.first_cpus);
+    let has = format!(
+        "{} can have {} for {}",
+        nic.name,
+        count(possible, "queue"),
+        count(view.cpus, "vCPU")
+    );
+    let finding = if (1..view.cpus).contains(&first_cpus) {
+        let message = format!("{has}: vCPUs were added, and the VM's queues did not follow");
+        of_nic(
+            "virtio-nic-queues-left-behind",
+            Severity::Warning,
+            nic,
+            "TooFewPossible",
+            message,
+        )
+        .with("firstCpus", first_cpus)
+    } else {
+        let message = format!("{has}: some vCPUs share one");
+        of_nic(
+            "virtio-nic-fewer-queues",
+            Severity::Info,
+            nic,
+            "TooFewPossible",
+            message,
+        )
+    };
+    finding.remedy(RESTART)
 }
 
 /// Each queue has buffers of its own, in the guest and in virt-launcher (kubevirt #18012). Queues for vCPUs that are plugged in and offline are not too many.

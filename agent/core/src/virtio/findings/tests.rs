@@ -1,5 +1,6 @@
 mod fixtures;
 mod machines;
+mod platform;
 mod properties;
 mod rules;
 mod traffic;

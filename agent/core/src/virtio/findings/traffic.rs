@@ -4,7 +4,7 @@ use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{
     view::{View, of_nic},
-    words::{few, percent},
+    words::{count, few, percent},
 };
 use crate::virtio::{Direction, Nic, NicQueue};
 
@@ -25,6 +25,8 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     timeouts.chain(skewed).collect()
 }
 
+/// What was counted since boot says nothing of now: whoever wants to know when it happens looks at the metric's rate.
+///
 /// The kernel's watchdog found a queue stuck (`ndo_tx_timeout`), by default after 5 s.
 fn timeouts(nic: &Nic) -> Option<Finding> {
     let stuck = |queue: &&NicQueue| queue.counters.timeouts.is_some_and(|count| count > 0);
@@ -37,13 +39,14 @@ fn timeouts(nic: &Nic) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "sending on {} stood still for seconds, {total} times since it was set up: the hypervisor did not take what was queued",
-        nic.name
+        "sending on {} stood still for seconds, {} since it was set up: the hypervisor did not take what was queued",
+        nic.name,
+        count(total, "time")
     );
     Some(
         of_nic(
             "virtio-nic-timeouts",
-            Severity::Warning,
+            Severity::Info,
             nic,
             "TransmitTimeout",
             message,
@@ -66,18 +69,23 @@ struct Skew {
 
 /// Counted from where the number of queues was last changed: before, the queues of today had other work.
 fn skew(view: &View<'_>, nic: &Nic, direction: Direction) -> Option<Skew> {
-    let baseline = view.standing(nic).map(|one| match direction {
+    let standing = view.standing(nic);
+    let baseline = standing.map_or(&[][..], |one| match direction {
         Direction::Receive => one.baseline.rx.as_slice(),
         Direction::Transmit => one.baseline.tx.as_slice(),
     });
+    // Somebody has changed their number since, and nobody knows when.
+    let queues = nic.queues.iter().filter(|queue| queue.direction == direction);
+    if !baseline.is_empty() && baseline.len() != queues.clone().count() {
+        return None;
+    }
     let since = |queue: &NicQueue| -> Option<u64> {
         let now = queue.counters.packets?;
         let at = usize::try_from(queue.index).ok();
-        let then = baseline.and_then(|all| all.get(at?)).copied().unwrap_or(0);
+        let then = at.and_then(|at| baseline.get(at)).copied().unwrap_or(0);
         // Counters that went back have begun anew.
         Some(now.checked_sub(then).unwrap_or(now))
     };
-    let queues = nic.queues.iter().filter(|queue| queue.direction == direction);
     let counted: Vec<(&NicQueue, u64)> = queues.filter_map(|queue| Some((queue, since(queue)?))).collect();
     let total: u128 = counted.iter().map(|one| u128::from(one.1)).sum();
     let (queue, most) = counted.iter().max_by_key(|one| one.1).copied()?;
@@ -94,10 +102,12 @@ fn skew(view: &View<'_>, nic: &Nic, direction: Direction) -> Option<Skew> {
         share: percent(most, packets),
         packets,
         queues: counted.len(),
+        // Drops are known since boot alone, and so are compared with all that it has carried.
         drops: queue
             .counters
             .drops
-            .is_some_and(|drops| drops > most / DROPPED_ONE_IN),
+            .zip(queue.counters.packets)
+            .is_some_and(|(drops, packets)| drops > packets / DROPPED_ONE_IN),
     })
 }
 

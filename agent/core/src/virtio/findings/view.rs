@@ -6,6 +6,7 @@ use virtfleet_wire::{
     settings::{Multiqueue, NicSettings},
 };
 
+use super::disks::works;
 use crate::{
     nic::state::{NicStanding, NicState, Standing},
     virtio::{Device, Disk, Machine, Nic, NicKind},
@@ -52,6 +53,15 @@ impl<'a> View<'a> {
             && self.settings.multiqueue != Multiqueue::Off
             && !excluded
             && standing != Some(Standing::Excluded)
+    }
+
+    /// Whether anybody waits for a device: a disk of settings, or one that is only read, may be as it is.
+    pub(super) fn works(&self, device: &Device) -> bool {
+        let disks = self.machine.disks.iter();
+        let mut own = disks
+            .filter(|disk| disk.device.as_deref() == Some(device.name.as_str()))
+            .peekable();
+        own.peek().is_none() || own.any(works)
     }
 
     /// The interface that a device carries.

@@ -146,6 +146,8 @@ pub(super) fn healthy() -> Machine {
             online: all.clone(),
             present: all,
             possible: (0..16).collect(),
+            smt: Some("on".into()),
+            random: Some(true),
             ..Cpus::default()
         },
         devices: vec![network, block, random, console],
@@ -156,6 +158,7 @@ pub(super) fn healthy() -> Machine {
             used: 14,
             limit: Some(800),
         },
+        asked_offered: false,
         unread: Vec::new(),
     }
 }

@@ -54,19 +54,38 @@ fn skew_counts_from_where_the_queues_were_changed() {
     received(&mut machine, [10_000_000, 300_000, 300_000, 300_000]);
     assert_eq!(found(&machine).len(), 1);
     let mut state = state();
-    state.nics.get_mut("eth0").unwrap().baseline.rx = vec![9_700_000, 0, 0];
+    state.nics.get_mut("eth0").unwrap().baseline.rx = vec![9_700_000, 0, 0, 0];
     assert_eq!(
         found_with(&machine, &state),
         [],
         "before the change there was one queue"
     );
-    state.nics.get_mut("eth0").unwrap().baseline.rx = vec![u64::MAX; 9];
+    state.nics.get_mut("eth0").unwrap().baseline.rx = vec![u64::MAX; 4];
     assert_eq!(found_with(&machine, &state).len(), 1, "counters that began anew");
+    state.nics.get_mut("eth0").unwrap().baseline.rx = vec![0, 0];
+    assert_eq!(
+        found_with(&machine, &state),
+        [],
+        "somebody has changed the number of queues since"
+    );
     state.nics.get_mut("eth0").unwrap().mac = "another".into();
     state.nics.get_mut("eth0").unwrap().baseline.rx = vec![9_700_000, 0, 0];
     assert_eq!(
         found_with(&machine, &state).len(),
         1,
         "the baseline of another interface"
+    );
+}
+
+#[test]
+fn drops_are_compared_with_all_that_the_queue_has_carried() {
+    let mut machine = healthy();
+    received(&mut machine, [10_000_000, 0, 0, 0]);
+    machine.nics[0].queues[0].counters.drops = Some(9000);
+    let mut state = state();
+    state.nics.get_mut("eth0").unwrap().baseline.rx = vec![9_000_000, 0, 0, 0];
+    assert_eq!(
+        short(&found_with(&machine, &state)),
+        ["virtio-nic-queue-skew Info eth0"]
     );
 }
