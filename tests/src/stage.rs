@@ -88,6 +88,11 @@ impl Stage {
 
     /// Two hosts in two zones, one simulated guest, and a collector that runs: what a real guest joins.
     pub fn small() -> Result<Self> {
+        Self::small_at(Beat::default())
+    }
+
+    /// As [`Self::small`], with a collector that pulls like this.
+    pub fn small_at(beat: Beat) -> Result<Self> {
         let mut stage = Self::new(Options {
             guests: 1,
             hosts: 2,
@@ -95,7 +100,7 @@ impl Stage {
             clusters: 1,
             ..Options::default()
         })?;
-        stage.start_collector(Beat::default())?;
+        stage.start_collector(beat)?;
         Ok(stage)
     }
 

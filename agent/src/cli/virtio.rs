@@ -43,7 +43,7 @@ fn names(device: &Device) -> impl Iterator<Item = (&'static str, Value)> {
     .filter_map(|(name, value)| Some((name, value?)))
 }
 
-/// Looks and prints; exit code 1 when a device does not work.
+/// Looks and prints; exit code 1 when there is a critical finding.
 pub(super) fn show(args: &Args, all: bool, output: Output) -> Result<Code, Failure> {
     let settings = settings::load(&args.roots, args.config.as_deref());
     let boot_id = observe(&args.roots).boot_id;

@@ -68,7 +68,7 @@ fn stand(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding>, cpus
     if let Some(tried) = other.filter(|other| standing.put_back.contains(other)) {
         standing.standing = Standing::RolledBack;
         standing.because = format!(
-            "with {tried} queues the link did not come back; sudo virtfleet-agent apply nic tries it again"
+            "with {tried} queues its link, an address or its traffic did not come back; sudo virtfleet-agent apply nic tries it again"
         );
     } else if let Some(tried) = other.filter(|other| standing.refused.contains(other)) {
         standing.because = format!(
@@ -86,9 +86,11 @@ fn stand(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding>, cpus
             }
             (Some(broke), still) => {
                 standing.standing = Standing::RolledBack;
-                let still = still.as_deref().unwrap_or("that is not done yet");
+                let still = still
+                    .as_ref()
+                    .map_or("that is not done yet", |still| still.why.as_str());
                 standing.because =
-                    format!("with {to} queues {broke}; with {from} again {still}; the next pass tries again");
+                    format!("with {to} queues {broke}; with {from} again {still}; the next pass looks again");
             }
         }
     }

@@ -70,6 +70,8 @@ pub struct NicStanding {
     pub put_back: BTreeSet<u32>,
     /// Numbers of queues that the driver refused: they are not tried again in this boot unless a person asks for it.
     pub refused: BTreeSet<u32>,
+    /// Changes that were put back while all was not as before without them either, so that the number of queues may not be what was wrong. The second one counts.
+    pub unclear: u32,
     /// Packets of each receive and of each transmit queue when the number of queues was last changed: skew counts from there.
     pub baseline: Baseline,
     /// What the last change came to, where there was traffic enough to tell.
@@ -92,12 +94,20 @@ impl NicStanding {
         self.pending = None;
         self.put_back.remove(&to);
         self.refused.remove(&to);
+        self.unclear = 0;
     }
 
-    /// Notes that the number of before the pending change is there again, and that all is well with it. What was ours before is ours still.
+    /// Notes that the number of before the pending change is there again. What was ours before is ours still. What `to` queues broke is not tried again; where that is not
+    /// clear, it is once.
     pub fn undone(&mut self) {
-        if let Some(pending) = self.pending.take() {
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        let unclear = pending.still.is_some_and(|still| still.unclear);
+        self.unclear += u32::from(unclear);
+        if !unclear || self.unclear > 1 {
             self.put_back.insert(pending.to);
+            self.unclear = 0;
         }
     }
 
@@ -116,7 +126,11 @@ impl NicStanding {
 
     /// Whether there is something that counts again when the interface comes back.
     pub fn is_memorable(&self) -> bool {
-        self.ours.is_some() || self.pending.is_some() || !self.put_back.is_empty() || !self.refused.is_empty()
+        self.ours.is_some()
+            || self.pending.is_some()
+            || !self.put_back.is_empty()
+            || !self.refused.is_empty()
+            || self.unclear > 0
     }
 }
 
@@ -137,7 +151,17 @@ pub struct Pending {
     /// What was not as before with `to` queues, once that is known: from then on `from` are put back.
     pub broke: Option<String>,
     /// What was not as before with `from` queues again.
-    pub still: Option<String>,
+    pub still: Option<Still>,
+}
+
+/// What is not as before although the number of queues is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Still {
+    /// In words.
+    pub why: String,
+    /// Whether the number of queues may not be what was wrong.
+    pub unclear: bool,
 }
 
 /// Packets by queue at one moment.

@@ -30,9 +30,28 @@ pub(super) enum ChangeError {
     /// The interface went away meanwhile.
     Gone(String),
     /// All is not as before: so the number that was there is to be put back.
-    Broke(String),
+    Broke(Fault),
     /// All was not as before, and what was done about it.
     PutBack(String),
+}
+
+/// What is not as before.
+#[derive(Debug, Clone)]
+pub(super) enum Fault {
+    /// The link, an address, or the number itself.
+    Lost(String),
+    /// There was traffic, and there is none. It may have ended by itself.
+    Silent(&'static str),
+}
+
+impl Fault {
+    /// In words.
+    pub(super) fn words(&self) -> &str {
+        match self {
+            Self::Lost(why) => why,
+            Self::Silent(why) => why,
+        }
+    }
 }
 
 /// What there was before a change, and is to be there afterwards.
@@ -160,33 +179,39 @@ impl Engine<'_> {
         result
     }
 
-    /// Waits until all is as before with this number of queues, and stays so for [`STEADY`]; else what is not once `settle` is over.
+    /// Waits until all is as before with this number of queues, stays so for [`STEADY`], and goes on where something came and went before; else what is not once
+    /// `settle` is over.
     pub(super) fn verified(
         &self,
         target: &Target,
         queues: u32,
         before: &mut Before,
         settle: Duration,
-    ) -> Result<(), String> {
+    ) -> Result<(), Fault> {
         let began = self.world.now();
         let mut steady = None;
         loop {
-            let result = self.as_before(target, queues, before);
+            let result = self.as_before(target, queues, before).map_err(Fault::Lost);
             let now = self.world.now();
-            let result = result.and_then(|()| {
-                let window = steady.get_or_insert(Window {
-                    since: now,
-                    middle: None,
-                });
-                self.goes_on(target, window, before)
-            });
+            let result = match result {
+                Ok(()) => {
+                    let window = steady.get_or_insert(Window {
+                        since: now,
+                        middle: None,
+                    });
+                    self.goes_on(target, window, before)
+                }
+                Err(lost) => {
+                    steady = None;
+                    Err(lost)
+                }
+            };
             match result {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(why) => {
-                    steady = None;
+                Err(fault) => {
                     if now.saturating_sub(began) >= settle || self.still(target).is_err() {
-                        return Err(why);
+                        return Err(fault);
                     }
                 }
             }
@@ -194,8 +219,9 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether the window is over. Its second half must have traffic where there was some before: what came at its beginning says nothing of a link that died since.
-    fn goes_on(&self, target: &Target, window: &mut Window, before: &Before) -> Result<bool, String> {
+    /// Whether the window is over. After its middle there must be traffic where there was some before, at once or a little later, as few packets come now and then: what
+    /// came at its beginning says nothing of a link that died since.
+    fn goes_on(&self, target: &Target, window: &mut Window, before: &Before) -> Result<bool, Fault> {
         let age = self.world.now().saturating_sub(window.since);
         let traffic = self.world.traffic(&target.nic);
         if age >= STEADY / 2 && window.middle.is_none() {
@@ -206,10 +232,10 @@ impl Engine<'_> {
         }
         if let (Some(then), Some(now)) = (window.middle, traffic) {
             if before.flows.0 && now.rx_bytes == then.rx_bytes {
-                return Err("nothing was received any more".to_owned());
+                return Err(Fault::Silent("nothing was received any more"));
             }
             if before.flows.1 && now.tx_bytes == then.tx_bytes {
-                return Err("nothing was sent any more".to_owned());
+                return Err(Fault::Silent("nothing was sent any more"));
             }
         }
         Ok(true)

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! pending ─ set ─ verified ─────────────────────▶ ours
-//!              └─ broke ─ put back ─ verified ──▶ put_back
-//!                               └─ not as before ▶ pending with what is wrong: the next pass tries again
+//!              └─ broke ─ put back ─ verified ──▶ put_back, and not tried again by itself
+//!                               ├─ silent, too ──▶ unclear: traffic may have ended by itself; tried once more
+//!                               └─ not as before ▶ pending with what is wrong: the next pass looks again
 //! ```
 
 use std::time::Duration;
@@ -11,22 +12,25 @@ use std::time::Duration;
 use virtfleet_agent_core::{
     nic::{
         plan::{RefusalKind, Target},
-        state::{NicStanding, NicState, Pending, Rates},
+        state::{NicStanding, NicState, Pending, Rates, Still},
     },
     virtio::Machine,
 };
+use virtfleet_wire::settings::Multiqueue;
 
 use super::{
-    change::{Before, ChangeError, told},
-    pass::{Engine, NO_TIME, Outcome, Time},
+    Wanted,
+    change::{Before, ChangeError, Fault, told},
+    pass::{Engine, How, NO_TIME, Outcome, Time},
     state::{WriteNicError, write_nic},
 };
+use crate::provision::ask;
 
 /// What is put back has this long at least to come back.
 const LEAST_SETTLE: Duration = Duration::from_secs(1);
 
 impl Engine<'_> {
-    /// Sets `to` queues where there are `from`: verified, or put back. `rates`: what is coming and going, where it is enough to tell.
+    /// Sets `to` queues where there are `from`: verified, or put back. `rates`: what is coming and going.
     pub(super) fn channels(
         &self,
         target: &Target,
@@ -42,6 +46,10 @@ impl Engine<'_> {
         };
         standing(state, nic).pending = Some(pending.clone());
         write_nic(self.roots, state)?;
+        // When this pass is killed while the link is down, the next one is to come at once.
+        if let Err(error) = ask(self.roots) {
+            tracing::debug!(%error, "a change of queues that is cut short is settled with the next pass");
+        }
         let result = self.change(target, to, &mut before, settle);
         let standing = standing(state, nic);
         match &result {
@@ -50,12 +58,10 @@ impl Engine<'_> {
                 standing.set(from, to);
                 state.changes += 1;
             }
-            Err(ChangeError::Broke(why)) => {
-                let why = why.clone();
-                let back = self.put_back(target, &pending, (to, why), &mut before, settle, state)?;
-                let message =
-                    back.map(|back| format!("{back}; sudo virtfleet-agent apply nic tries once more"));
-                return Ok(Err(ChangeError::PutBack(message.unwrap_or_else(|still| still))));
+            Err(ChangeError::Broke(fault)) => {
+                let what = (to, fault.clone());
+                let back = self.put_back(target, &pending, what, &mut before, settle, state)?;
+                return Ok(Err(ChangeError::PutBack(back.unwrap_or_else(|still| still))));
             }
             // What became of it is seen when it comes back.
             Err(ChangeError::Gone(_)) => {}
@@ -76,14 +82,14 @@ impl Engine<'_> {
         &self,
         target: &Target,
         pending: &Pending,
-        (current, why): (u32, String),
+        (current, fault): (u32, Fault),
         before: &mut Before,
         settle: Duration,
         state: &mut NicState,
     ) -> Result<Result<String, String>, WriteNicError> {
         let (nic, from, to) = (&target.nic, pending.from, pending.to);
         if let Some(pending) = &mut standing(state, nic).pending {
-            pending.broke = Some(why.clone());
+            pending.broke = Some(fault.words().to_owned());
         }
         // A link that is down comes before a file that cannot be written.
         let noted = write_nic(self.roots, state);
@@ -95,26 +101,41 @@ impl Engine<'_> {
                 .map_err(|errno| told(nic, &format!("putting {from} queues back"), errno));
             self.witness.at(&format!("{nic} has {from} queues again"));
         }
-        let back = back.and_then(|()| self.verified(target, from, before, settle.max(LEAST_SETTLE)));
+        let why = fault.words();
+        let verified = back.map_err(|stuck| (Fault::Lost(stuck), false)).and_then(|()| {
+            self.verified(target, from, before, settle.max(LEAST_SETTLE))
+                .map_err(|still| (still, true))
+        });
+        // Traffic that ends is no fault of a link that is there.
+        let silent = matches!(
+            (&verified, &fault),
+            (Err((Fault::Silent(_), _)), Fault::Silent(_))
+        );
+        let came = verified.map_err(|(still, is_set)| Still {
+            // With that number there, the other one is not what is wrong, or not alone.
+            unclear: silent || (is_set && matches!(still, Fault::Lost(_))),
+            why: still.words().to_owned(),
+        });
         let standing = standing(state, nic);
-        match &back {
-            Ok(()) => {
-                self.witness.at(&format!("{from} queues of {nic} are verified"));
-                standing.undone();
-                state.rollbacks += 1;
-            }
-            Err(still) => {
-                if let Some(pending) = &mut standing.pending {
-                    pending.still = Some(still.clone());
-                }
-            }
+        if let (Err(still), Some(pending)) = (&came, &mut standing.pending) {
+            pending.still = Some(still.clone());
+        }
+        if came.is_ok() || silent {
+            self.witness.at(&format!("{from} queues of {nic} are verified"));
+            standing.undone();
+            state.rollbacks += 1;
         }
         noted?;
         write_nic(self.roots, state)?;
-        Ok(match back {
-            Ok(()) => Ok(format!("with {to} queues {why}, so {nic} has its {from} again")),
-            Err(still) => Err(format!(
-                "with {to} queues {why}; with {from} again {still}; the next pass tries again. \
+        Ok(match came {
+            Ok(()) => Ok(format!(
+                "with {to} queues {why}, so {nic} has its {from} again; sudo virtfleet-agent apply nic tries once more"
+            )),
+            Err(Still { why: still, .. }) if silent => Ok(format!(
+                "with {to} queues {why}, and with {from} again {still}: traffic may have ended by itself, so that {to} queues could not be verified"
+            )),
+            Err(Still { why: still, .. }) => Err(format!(
+                "with {to} queues {why}; with {from} again {still}; the next pass looks again. \
                  Look at the link: ip -d link show {nic}; ethtool -l {nic}; journalctl -k -b"
             )),
         })
@@ -124,7 +145,7 @@ impl Engine<'_> {
     pub(super) fn settle(
         &self,
         machine: &Machine,
-        asked: Duration,
+        (wanted, how): (&Wanted, How<'_>),
         time: Time,
         state: &mut NicState,
         outcome: &mut Outcome,
@@ -136,12 +157,20 @@ impl Engine<'_> {
             .filter_map(|nic| Some((Target::of(nic), known(&nic.name)?)))
             .collect();
         for (target, pending) in &left {
-            let settled = match time.settle(self.world.now(), asked) {
+            let settled = match time.settle(self.world.now(), wanted.asked.settle) {
                 None => Err(format!("{}: {NO_TIME}", target.nic)),
-                Some(settle) => self.settle_one(target, pending, settle, state)?,
+                Some(settle) => {
+                    let given_up = self.is_given_up(target, wanted);
+                    self.settle_one(target, pending, (settle, given_up, how.by_hand), state)?
+                }
             };
             match settled {
-                Ok(done) => outcome.done.extend(done),
+                Ok(Settled { done, changed }) => {
+                    outcome.done.extend(done);
+                    if changed {
+                        outcome.changed.push(target.nic.clone());
+                    }
+                }
                 Err(why) => {
                     outcome.given_up.insert(target.nic.clone());
                     outcome.errors.push(why);
@@ -151,13 +180,24 @@ impl Engine<'_> {
         Ok(!left.is_empty())
     }
 
+    /// Whether nobody wants this interface looked after any more: by the settings, or because it was taken down.
+    fn is_given_up(&self, target: &Target, wanted: &Wanted) -> bool {
+        let asked = &wanted.asked;
+        let excluded = asked
+            .exclude
+            .as_ref()
+            .is_some_and(|pattern| pattern.matches(&target.nic));
+        let down = self.still(target).is_ok_and(|link| link.carrier.is_none());
+        asked.multiqueue == Multiqueue::Off || excluded || down
+    }
+
     fn settle_one(
         &self,
         target: &Target,
         pending: &Pending,
-        settle: Duration,
+        (settle, given_up, by_hand): (Duration, bool, bool),
         state: &mut NicState,
-    ) -> Result<Result<Option<String>, String>, WriteNicError> {
+    ) -> Result<Result<Settled, String>, WriteNicError> {
         let (nic, from, to) = (&target.nic, pending.from, pending.to);
         let current = match self.calls.channels(nic) {
             Ok(Some(now)) => now.current,
@@ -169,26 +209,41 @@ impl Engine<'_> {
             Err(errno) => return Ok(Err(told(nic, "asking for its queues", errno))),
         };
         let mut before = Before::of(pending);
-        let mut done = None;
+        let mut settled = Settled::default();
         match &pending.broke {
+            // There is nothing to be put back any more, and what else was changed meanwhile is meant so.
+            Some(_) if current == from && given_up => {
+                settled.done = Some(format!("{nic}: left with its {from} queues, as it stands"));
+                standing(state, nic).undone();
+            }
             Some(why) if current == from || current == to => {
-                let what = (current, why.clone());
-                let back = self.put_back(target, pending, what, &mut before, settle, state)?;
-                return Ok(back.map(Some));
+                let what = (current, Fault::Lost(why.clone()));
+                match self.put_back(target, pending, what, &mut before, settle, state)? {
+                    Ok(done) => settled.done = Some(done),
+                    // Who asks for it takes it as it is.
+                    Err(still) if current == from && by_hand => {
+                        settled.done = Some(format!("{nic}: {still}; it is taken as it is from now on"));
+                        standing(state, nic).undone();
+                    }
+                    Err(still) => return Ok(Err(still)),
+                }
             }
             None if current == to => {
-                if let Err(why) = self.verified(target, to, &mut before, settle) {
+                if let Err(fault) = self.verified(target, to, &mut before, settle) {
                     if self.still(target).is_err() {
                         return Ok(Err(format!("{nic} went away; the next pass looks again")));
                     }
-                    let what = (current, why);
+                    let what = (current, fault);
                     let back = self.put_back(target, pending, what, &mut before, settle, state)?;
                     return Ok(Err(back.unwrap_or_else(|still| still)));
                 }
                 self.witness.at(&format!("{to} queues of {nic} are verified"));
                 standing(state, nic).set(from, to);
                 state.changes += 1;
-                done = Some(format!("{nic}: {to} queues verified, whose change was cut short"));
+                settled = Settled {
+                    done: Some(format!("{nic}: {to} queues verified, whose change was cut short")),
+                    changed: true,
+                };
             }
             // Somebody else has chosen since.
             Some(_) => standing(state, nic).undone(),
@@ -196,8 +251,17 @@ impl Engine<'_> {
             None => standing(state, nic).pending = None,
         }
         write_nic(self.roots, state)?;
-        Ok(Ok(done))
+        Ok(Ok(settled))
     }
+}
+
+/// What came of a change that another pass has left.
+#[derive(Debug, Default)]
+struct Settled {
+    /// In words.
+    done: Option<String>,
+    /// Whether its number of queues is verified.
+    changed: bool,
 }
 
 fn standing<'a>(state: &'a mut NicState, nic: &str) -> &'a mut NicStanding {

@@ -1,6 +1,9 @@
-//! What goes through an interface before and after a change, where there is enough of it to tell.
+//! What goes through an interface before and after a change.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use virtfleet_agent_core::nic::state::Rates;
 
@@ -11,7 +14,7 @@ use crate::host::Traffic;
 const GLANCE: Duration = Duration::from_millis(250);
 /// How long it is looked at to measure it.
 pub(super) const WINDOW: Duration = Duration::from_secs(1);
-/// With fewer packets a second there is nothing to compare.
+/// With fewer packets a second two rates are not worth comparing.
 const LEAST_PACKETS: f64 = 1000.0;
 
 /// Counters of one moment.
@@ -33,10 +36,19 @@ fn sample(world: &dyn World, nics: &[String]) -> Sample {
     }
 }
 
-/// The rates of those of these interfaces that are busy; one look at all of them, which takes a quarter of a second when none is.
-pub(super) fn busy(world: &dyn World, nics: &[String]) -> BTreeMap<String, Rates> {
+/// What goes through some interfaces.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    /// Of each of them.
+    pub(super) rates: BTreeMap<String, Rates>,
+    /// Those with enough of it to be measured.
+    pub(super) busy: BTreeSet<String>,
+}
+
+/// One look at all of these interfaces, which takes a quarter of a second; a whole one when one of them is busy.
+pub(super) fn load(world: &dyn World, nics: &[String]) -> Load {
     if nics.is_empty() {
-        return BTreeMap::new();
+        return Load::default();
     }
     let before = sample(world, nics);
     world.pause(GLANCE);
@@ -47,11 +59,15 @@ pub(super) fn busy(world: &dyn World, nics: &[String]) -> BTreeMap<String, Rates
         packets.is_some_and(|(a, b)| per_second(a.packets, b.packets, seconds) >= LEAST_PACKETS)
     };
     let busy: Vec<String> = nics.iter().filter(is_busy).cloned().collect();
-    if busy.is_empty() {
-        return BTreeMap::new();
+    let mut rates_of = rates(&before, &glance);
+    if !busy.is_empty() {
+        world.pause(WINDOW.saturating_sub(GLANCE));
+        rates_of.extend(rates(&before, &sample(world, &busy)));
     }
-    world.pause(WINDOW.saturating_sub(GLANCE));
-    rates(&before, &sample(world, &busy))
+    Load {
+        rates: rates_of,
+        busy: busy.into_iter().collect(),
+    }
 }
 
 /// The rates of these interfaces.

@@ -1,10 +1,6 @@
 //! One pass over the queues of the guest's interfaces.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    time::Duration,
-};
+use std::{collections::BTreeSet, io, time::Duration};
 
 use nix::errno::Errno;
 use virtfleet_agent_core::{
@@ -13,7 +9,7 @@ use virtfleet_agent_core::{
         carry::{carry, meet, tell},
         plan,
         plan::{Refusal, Step},
-        state::{Baseline, Measured, NicState, Rates},
+        state::{Baseline, Measured, NicState},
     },
     virtio::{Direction, Machine},
 };
@@ -22,7 +18,7 @@ use virtfleet_wire::settings::Multiqueue;
 use super::{
     Wanted, World,
     change::{ChangeError, STEADY, told},
-    measure::{WINDOW, busy, measure},
+    measure::{Load, WINDOW, load, measure},
     state::{NIC_FILE, WriteNicError, read_nic, write_nic},
 };
 use crate::host::{NicCalls, Roots, Witness, clock};
@@ -84,8 +80,9 @@ pub(super) struct Outcome {
     tried: Vec<Step>,
     /// Interfaces and disks of which nothing more is done.
     pub(super) given_up: BTreeSet<String>,
-    rates: BTreeMap<String, Rates>,
-    changed: Vec<String>,
+    load: Load,
+    /// Interfaces whose number of queues was changed, and verified.
+    pub(super) changed: Vec<String>,
 }
 
 /// How long a pass may go on.
@@ -114,8 +111,16 @@ impl Time {
 impl Engine<'_> {
     /// What is there, and what `apply nic` would do. Nothing is changed.
     pub fn plan(&self, wanted: &Wanted) -> Plan {
-        let mut state = read_nic(self.roots, self.boot_id).unwrap_or_default();
-        self.look(wanted, &self.world.observe(), &mut state)
+        let (mut state, unread) = match read_nic(self.roots, self.boot_id) {
+            Ok(state) => (state, None),
+            Err(why) if why.is_absent() => (NicState::default(), None),
+            Err(why) => (NicState::default(), Some(why)),
+        };
+        let mut plan = self.look(wanted, &self.world.observe(), &mut state);
+        plan.notes.extend(unread.map(|why| {
+            format!("{why}; so what passes have done before is not known: sudo virtfleet-agent plan nic")
+        }));
+        plan
     }
 
     /// Looks, plans and does what may be done; records how the queues stand then. `None`: the plan is not the one that was expected, and nothing was done.
@@ -128,12 +133,13 @@ impl Engine<'_> {
         let mut state = self.remembered(&mut outcome);
         let mut machine = self.world.observe();
         let mut plan = self.look(wanted, &machine, &mut state);
-        if how.expected.is_some_and(|expected| !expected.is_same(&plan)) {
-            return Ok(None);
-        }
-        if self.settle(&machine, wanted.asked.settle, time, &mut state, &mut outcome)? {
+        // A way back needs nobody's consent.
+        if self.settle(&machine, (wanted, how), time, &mut state, &mut outcome)? {
             machine = self.world.observe();
             plan = self.look(wanted, &machine, &mut state);
+        }
+        if how.expected.is_some_and(|expected| !expected.is_same(&plan)) {
+            return Ok(None);
         }
         for round in 0..ROUNDS {
             let steps = due(wanted, &plan, &state, how, &mut outcome);
@@ -141,7 +147,7 @@ impl Engine<'_> {
                 break;
             }
             if round == 0 && how.within.is_none() {
-                outcome.rates = busy(self.world, &raised(&steps));
+                outcome.load = load(self.world, &raised(&steps));
             }
             for step in steps {
                 self.step(wanted, step, time, &mut state, &mut outcome)?;
@@ -227,7 +233,7 @@ impl Engine<'_> {
         let result = match (&step, settle) {
             (_, None) => Err(ChangeError::Failed(format!("{subject}: {NO_TIME}"))),
             (Step::SetChannels { target, from, to }, Some(settle)) => {
-                let rates = outcome.rates.get(&subject);
+                let rates = outcome.load.rates.get(&subject);
                 let result = self.channels(target, (*from, *to), rates, settle, state)?;
                 if result.is_ok() {
                     outcome.changed.push(subject.clone());
@@ -244,10 +250,10 @@ impl Engine<'_> {
                 outcome.given_up.insert(subject);
                 match error {
                     ChangeError::Refused(refusal) => outcome.refusals.push(refusal),
-                    ChangeError::Failed(why)
-                    | ChangeError::Gone(why)
-                    | ChangeError::Broke(why)
-                    | ChangeError::PutBack(why) => outcome.errors.push(why),
+                    ChangeError::Broke(fault) => outcome.errors.push(fault.words().to_owned()),
+                    ChangeError::Failed(why) | ChangeError::Gone(why) | ChangeError::PutBack(why) => {
+                        outcome.errors.push(why);
+                    }
                 }
             }
         }
@@ -286,13 +292,13 @@ impl Engine<'_> {
         let busy = outcome
             .changed
             .iter()
-            .filter(|nic| outcome.rates.contains_key(*nic));
+            .filter(|nic| outcome.load.busy.contains(*nic));
         let busy: Vec<String> = busy.cloned().collect();
         if busy.is_empty() {
             return;
         }
         for (nic, after) in measure(self.world, &busy) {
-            if let (Some(standing), Some(before)) = (state.nics.get_mut(&nic), outcome.rates.get(&nic)) {
+            if let (Some(standing), Some(before)) = (state.nics.get_mut(&nic), outcome.load.rates.get(&nic)) {
                 standing.measured = Some(Measured {
                     before: *before,
                     after,

@@ -1,7 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::{nic::state::Pending, virtio::Nic};
+use crate::{
+    nic::state::{Pending, Still},
+    virtio::Nic,
+};
 
 fn seen(current: u32, wanted: u32) -> Plan {
     Plan {
@@ -120,7 +123,10 @@ fn what_could_not_be_put_back_says_so_whatever_the_plan_finds() {
         from: 2,
         to: 3,
         broke: Some("the link went".to_owned()),
-        still: Some("it is gone still".to_owned()),
+        still: Some(Still {
+            why: "it is gone still".to_owned(),
+            unclear: false,
+        }),
         ..Pending::default()
     });
     let mut plan = seen(3, 3);

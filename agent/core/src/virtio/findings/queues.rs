@@ -86,6 +86,20 @@ fn fewer(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
         }
         _ => {}
     }
+    if let Some(standing) = standing.filter(|one| one.refused.contains(&target)) {
+        let message = format!("{has}: the driver refuses more");
+        let finding = of_nic(
+            "virtio-nic-fewer-queues",
+            Severity::Warning,
+            nic,
+            "Refused",
+            message,
+        );
+        return Some(finding.with("because", &standing.because).remedy(format!(
+            "ip -d link show {0}: an XDP program needs a queue for each vCPU and for itself; with it there can be no more, without it sudo virtfleet-agent apply nic tries again",
+            nic.name
+        )));
+    }
     let remedy = if view.settings.multiqueue == Multiqueue::Auto {
         "sudo virtfleet-agent apply nic, and journalctl -b -u virtfleet-dns.service -u virtfleet-reconcile.service for why it was not done"
     } else {

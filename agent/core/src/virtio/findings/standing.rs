@@ -43,9 +43,20 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
 }
 
 fn rolled_back(nic: &Nic, standing: &NicStanding) -> Finding {
+    if standing.is_broken() {
+        let message = format!(
+            "{} is not as it was before its queues were changed: {}",
+            nic.name, standing.because
+        );
+        let id = "virtio-nic-rolled-back";
+        return of_nic(id, Severity::Critical, nic, "NotPutBack", message).remedy(format!(
+            "ip -d link show {name}; ethtool -l {name}; journalctl -k -b; then sudo virtfleet-agent apply nic",
+            name = nic.name
+        ));
+    }
     let now = nic.channels.map_or(standing.first, |channels| channels.current);
     let message = format!(
-        "the queues of {} were changed, its link did not come back in time, and it has {} again",
+        "the queues of {} were changed, its link, an address or its traffic did not come back in time, and it has {} again",
         nic.name,
         count(now, "queue")
     );

@@ -76,7 +76,13 @@ fn skew(view: &View<'_>, nic: &Nic, direction: Direction) -> Option<Skew> {
     });
     // Somebody has changed their number since, and nobody knows when.
     let queues = nic.queues.iter().filter(|queue| queue.direction == direction);
-    if !baseline.is_empty() && baseline.len() != queues.clone().count() {
+    let at_first = usize::try_from(standing.map_or(0, |one| one.first)).unwrap_or(usize::MAX);
+    let then = if baseline.is_empty() {
+        at_first
+    } else {
+        baseline.len()
+    };
+    if then != 0 && then != queues.clone().count() {
         return None;
     }
     let since = |queue: &NicQueue| -> Option<u64> {

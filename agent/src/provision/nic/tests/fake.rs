@@ -39,6 +39,8 @@ pub(super) enum Fault {
     ComesUp,
     /// With so many queues nothing comes through.
     NoPackets(u32),
+    /// Once the number was set nothing comes any more, by itself.
+    Ends,
     /// With so many queues nothing is received, and what is sent goes out.
     NoReceive(u32),
     /// With so many queues the address is gone.
@@ -64,7 +66,7 @@ pub(super) struct Inner {
     pub(super) set: Vec<String>,
     /// Packets a second, by interface.
     pub(super) rates: BTreeMap<String, u64>,
-    touched: bool,
+    pub(super) touched: bool,
     set_at: Duration,
     clock: Duration,
     /// Received and sent.
@@ -304,7 +306,8 @@ impl World for Guest {
         for (nic, rate) in inner.rates.clone() {
             let current = inner.current(&nic);
             let fault = inner.faults.get(&nic).copied();
-            if fault != Some(Fault::NoPackets(current)) {
+            let ended = fault == Some(Fault::Ends) && inner.touched;
+            if fault != Some(Fault::NoPackets(current)) && !ended {
                 let more = rate * u64::try_from(length.as_millis()).unwrap() / 1000;
                 let (rx, tx) = inner.packets.entry(nic).or_default();
                 *rx += if fault == Some(Fault::NoReceive(current)) {

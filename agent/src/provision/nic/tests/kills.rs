@@ -72,6 +72,30 @@ fn at_every_point(first_change: bool, fault: Option<Fault>, ends_with: u32) {
 }
 
 #[test]
+fn what_was_cut_short_is_settled_whatever_plan_is_handed_in() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    let plan = guest.engine().plan(&guest.wanted());
+    assert!(killed_at(&guest, 1), "after the number was set");
+    assert_eq!(guest.queues("eth0"), 2);
+    guest.fault("eth0", Fault::NoCarrier(2));
+    let how = How {
+        by_hand: true,
+        expected: Some(&plan),
+        ..How::default()
+    };
+    guest.engine().pass(&guest.wanted(), how).unwrap();
+    assert_eq!(guest.queues("eth0"), 1);
+}
+
+#[test]
+fn skew_counts_from_a_change_that_another_pass_has_settled() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    assert!(killed_at(&guest, 1));
+    let state = guest.by_itself().state;
+    assert_eq!(state.nics["eth0"].baseline.rx, [10, 11]);
+}
+
+#[test]
 fn a_first_change() {
     at_every_point(true, None, 2);
 }

@@ -3,9 +3,10 @@
 use std::fs;
 
 use nix::errno::Errno;
+use virtfleet_agent_core::nic::Plan;
 
 use super::*;
-use crate::host::NicCalls;
+use crate::{host::NicCalls, provision::ASK_DIRECTORY};
 
 #[test]
 fn what_could_not_be_put_back_is_said_and_tried_until_it_is() {
@@ -27,6 +28,62 @@ fn what_could_not_be_put_back_is_said_and_tried_until_it_is() {
     let eth0 = &state.nics["eth0"];
     assert_eq!((eth0.pending.clone(), eth0.put_back.contains(&2)), (None, true));
     assert_eq!(guest.inner().set, ["eth0 2", "eth0 1"]);
+}
+
+#[test]
+fn a_dead_link_is_left_alone_once_nobody_wants_it_looked_after() {
+    for settings in ["nic: {multiqueue: off}", "nic: {multiqueue: auto, exclude: eth0}"] {
+        let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+        guest.fault("eth0", Fault::NoCarrierEver);
+        assert!(failed(&guest.by_itself().state));
+        guest.settings(settings);
+        let state = guest.by_itself().state;
+        assert_eq!(state.nics["eth0"].pending, None, "{settings}");
+        assert!(state.done[0].contains("left with its 1 queues"), "{state:?}");
+        assert!(!failed(&state), "{state:?}");
+    }
+    // Who asks for it takes it as it is, and has the number tried again.
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::NoCarrierEver);
+    guest.by_itself();
+    assert!(failed(&guest.by_itself().state), "nobody has asked");
+    let state = guest.by_hand().state;
+    assert!(state.done[0].contains("taken as it is"), "{state:?}");
+    assert!(!failed(&state), "{state:?}");
+}
+
+#[test]
+fn who_is_killed_in_a_change_leaves_somebody_who_settles_it() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    let asked = guest.roots.root(ASK_DIRECTORY);
+    fs::create_dir_all(&asked).unwrap();
+    guest.by_itself();
+    assert!(asked.join("agent").exists());
+    fs::remove_file(asked.join("agent")).unwrap();
+    guest.by_itself();
+    assert!(!asked.join("agent").exists(), "nothing was changed");
+    // Nor does a link that stays dead ask for pass after pass.
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::NoCarrierEver);
+    guest.by_itself();
+    fs::create_dir_all(guest.roots.root(ASK_DIRECTORY)).unwrap();
+    guest.by_itself();
+    assert!(!guest.roots.root(ASK_DIRECTORY).join("agent").exists());
+}
+
+#[test]
+fn a_plan_that_cannot_know_what_was_done_says_so() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    let says = |plan: &Plan| {
+        let mut notes = plan.notes.iter();
+        notes.any(|note| note.contains("sudo virtfleet-agent plan nic"))
+    };
+    assert!(!says(&guest.engine().plan(&guest.wanted())), "no pass yet");
+    let path = guest.roots.root(NIC_FILE);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "{").unwrap();
+    let plan = guest.engine().plan(&guest.wanted());
+    assert!(says(&plan), "{plan:?}");
 }
 
 #[test]

@@ -25,6 +25,53 @@ fn receiving_must_go_on_whatever_is_sent() {
 }
 
 #[test]
+fn a_few_packets_a_second_are_watched_too() {
+    let guest = Guest::new(vec![nic(0, 1, 4), nic(1, 1, 4)], AUTO);
+    for nic in ["eth0", "eth1"] {
+        guest.inner().rates.insert(nic.to_owned(), 100);
+    }
+    guest.fault("eth0", Fault::NoReceive(2));
+    let state = guest.by_itself().state;
+    assert_eq!((guest.queues("eth0"), guest.queues("eth1")), (1, 2));
+    assert!(state.nics["eth0"].put_back.contains(&2), "{state:?}");
+    assert_eq!(state.nics["eth1"].measured, None, "too few to compare");
+}
+
+#[test]
+fn traffic_that_ends_by_itself_is_no_fault_of_the_queues() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.inner().rates.insert("eth0".to_owned(), 100);
+    guest.fault("eth0", Fault::Ends);
+    let state = guest.by_itself().state;
+    assert_eq!(guest.inner().set, ["eth0 2", "eth0 1"]);
+    assert!(state.error.unwrap().contains("may have ended by itself"));
+    let eth0 = &state.nics["eth0"];
+    assert_eq!((eth0.pending.clone(), eth0.put_back.len()), (None, 0));
+    let state = guest.by_itself().state;
+    assert_eq!((guest.queues("eth0"), state.error), (2, None));
+}
+
+#[test]
+fn a_link_that_is_dead_with_the_old_number_too_says_little_of_the_new_one() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    guest.fault("eth0", Fault::NoCarrierEver);
+    guest.by_itself();
+    assert_eq!(guest.inner().set, ["eth0 2", "eth0 1"]);
+    // It comes back, and is tried once more; then it counts.
+    guest.inner().touched = false;
+    guest.by_itself();
+    assert_eq!(guest.inner().set.len(), 4);
+    guest.inner().touched = false;
+    let state = guest.by_itself().state;
+    let eth0 = &state.nics["eth0"];
+    assert_eq!(
+        (guest.inner().set.len(), eth0.standing),
+        (4, Standing::RolledBack)
+    );
+    assert_eq!((eth0.pending.clone(), state.error), (None, None));
+}
+
+#[test]
 fn an_interface_that_comes_up_meanwhile_is_no_fault() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::ComesUp);

@@ -7,7 +7,7 @@ use super::{
     fixtures::{CPUS, disk, found, found_with, healthy, short, state, with_one_cpu},
 };
 use crate::{
-    nic::state::Standing,
+    nic::state::{Pending, Standing},
     virtio::{
         Bus, Channels, DiskKind, Features, Machine, NicKind, Sharing, WriteCache,
         features::{net, transport},
@@ -352,6 +352,47 @@ fn what_was_put_back_and_refused_is_said() {
     );
     assert_eq!(all[0].evidence["because"], "no carrier for 10 s");
     assert_eq!(all[2].message, "eth1: busy; and 1 more");
+}
+
+#[test]
+fn a_link_that_is_not_as_it_was_is_critical() {
+    let mut machine = healthy();
+    channels(&mut machine, 2, 4);
+    let mut state = state();
+    let one = state.nics.get_mut("eth0").unwrap();
+    one.standing = Standing::RolledBack;
+    one.because = "with 2 queues no carrier; with 1 again busy".into();
+    one.pending = Some(Pending {
+        from: 1,
+        to: 2,
+        broke: Some("no carrier".into()),
+        ..Pending::default()
+    });
+    let all = found_with(&machine, &state);
+    assert_eq!(short(&all), ["virtio-nic-rolled-back Critical eth0"]);
+    assert_eq!(all[0].reason, "NotPutBack");
+    assert!(all[0].message.ends_with("with 1 again busy"), "{all:?}");
+    assert!(!all[0].message.contains("has 2 queues again"), "{all:?}");
+    assert!(all[0].remedy.starts_with("ip -d link show eth0"), "{all:?}");
+}
+
+#[test]
+fn what_the_driver_refuses_is_not_answered_by_the_same_command() {
+    let mut machine = healthy();
+    channels(&mut machine, 2, 4);
+    let mut state = state();
+    let one = state.nics.get_mut("eth0").unwrap();
+    one.first_cpus = 2;
+    one.standing = Standing::Differs;
+    one.because = "the driver refuses 4 queues".into();
+    one.refused = [4].into();
+    let all = found_with(&machine, &state);
+    assert_eq!(short(&all), ["virtio-nic-fewer-queues Warning eth0"]);
+    assert_eq!(all[0].reason, "Refused");
+    assert!(all[0].remedy.contains("XDP"), "{all:?}");
+    state.nics.get_mut("eth0").unwrap().refused = [3].into();
+    let other = found_with(&machine, &state);
+    assert_eq!(other[0].reason, "FewerQueues");
 }
 
 #[test]

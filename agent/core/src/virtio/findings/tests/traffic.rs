@@ -68,6 +68,14 @@ fn skew_counts_from_where_the_queues_were_changed() {
         [],
         "somebody has changed the number of queues since"
     );
+    let one = state.nics.get_mut("eth0").unwrap();
+    one.baseline.rx.clear();
+    one.first = 1;
+    assert_eq!(
+        found_with(&machine, &state),
+        [],
+        "somebody else has, with no change of ours"
+    );
     state.nics.get_mut("eth0").unwrap().mac = "another".into();
     state.nics.get_mut("eth0").unwrap().baseline.rx = vec![9_700_000, 0, 0];
     assert_eq!(
