@@ -1,6 +1,6 @@
 //! What the scenarios share: a stage, a guest with certificates, and its pages.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 use virtfleet_tests::{
@@ -8,7 +8,7 @@ use virtfleet_tests::{
     pki, real,
     scrape::Client,
     sim::Guest,
-    stage::{PATIENCE, Stage},
+    stage::{Beat, PATIENCE, Stage},
     wait::eventually,
 };
 
