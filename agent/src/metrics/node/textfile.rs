@@ -16,7 +16,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::textfile_folders::Folders;
 use crate::host::{Roots, Stamped};
-use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, registry};
 
 /// Files that are shown at the most, and bytes of them. A single file may hold 1 MiB.
 const FILES: usize = 1000;
@@ -38,6 +38,8 @@ const OURS: [&str; 8] = [
 struct Textfile {
     roots: Roots,
     folders: Folders,
+    /// Series that may be written. What is beyond would be cut off at the end of the page, within a file.
+    limit: usize,
     /// What was read, by the file's path in the guest.
     held: BTreeMap<String, Stamped<Held>>,
     /// The families that other collectors have written in this scrape.
@@ -75,6 +77,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     Ok(Box::new(Textfile {
         roots: context.roots.clone(),
         folders: Folders::new(&context.settings.textfile.directories)?,
+        limit: registry::limit(&context.settings, "textfile"),
         held: BTreeMap::new(),
         there: HashSet::new(),
         told: BTreeSet::new(),
@@ -126,6 +129,14 @@ impl Collector for Textfile {
                     full = true;
                     wrong.insert(format!(
                         "{path} and what follows: more than {SAMPLES} samples in all files"
+                    ));
+                }
+                // With a time for each file, and the error.
+                Ok((_, Ok(families))) if samples + count(families) + shown.len() + 2 > self.limit => {
+                    full = true;
+                    wrong.insert(format!(
+                        "{path} and what follows: more than {} series in all files; metrics.maxSeriesOf allows more",
+                        self.limit
                     ));
                 }
                 Ok((size, Ok(families))) => {
