@@ -21,7 +21,7 @@ const LIMIT: usize = 4096;
 /// Attributes that stay open in this process; others are opened at each reading. A process may have 1024 files open
 /// where nobody says more.
 const MOST_OPEN: usize = 256;
-/// Entries of a directory that are looked at.
+/// Entries of a directory that are kept, of those that are wanted.
 const MOST_ENTRIES: usize = 4096;
 
 /// Room for one attribute.
@@ -227,14 +227,17 @@ impl<T> Devices<T> {
     }
 }
 
-/// The entries of a directory that are `wanted`, each with its inode's number, by name. At most 4096 are looked at.
+/// The entries of a directory that are `wanted`, each with its inode's number, by name, at most 4096.
 fn entries(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, u64)>, RereadError> {
     let failed = |source| RereadError::Io {
         path: directory.to_owned(),
         source,
     };
     let mut found = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)?.take(MOST_ENTRIES) {
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        if found.len() == MOST_ENTRIES {
+            break;
+        }
         let entry = entry.map_err(failed)?;
         if let Ok(name) = entry.file_name().into_string()
             && wanted(&name)
@@ -261,10 +264,10 @@ fn names(directory: &Path, takes: impl Fn(&fs::FileType) -> bool) -> Vec<String>
         return Vec::new();
     };
     let mut names: Vec<_> = entries
-        .take(MOST_ENTRIES)
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| takes(&kind)))
         .filter_map(|entry| entry.file_name().into_string().ok())
+        .take(MOST_ENTRIES)
         .collect();
     names.sort_unstable();
     names
@@ -335,6 +338,26 @@ mod tests {
             refresh(&mut devices),
             (true, vec![("d2".into(), 4), ("d3".into(), 3)])
         );
+    }
+
+    #[test]
+    fn what_is_not_wanted_takes_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..MOST_ENTRIES + 100 {
+            fs::write(dir.path().join(n.to_string()), "").unwrap();
+        }
+        for n in 0..100 {
+            fs::create_dir(dir.path().join(format!("objset-{n}"))).unwrap();
+        }
+        let mut devices = Devices::new(dir.path());
+        devices
+            .refresh(|name| name.starts_with("objset-"), |_, _| ())
+            .unwrap();
+        assert_eq!(devices.held().len(), 100);
+        assert_eq!(directory_names(dir.path()).len(), 100);
+        let mut all = Devices::new(dir.path());
+        all.refresh(|_| true, |_, _| ()).unwrap();
+        assert_eq!(all.held().len(), MOST_ENTRIES);
     }
 
     #[test]

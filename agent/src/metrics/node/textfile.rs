@@ -14,15 +14,13 @@ use std::{
 use virtfleet_agent_core::textfile::{SAMPLES, TextFamily, TextfileError, families};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::textfile_folders::Folders;
+use super::textfile_folders::{Folders, names};
 use crate::host::{Roots, Stamped};
 use crate::metrics::{CollectError, Collector, Context, RegistryError, registry};
 
 /// Files that are shown at the most, and bytes of them. A single file may hold 1 MiB.
 const FILES: usize = 1000;
 const BYTES: usize = 4 << 20;
-/// Names of a folder that are looked at.
-const NAMES: usize = 10_000;
 /// What the agent says of itself, after all collectors or at the end of this one.
 const OURS: [&str; 8] = [
     "node_exporter_build_info",
@@ -186,20 +184,15 @@ impl Textfile {
     /// The files by their paths in the guest, sorted.
     fn list(&self, wrong: &mut BTreeSet<String>) -> Vec<String> {
         let mut paths = Vec::new();
-        for folder in self.folders.find(&self.roots) {
-            let entries = match fs::read_dir(self.roots.root_file(&folder)) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    wrong.insert(format!("{folder}: {error}"));
-                    continue;
+        for folder in self.folders.find(&self.roots, wrong) {
+            match names(&self.roots, &folder, wrong) {
+                Ok(names) => {
+                    let files = names
+                        .into_iter()
+                        .filter(|name| name.strip_suffix(".prom").is_some());
+                    paths.extend(files.map(|name| in_guest(Path::new(&folder).join(name))));
                 }
-            };
-            for entry in entries.take(NAMES).flatten() {
-                if let Ok(name) = entry.file_name().into_string()
-                    && name.strip_suffix(".prom").is_some()
-                {
-                    paths.push(in_guest(Path::new(&folder).join(name)));
-                }
+                Err(error) => drop(wrong.insert(format!("{folder}: {error}"))),
             }
         }
         paths.sort_unstable();
