@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
     str::FromStr,
     sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
 };
 
 use nix::libc;
@@ -21,8 +22,10 @@ const LIMIT: usize = 4096;
 /// Attributes that stay open in this process; others are opened at each reading. A process may have 1024 files open
 /// where nobody says more.
 const MOST_OPEN: usize = 256;
-/// Entries of a directory that are looked at.
+/// Entries of a directory that are kept, of those that are wanted.
 const MOST_ENTRIES: usize = 4096;
+/// How long a driver may take to make a device's attributes, from when the device is first listed.
+const SETTLING: Duration = Duration::from_secs(30);
 
 /// Room for one attribute.
 pub type AttributeBuffer = [u8; LIMIT];
@@ -142,6 +145,9 @@ pub struct Device<T> {
     /// The entry's name.
     pub name: String,
     inode: u64,
+    /// When it was first listed, and what is kept of it made.
+    since: Instant,
+    made: Instant,
     /// What is kept of it.
     pub kept: T,
 }
@@ -180,17 +186,30 @@ impl<T> Devices<T> {
         wanted: impl Fn(&str) -> bool,
         make: impl FnMut(&str, &Path) -> T,
     ) -> Result<bool, RereadError> {
-        self.refresh_with(wanted, make, |_| false)
+        self.list(wanted, make, |_| false, (Instant::now(), Duration::ZERO))
     }
 
-    /// The same, and what came out empty, as `is_empty` has it, is made again at each refresh until it is not, which counts
-    /// as a change.
+    /// The same, and a device is made again at each refresh until that was 30 s after it was first listed, as its driver may have
+    /// made only some of its attributes before, and then for as long as it comes out empty, as `is_empty` has it. It counts
+    /// as a change unless it is as empty as before. `now` is when this refresh begins.
     pub fn refresh_with(
+        &mut self,
+        wanted: impl Fn(&str) -> bool,
+        make: impl FnMut(&str, &Path) -> T,
+        is_empty: impl Fn(&T) -> bool,
+        now: Instant,
+    ) -> Result<bool, RereadError> {
+        self.list(wanted, make, is_empty, (now, SETTLING))
+    }
+
+    fn list(
         &mut self,
         wanted: impl Fn(&str) -> bool,
         mut make: impl FnMut(&str, &Path) -> T,
         is_empty: impl Fn(&T) -> bool,
+        (now, settling): (Instant, Duration),
     ) -> Result<bool, RereadError> {
+        let unsure = |device: &Device<T>| device.made.saturating_duration_since(device.since) < settling;
         let found = match entries(&self.directory, wanted) {
             Ok(found) => found,
             Err(error) => {
@@ -205,20 +224,27 @@ impl<T> Devices<T> {
                 .zip(&self.held)
                 .all(|((name, inode), device)| device.name == *name && device.inode == *inode)
         {
-            let mut filled = false;
-            for device in self.held.iter_mut().filter(|device| is_empty(&device.kept)) {
-                device.kept = make(&device.name, &self.directory.join(&device.name));
-                filled |= !is_empty(&device.kept);
+            let mut changed = false;
+            for device in &mut self.held {
+                let was_empty = is_empty(&device.kept);
+                if was_empty || unsure(device) {
+                    device.made = now;
+                    device.kept = make(&device.name, &self.directory.join(&device.name));
+                    changed |= !was_empty || !is_empty(&device.kept);
+                }
             }
-            return Ok(filled);
+            return Ok(changed);
         }
         let mut known = std::mem::take(&mut self.held).into_iter().peekable();
         for (name, inode) in found {
             while known.next_if(|device| device.name < name).is_some() {}
             let device = known.next_if(|device| device.name == name && device.inode == inode);
-            let device = device.filter(|device| !is_empty(&device.kept));
+            let since = device.as_ref().map_or(now, |device| device.since);
+            let device = device.filter(|device| !is_empty(&device.kept) && !unsure(device));
             self.held.push(device.unwrap_or_else(|| Device {
                 kept: make(&name, &self.directory.join(&name)),
+                since,
+                made: now,
                 inode,
                 name,
             }));
@@ -227,14 +253,17 @@ impl<T> Devices<T> {
     }
 }
 
-/// The entries of a directory that are `wanted`, each with its inode's number, by name. At most 4096 are looked at.
+/// The entries of a directory that are `wanted`, each with its inode's number, by name, at most 4096.
 fn entries(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, u64)>, RereadError> {
     let failed = |source| RereadError::Io {
         path: directory.to_owned(),
         source,
     };
     let mut found = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)?.take(MOST_ENTRIES) {
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        if found.len() == MOST_ENTRIES {
+            break;
+        }
         let entry = entry.map_err(failed)?;
         if let Ok(name) = entry.file_name().into_string()
             && wanted(&name)
@@ -261,10 +290,10 @@ fn names(directory: &Path, takes: impl Fn(&fs::FileType) -> bool) -> Vec<String>
         return Vec::new();
     };
     let mut names: Vec<_> = entries
-        .take(MOST_ENTRIES)
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| takes(&kind)))
         .filter_map(|entry| entry.file_name().into_string().ok())
+        .take(MOST_ENTRIES)
         .collect();
     names.sort_unstable();
     names
@@ -338,6 +367,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_wanted_takes_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..MOST_ENTRIES + 100 {
+            fs::write(dir.path().join(n.to_string()), "").unwrap();
+        }
+        for n in 0..100 {
+            fs::create_dir(dir.path().join(format!("objset-{n}"))).unwrap();
+        }
+        let mut devices = Devices::new(dir.path());
+        devices
+            .refresh(|name| name.starts_with("objset-"), |_, _| ())
+            .unwrap();
+        assert_eq!(devices.held().len(), 100);
+        assert_eq!(directory_names(dir.path()).len(), 100);
+        let mut all = Devices::new(dir.path());
+        all.refresh(|_| true, |_, _| ()).unwrap();
+        assert_eq!(all.held().len(), MOST_ENTRIES);
+    }
+
+    #[test]
     fn a_device_is_made_again_until_it_has_something() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["early", "late"] {
@@ -346,24 +395,51 @@ mod tests {
         fs::write(dir.path().join("early/name"), "").unwrap();
         let mut devices = Devices::new(dir.path());
         let mut made = Vec::new();
-        let mut refresh = || {
+        let begun = Instant::now();
+        let mut refresh = |seconds| {
             let names = |name: &str, path: &Path| {
                 made.push(name.to_owned());
                 attribute_names(path)
             };
-            let changed = devices.refresh_with(|_| true, names, Vec::is_empty).unwrap();
+            let now = begun + Duration::from_secs(seconds);
+            let changed = devices.refresh_with(|_| true, names, Vec::is_empty, now).unwrap();
             (changed, std::mem::take(&mut made))
         };
-        assert_eq!(refresh(), (true, vec!["early".to_owned(), "late".to_owned()]));
-        assert_eq!(refresh(), (false, vec!["late".to_owned()]));
+        let both = vec!["early".to_owned(), "late".to_owned()];
+        assert_eq!(refresh(0), (true, both.clone()));
+        assert_eq!(refresh(30), (true, both));
+        assert_eq!(refresh(31), (false, vec!["late".to_owned()]));
         // Also when another comes at the same time.
         fs::create_dir(dir.path().join("more")).unwrap();
-        assert_eq!(refresh(), (true, vec!["late".to_owned(), "more".to_owned()]));
+        assert_eq!(refresh(40), (true, vec!["late".to_owned(), "more".to_owned()]));
         for name in ["late", "more"] {
             fs::write(dir.path().join(name).join("name"), "").unwrap();
         }
-        assert_eq!(refresh(), (true, vec!["late".to_owned(), "more".to_owned()]));
-        assert_eq!(refresh(), (false, Vec::new()));
+        assert_eq!(refresh(80), (true, vec!["late".to_owned(), "more".to_owned()]));
+        assert_eq!(refresh(120), (false, Vec::new()));
+    }
+
+    #[test]
+    fn a_new_device_is_looked_at_again_for_what_comes_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let chip = dir.path().join("hwmon0");
+        fs::create_dir(&chip).unwrap();
+        let mut devices = Devices::new(dir.path());
+        let begun = Instant::now();
+        let mut after = |seconds, file: &str| {
+            fs::write(chip.join(file), "").unwrap();
+            let now = begun + Duration::from_secs(seconds);
+            let changed = devices.refresh_with(|_| true, |_, path| attribute_names(path), Vec::is_empty, now);
+            (changed.unwrap(), devices.held()[0].kept.len())
+        };
+        assert_eq!(after(0, "name"), (true, 1));
+        assert_eq!(after(5, "temp1_input"), (true, 2));
+        // Another comes, which makes nothing settle later.
+        fs::create_dir(dir.path().join("hwmon1")).unwrap();
+        assert_eq!(after(20, "temp1_label"), (true, 3));
+        // However long it was until the next scrape.
+        assert_eq!(after(80, "temp1_max"), (true, 4));
+        assert_eq!(after(81, "late"), (false, 4));
     }
 
     #[test]

@@ -51,6 +51,23 @@ pub(super) fn shown<'mount>(roots: &Roots, mount: &'mount Mount<'_>) -> &'mount 
     }
 }
 
+/// Which mounts may be asked at their mount points: what something else is mounted over is not, as the way to it ends in the
+/// other, which says its own numbers or hangs.
+#[derive(Debug)]
+pub(super) struct Topmost<'mounts>(HashMap<&'mounts [u8], u32>);
+
+impl<'mounts> Topmost<'mounts> {
+    /// `all`: in the kernel's order, in which the later lies above the earlier.
+    pub(super) fn new(all: &'mounts [Mount<'_>]) -> Self {
+        Self(all.iter().map(|mount| (&*mount.mount_point, mount.id)).collect())
+    }
+
+    /// Whether nothing is mounted over this one.
+    pub(super) fn is(&self, mount: &Mount<'_>) -> bool {
+        self.0.get(&*mount.mount_point) == Some(&mount.id)
+    }
+}
+
 /// The paths to ask, each once.
 #[derive(Debug, Default)]
 pub(super) struct Targets {

@@ -265,7 +265,7 @@ impl Line {
 }
 
 /// Series that a collector may write.
-fn limit(settings: &MetricsSettings, name: &str) -> usize {
+pub(super) fn limit(settings: &MetricsSettings, name: &str) -> usize {
     let set = settings.max_series_of.get(name).copied();
     set.or(settings.max_series)
         .map_or(MAX_SERIES, |limit| limit as usize)

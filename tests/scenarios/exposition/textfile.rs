@@ -3,6 +3,7 @@
 use std::fs;
 
 use virtfleet_agent::metrics::Registry;
+use virtfleet_wire::settings::MetricsSettings;
 
 use crate::{
     processor::{of, registry_with},
@@ -15,12 +16,17 @@ struct Guest {
 }
 
 fn guest() -> Guest {
+    guest_with(|_| {})
+}
+
+fn guest_with(change: impl FnOnce(&mut MetricsSettings)) -> Guest {
     let dir = tempfile::tempdir().unwrap();
     copy(&fixture("kubevirt"), dir.path());
     fs::remove_dir_all(dir.path().join("rootfs/var/lib/node_exporter")).unwrap();
     fs::create_dir_all(dir.path().join("rootfs/srv/text")).unwrap();
     let registry = registry_with(dir.path(), |settings| {
         settings.textfile.directories = vec!["/srv/t*".to_owned()];
+        change(settings);
     });
     Guest { dir, registry }
 }
@@ -159,4 +165,43 @@ fn there_is_an_end_to_files_and_bytes() {
     let page = guest.page();
     assert_eq!(errors(&page), WRONG);
     assert_eq!(of(&page, "node_textfile_mtime_seconds").len(), 1000);
+}
+
+#[test]
+fn more_series_than_may_be_written_leave_out_whole_files() {
+    let file = |name: char, count: usize| {
+        let lines = (0..count).map(|n| format!("{name}{{n=\"{n}\"}} 1\n"));
+        lines.collect::<String>()
+    };
+    let shown = |guest: &mut Guest| {
+        let page = guest.page();
+        let counts = ["a", "b", "c"].map(|name| of(&page, name).len());
+        let times = of(&page, "node_textfile_mtime_seconds").len();
+        assert!(
+            of(&page, "virtfleet_agent_series_dropped").is_empty(),
+            "nothing is cut"
+        );
+        (counts, times, errors(&page) == WRONG)
+    };
+    // What anybody may write, with a time for each file and the error.
+    let mut guest = guest();
+    for (name, count) in [('a', 6000), ('b', 3997), ('c', 2000)] {
+        guest.write(&format!("{name}.prom"), &file(name, count));
+    }
+    assert_eq!(shown(&mut guest), ([6000, 3997, 0], 2, true));
+    guest.write("c.prom", "# none\n");
+    assert_eq!(
+        shown(&mut guest),
+        ([6000, 3997, 0], 2, true),
+        "its time has no room"
+    );
+    guest.write("b.prom", &file('b', 3996));
+    assert_eq!(shown(&mut guest), ([6000, 3996, 0], 3, false));
+    let mut guest = guest_with(|settings| {
+        settings.max_series_of.insert("textfile".to_owned(), 12);
+    });
+    for name in ['a', 'b', 'c'] {
+        guest.write(&format!("{name}.prom"), &file(name, 4));
+    }
+    assert_eq!(shown(&mut guest), ([4, 4, 0], 2, true));
 }

@@ -5,13 +5,13 @@ use std::cmp::Ordering;
 /// Whether one of `installed` is newer than `running`. None when that cannot be said: the running one is not among them, or there is
 /// nothing of its flavour to compare it with. Names are those of `uname -r`, e.g. `5.14.0-427.el9.x86_64`.
 pub fn newer_installed<'a>(running: &str, installed: impl Iterator<Item = &'a str>) -> Option<bool> {
-    let (version, flavour) = parts(running)?;
+    let (version, variant) = parts(running)?;
     let (mut is_there, mut newer) = (false, false);
     for name in installed {
-        let Some((other, same)) = parts(name) else {
+        let Some((other, other_variant)) = parts(name) else {
             continue;
         };
-        if same != flavour {
+        if other_variant != variant || !builds(other).eq(builds(version)) {
             continue;
         }
         is_there |= name == running;
@@ -29,6 +29,32 @@ fn parts(name: &str) -> Option<(&str, &str)> {
             let version = name[..at].strip_suffix('.')?;
             Some((version, &name[at..]))
         })
+}
+
+/// Whose build a version is, by the letters of its release: `el` of `el9_4`, `el` and `uek` of `el8uek`, `rt` and `el` of
+/// `rt7.285.el8`. Lines of kernels that lie side by side differ there, and a newer one of another line is not what the next
+/// boot takes. Numbers are left out, so that those of an older release of the distribution are of the same line.
+fn builds(version: &str) -> impl Iterator<Item = &str> {
+    let release = version.split_once('-').map_or("", |(_, release)| release);
+    release
+        .split('.')
+        .filter(|part| !is_snapshot(part))
+        .flat_map(|part| part.split(|c: char| !c.is_ascii_alphabetic()))
+        .filter(|letters| !letters.is_empty())
+}
+
+/// Whether a part of a release says of what day its source is, as Fedora has it before a version is final: `rc2`, `git3`,
+/// `20240605git32f88d65f01b` or the commit alone.
+fn is_snapshot(part: &str) -> bool {
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if let Some(number) = part.strip_prefix("rc") {
+        return is_number(number);
+    }
+    match part.split_once("git") {
+        Some((day, commit)) => is_number(day) && is_hex(commit),
+        None => part.len() >= 12 && is_hex(part),
+    }
 }
 
 /// The order of versions in RPM: stretches of digits by number, of letters by letter, digits above letters, `~` below everything.
@@ -115,6 +141,54 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_kernels_that_lie_side_by_side_are_compared_each_with_its_own() {
+        let stock = "4.18.0-513.el8.x86_64";
+        let uek = "5.15.0-204.147.6.2.el8uek.x86_64";
+        let realtime = "4.18.0-513.5.1.rt7.307.el8.x86_64";
+        let elrepo = "6.1.75-1.el9.elrepo.x86_64";
+        for (running, installed, newer) in [
+            (stock, [stock, uek].as_slice(), false),
+            (stock, &[stock, uek, "4.18.0-513.5.1.el8_9.x86_64"], true),
+            (uek, &[uek, "6.0.0-1.el8.x86_64"], false),
+            (uek, &[uek, stock, "5.15.0-300.163.18.el8uek.x86_64"], true),
+            (stock, &[stock, realtime], false),
+            (realtime, &[realtime, "4.18.0-553.el8_10.x86_64"], false),
+            (realtime, &[realtime, "4.18.0-553.rt7.342.el8_10.x86_64"], true),
+            ("5.14.0-427.el9.x86_64", &["5.14.0-427.el9.x86_64", elrepo], false),
+            (elrepo, &[elrepo, "6.1.76-1.el9.elrepo.x86_64"], true),
+            // An upgrade to the next release of the distribution, and to a final version.
+            (stock, &[stock, "5.14.0-427.el9_4.x86_64"], true),
+            (
+                "6.8.5-301.fc40.x86_64",
+                &["6.8.5-301.fc40.x86_64", "6.9.1-200.fc41.x86_64"],
+                true,
+            ),
+            (
+                "6.10.0-0.rc2.20240605git32f88d65f01b.27.fc41.x86_64",
+                &[
+                    "6.10.0-0.rc2.20240605git32f88d65f01b.27.fc41.x86_64",
+                    "6.10.0-1.fc41.x86_64",
+                ],
+                true,
+            ),
+            (
+                "6.12.0-0.rc0.adc218676eef.7.fc42.aarch64",
+                &[
+                    "6.12.0-0.rc0.adc218676eef.7.fc42.aarch64",
+                    "6.12.0-0.rc1.19.fc42.aarch64",
+                ],
+                true,
+            ),
+        ] {
+            assert_eq!(
+                newer_installed(running, installed.iter().copied()),
+                Some(newer),
+                "{running} beside {installed:?}"
+            );
+        }
+    }
+
+    #[test]
     fn the_order_of_rpm() {
         for (one, other, order) in [
             ("1.0", "1.0", Ordering::Equal),
@@ -131,6 +205,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn no_name_is_too_odd(name in "[0-9a-z.~é_-]{0,16}\\.x86_64[+a-z]{0,3}") {
+            let newer = newer_installed(&name, [name.as_str()].into_iter());
+            prop_assert_eq!(newer, Some(false));
+        }
+
         #[test]
         fn every_pair_has_an_order(one in "[0-9a-c.~é-]{0,12}", other in "[0-9a-c.~é-]{0,12}") {
             prop_assert_eq!(compare(&one, &other), compare(&other, &one).reverse());

@@ -19,7 +19,7 @@ use super::files;
 use crate::host::{Machine, MountProbe, Outcome, Reread, Roots};
 use crate::metrics::{
     CollectError, Collector, Context, RegistryError,
-    mounts::{MountInfo, Targets, shown},
+    mounts::{MountInfo, Targets, Topmost, shown},
 };
 
 /// How long filesystems may take to say how many inodes they have.
@@ -117,8 +117,10 @@ impl Node {
         }
         let mut targets = Targets::default();
         let mut asked = Vec::new();
+        let topmost = Topmost::new(&all);
         for mount in &all {
             if is_watched(mount.fs_type)
+                && topmost.is(mount)
                 && devices.len() < MOST
                 && devices.insert((mount.major, mount.minor))
                 && targets.place(&self.roots, mount) == asked.len()
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
     use crate::host::{FsSpace, Statfs};
 
-    /// A kernel that knows two mounts of a guest that lies under `/host`.
+    /// A kernel that knows mounts of a guest that lies under `/host`.
     struct Below;
 
     impl Statfs for Below {
@@ -202,6 +204,9 @@ mod tests {
             let files = match path.to_str() {
                 Some("/host/" | "/host") => 100,
                 Some("/host/var") => 200,
+                // What is mounted over another.
+                Some("/host/data" | "/host/gone") => 500,
+                Some("/host/srv") => 1000,
                 _ => return Err(nix::errno::Errno::ENOENT),
             };
             Ok(FsSpace {
@@ -214,13 +219,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn mount_points_are_the_guests_under_another_root() {
+    /// The page of a guest with these mounts.
+    fn page(mountinfo: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("1")).unwrap();
-        let text = "1 0 8:1 / /host rw - ext4 /dev/a rw\n2 1 8:2 / /host/var rw - ext4 /dev/b rw\n\
-                    3 1 8:3 / /host/ro rw - ext4 /dev/c ro\n";
-        fs::write(dir.path().join("1/mountinfo"), text).unwrap();
+        fs::write(dir.path().join("1/mountinfo"), mountinfo).unwrap();
         let roots = Roots {
             procfs: dir.path().into(),
             rootfs: "/host".into(),
@@ -230,7 +233,29 @@ mod tests {
         context.statfs = Arc::new(Below);
         let mut page = Page::new();
         new(&context).unwrap().collect(&mut page).unwrap();
-        let page = page.to_text();
+        page.to_text()
+    }
+
+    #[test]
+    fn what_something_is_mounted_over_is_asked_elsewhere_or_not_at_all() {
+        let page = page(
+            "1 0 8:1 / /host rw - ext4 /dev/a rw\n2 1 8:2 / /host/data rw - ext4 /dev/b rw\n\
+             3 2 0:40 / /host/data rw - nfs4 away:/data rw\n4 1 8:2 /x /host/srv rw - ext4 /dev/b rw\n\
+             5 1 8:3 / /host/gone rw - xfs /dev/c rw\n6 5 0:41 / /host/gone rw - tmpfs tmpfs rw\n",
+        );
+        let ratios: Vec<_> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("virtfleet_guest_filesystem_inodes_used_ratio"))
+            .collect();
+        assert_eq!(ratios, ["{mountpoint=\"/\"} 0.5", "{mountpoint=\"/srv\"} 0.95"]);
+    }
+
+    #[test]
+    fn mount_points_are_the_guests_under_another_root() {
+        let page = page(
+            "1 0 8:1 / /host rw - ext4 /dev/a rw\n2 1 8:2 / /host/var rw - ext4 /dev/b rw\n\
+             3 1 8:3 / /host/ro rw - ext4 /dev/c ro\n",
+        );
         for expected in [
             "virtfleet_guest_filesystem_inodes_used_ratio{mountpoint=\"/\"} 0.5\n",
             "virtfleet_guest_filesystem_inodes_used_ratio{mountpoint=\"/var\"} 0.75\n",

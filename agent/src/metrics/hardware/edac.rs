@@ -1,6 +1,6 @@
 //! `edac`: memory errors that were corrected, and those that were not, from `/sys/devices/system/edac/mc`.
 
-use std::path::Path;
+use std::{path::Path, time::Instant};
 
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -111,6 +111,7 @@ impl Collector for Edac {
             counters,
             // Rows are made after their controller.
             |counters| counters.len() == OF_CONTROLLER,
+            Instant::now(),
         );
         match refreshed {
             // node_exporter has nothing to say then, and calls that a success.

@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use virtfleet_agent_core::procfs::hwmon::{AttributeName, SensorFamily, attribute, clean, family};
@@ -84,6 +85,7 @@ impl Collector for Hwmon {
             |_| true,
             |_, path| Chip::new(path),
             |chip| chip.attributes.is_empty(),
+            Instant::now(),
         );
         match refreshed {
             Err(error) if error.is_missing() => {

@@ -1,6 +1,6 @@
 //! `powersupplyclass`: batteries and mains, from `/sys/class/power_supply`.
 
-use std::path::Path;
+use std::{path::Path, time::Instant};
 
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -161,7 +161,10 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for PowerSupplies {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let make = |_: &str, path: &Path| Supply::new(path);
-        match self.supplies.refresh_with(|_| true, make, Supply::is_empty) {
+        match self
+            .supplies
+            .refresh_with(|_| true, make, Supply::is_empty, Instant::now())
+        {
             Err(error) if error.is_missing() => {
                 return Err(CollectError::no_data("this kernel has no power supplies"));
             }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
+    time::Instant,
 };
 
 use virtfleet_wire::exposition::{MetricType, Page};
@@ -63,6 +64,7 @@ impl Collector for Rapl {
                 Some(name.read(buffer).ok()?.into_owned())
             },
             Option::is_none,
+            Instant::now(),
         );
         match refreshed {
             Err(error) if error.is_missing() || error.is_denied() => {

@@ -1,6 +1,6 @@
 //! `watchdog`: the watchdogs and how long they wait, from `/sys/class/watchdog`.
 
-use std::path::Path;
+use std::{path::Path, time::Instant};
 
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -95,7 +95,10 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Watchdog {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let make = |_: &str, path: &Path| Dog::new(path);
-        match self.dogs.refresh_with(|_| true, make, Dog::is_empty) {
+        match self
+            .dogs
+            .refresh_with(|_| true, make, Dog::is_empty, Instant::now())
+        {
             Err(error) if error.is_missing() || error.is_denied() => {
                 return Err(CollectError::no_data("this kernel has no watchdogs"));
             }

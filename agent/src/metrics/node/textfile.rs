@@ -14,15 +14,13 @@ use std::{
 use virtfleet_agent_core::textfile::{SAMPLES, TextFamily, TextfileError, families};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::textfile_folders::Folders;
+use super::textfile_folders::{Folders, names};
 use crate::host::{Roots, Stamped};
-use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, registry};
 
 /// Files that are shown at the most, and bytes of them. A single file may hold 1 MiB.
 const FILES: usize = 1000;
 const BYTES: usize = 4 << 20;
-/// Names of a folder that are looked at.
-const NAMES: usize = 10_000;
 /// What the agent says of itself, after all collectors or at the end of this one.
 const OURS: [&str; 8] = [
     "node_exporter_build_info",
@@ -38,6 +36,8 @@ const OURS: [&str; 8] = [
 struct Textfile {
     roots: Roots,
     folders: Folders,
+    /// Series that may be written. What is beyond would be cut off at the end of the page, within a file.
+    limit: usize,
     /// What was read, by the file's path in the guest.
     held: BTreeMap<String, Stamped<Held>>,
     /// The families that other collectors have written in this scrape.
@@ -75,6 +75,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     Ok(Box::new(Textfile {
         roots: context.roots.clone(),
         folders: Folders::new(&context.settings.textfile.directories)?,
+        limit: registry::limit(&context.settings, "textfile"),
         held: BTreeMap::new(),
         there: HashSet::new(),
         told: BTreeSet::new(),
@@ -128,6 +129,14 @@ impl Collector for Textfile {
                         "{path} and what follows: more than {SAMPLES} samples in all files"
                     ));
                 }
+                // With a time for each file, and the error.
+                Ok((_, Ok(families))) if samples + count(families) + shown.len() + 2 > self.limit => {
+                    full = true;
+                    wrong.insert(format!(
+                        "{path} and what follows: more than {} series in all files; metrics.maxSeriesOf allows more",
+                        self.limit
+                    ));
+                }
                 Ok((size, Ok(families))) => {
                     bytes += size;
                     samples += count(families);
@@ -175,20 +184,15 @@ impl Textfile {
     /// The files by their paths in the guest, sorted.
     fn list(&self, wrong: &mut BTreeSet<String>) -> Vec<String> {
         let mut paths = Vec::new();
-        for folder in self.folders.find(&self.roots) {
-            let entries = match fs::read_dir(self.roots.root_file(&folder)) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    wrong.insert(format!("{folder}: {error}"));
-                    continue;
+        for folder in self.folders.find(&self.roots, wrong) {
+            match names(&self.roots, &folder, wrong) {
+                Ok(names) => {
+                    let files = names
+                        .into_iter()
+                        .filter(|name| name.strip_suffix(".prom").is_some());
+                    paths.extend(files.map(|name| in_guest(Path::new(&folder).join(name))));
                 }
-            };
-            for entry in entries.take(NAMES).flatten() {
-                if let Ok(name) = entry.file_name().into_string()
-                    && name.strip_suffix(".prom").is_some()
-                {
-                    paths.push(in_guest(Path::new(&folder).join(name)));
-                }
+                Err(error) => drop(wrong.insert(format!("{folder}: {error}"))),
             }
         }
         paths.sort_unstable();

@@ -18,7 +18,7 @@ use crate::{
     host::{
         BtrfsDevice, BtrfsFilesystem, FsSpace, MountProbe, Outcome, Roots, Statfs, Target, btrfs_devices,
     },
-    metrics::mounts::{MountInfo, shown},
+    metrics::mounts::{MountInfo, Topmost, shown},
 };
 
 /// The errors that a device counts, in the kernel's order.
@@ -102,16 +102,15 @@ impl Asked {
     }
 }
 
-/// Where each filesystem may be asked, the first mount last. What something else is mounted over is not to be asked there: the
-/// way to it ends in the other, which may hang.
+/// Where each filesystem may be asked, the first mount last, and none that something else is mounted over.
 fn candidates(roots: &Roots, mountinfo: &[u8]) -> Vec<Vec<Target>> {
     let all: Vec<_> = mounts(mountinfo).filter_map(Result::ok).collect();
-    let topmost: HashMap<&[u8], u32> = all.iter().map(|mount| (&*mount.mount_point, mount.id)).collect();
+    let topmost = Topmost::new(&all);
     // A subvolume or a bind mount has the number of its filesystem here.
     let mut places: HashMap<(u32, u32), usize> = HashMap::new();
     let mut found: Vec<Vec<Target>> = Vec::new();
     for mount in all.iter().rev() {
-        if mount.fs_type != b"btrfs" || topmost.get(&*mount.mount_point) != Some(&mount.id) {
+        if mount.fs_type != b"btrfs" || !topmost.is(mount) {
             continue;
         }
         let target = Target {
