@@ -11,5 +11,7 @@ mod kit;
 mod kkp;
 #[path = "guest_lifecycle/package.rs"]
 mod package;
+#[path = "guest_lifecycle/pods.rs"]
+mod pods;
 #[path = "guest_lifecycle/settings.rs"]
 mod settings;

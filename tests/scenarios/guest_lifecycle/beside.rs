@@ -16,7 +16,7 @@ use virtfleet_tests::{
 const PROGRAM: &str = "/usr/local/bin/node_exporter";
 const THEIRS: &str = "127.0.0.1:9100";
 const OURS: &str = "127.0.0.1:10999";
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 8;
 /// Units that are left out: node_exporter's own default, which Debian's build narrows.
 const UNITS: &str = ".+\\.(automount|device|mount|scope|slice)";
 /// One series for each interrupt, as node_exporter has them; and no TLS, so that both are asked alike.

@@ -12,7 +12,7 @@ use virtfleet_tests::{
     stage::Stage,
 };
 
-use crate::{beside, kit};
+use crate::{beside, kit, pods};
 
 /// Families whose samples are of the process that serves them, or of what it has seen since its start; and states that tasks are in
 /// for a moment.
@@ -87,6 +87,7 @@ fn comes_and_goes(test: &str, suite: Suite) {
         ensure!(exposure < 2.8, "{exposure}");
         same_inside_and_outside(&stage, &who, &machine)?;
         beside::says_the_same(&machine)?;
+        pods::that_is_killed_is_told(&stage, &who, &machine)?;
         goes(&machine)
     });
 }

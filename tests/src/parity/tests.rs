@@ -64,6 +64,18 @@ fn counters_lie_between_and_one_good_round_is_enough() {
 }
 
 #[test]
+fn free_space_is_of_the_machine_whatever_roots_are_read() {
+    let free =
+        |family: &str, value: u32| format!("# TYPE {family} gauge\n{family}{{mountpoint=\"/\"}} {value}\n");
+    for (family, differences) in [("node_filesystem_files_free", 0), ("node_filesystem_files", 1)] {
+        let page = |value| free(family, value);
+        let good = || round(&page(7), &page(7), &page(7));
+        let rounds = [good(), round(&page(7), &page(8), &page(7)), good()];
+        assert_eq!(compare(&rounds, false).len(), differences, "{family}");
+    }
+}
+
+#[test]
 fn static_values_are_equal_and_gauges_have_the_slack_that_they_move_by() {
     assert_eq!(
         kinds(&[round(&gauge("100"), &gauge("101"), &gauge("100"))]).len(),
