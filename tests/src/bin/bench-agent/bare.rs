@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
+    io::ErrorKind,
     os::unix::fs::FileExt as _,
     path::PathBuf,
     time::{Duration, Instant},
@@ -90,8 +91,12 @@ impl Files {
 
     /// Reads all of them `times` times, and gives how long each time took.
     pub(crate) fn read(&self, times: usize) -> Result<Vec<Duration>> {
-        let open = |path: &PathBuf| File::open(path).with_context(|| path.display().to_string());
-        let kept = self.kept.iter().map(open).collect::<Result<Vec<_>>>()?;
+        // A process's files go with it, as strace's own have.
+        let open = |path: &PathBuf| match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            result => Some(result.with_context(|| path.display().to_string())),
+        };
+        let kept = self.kept.iter().filter_map(open).collect::<Result<Vec<_>>>()?;
         let mut buffer = vec![0_u8; 256 * 1024];
         let mut took = Vec::with_capacity(times);
         for _ in 0..times {
@@ -100,7 +105,6 @@ impl Files {
                 whole(file, &mut buffer);
             }
             for path in &self.opened {
-                // A process's files go with it.
                 if let Ok(file) = File::open(path) {
                     whole(&file, &mut buffer);
                 }
