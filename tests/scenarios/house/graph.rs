@@ -235,3 +235,33 @@ fn every_dependency_of_a_member_is_named_in_its_sources() {
         unused.join("\n")
     );
 }
+
+/// `make fuzz` builds its own crate with `--locked`, which nothing else here does.
+#[test]
+fn the_lock_file_of_fuzzing_knows_what_members_depend_on() {
+    let text = fs::read_to_string(tree::root().join("tests/fuzz/Cargo.lock")).unwrap();
+    let mut members = 0;
+    for entry in text.split("[[package]]\n") {
+        let name = entry.lines().find_map(|line| line.strip_prefix("name = "));
+        let mut workspace = GRAPH.workspace_packages().into_iter();
+        let member = workspace.find(|member| name == Some(&format!("{:?}", member.name.as_str())));
+        let Some(member) = member else { continue };
+        let locked: BTreeSet<&str> = entry
+            .lines()
+            .filter_map(|line| line.strip_prefix(" \"")?.split(['"', ' ']).next())
+            .collect();
+        let declared: BTreeSet<&str> = member
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.kind != DependencyKind::Development)
+            .map(|dependency| dependency.name.as_str())
+            .collect();
+        assert_eq!(
+            locked, declared,
+            "{}: tests/fuzz/Cargo.lock (left) is behind: cargo metadata --manifest-path tests/fuzz/Cargo.toml",
+            member.name
+        );
+        members += 1;
+    }
+    assert!(members >= 2, "{members} members in tests/fuzz/Cargo.lock");
+}
