@@ -22,6 +22,8 @@ pub const ASK_DIRECTORY: &str = "/run/virtfleet/ask";
 const AGENT: &str = "agent";
 /// The name that its watch over DNS asks by.
 const DNS: &str = "dns";
+/// The name that a change of queues asks by, as long as it is not over.
+const NIC: &str = "nic";
 /// The most names that one pass takes; the rest starts the next one.
 const MOST: usize = 1024;
 
@@ -41,6 +43,17 @@ pub fn ask(roots: &Roots) -> Result<(), AskError> {
 /// Asks for a reconcile because of DNS.
 pub fn ask_for_dns(roots: &Roots) -> Result<(), AskError> {
     ask_as(roots, DNS)
+}
+
+/// Asks for a reconcile in case this pass does not come to the end of a change of queues.
+pub(super) fn ask_for_nic(roots: &Roots) -> Result<(), AskError> {
+    ask_as(roots, NIC)
+}
+
+/// The change came to its end: who is asked by a wish that stays would try in vain again and again what the driver does not do.
+pub(super) fn withdraw_for_nic(roots: &Roots) {
+    // Nothing else lies there by this name; what cannot be removed costs one pass more.
+    fs::remove_file(roots.root(ASK_DIRECTORY).join(NIC)).ok();
 }
 
 fn ask_as(roots: &Roots, name: &str) -> Result<(), AskError> {

@@ -24,7 +24,7 @@ use super::{
     pass::{Engine, How, NO_TIME, Outcome, Time},
     state::{WriteNicError, write_nic},
 };
-use crate::provision::ask;
+use crate::provision::ask::{ask_for_nic, withdraw_for_nic};
 
 /// What is put back has this long at least to come back.
 const LEAST_SETTLE: Duration = Duration::from_secs(1);
@@ -47,10 +47,24 @@ impl Engine<'_> {
         standing(state, nic).pending = Some(pending.clone());
         write_nic(self.roots, state)?;
         // When this pass is killed while the link is down, the next one is to come at once.
-        if let Err(error) = ask(self.roots) {
+        if let Err(error) = ask_for_nic(self.roots) {
             tracing::debug!(%error, "a change of queues that is cut short is settled with the next pass");
         }
-        let result = self.change(target, to, &mut before, settle);
+        let result = self.come_of(target, (pending, &mut before), settle, state);
+        withdraw_for_nic(self.roots);
+        result
+    }
+
+    /// Sets the queues of a change that is written down, and writes down what came of it.
+    fn come_of(
+        &self,
+        target: &Target,
+        (pending, before): (Pending, &mut Before),
+        settle: Duration,
+        state: &mut NicState,
+    ) -> Result<Result<(), ChangeError>, WriteNicError> {
+        let (nic, from, to) = (&target.nic, pending.from, pending.to);
+        let result = self.change(target, to, before, settle);
         let standing = standing(state, nic);
         match &result {
             Ok(()) => {
@@ -60,7 +74,7 @@ impl Engine<'_> {
             }
             Err(ChangeError::Broke(fault)) => {
                 let what = (to, fault.clone());
-                let back = self.put_back(target, &pending, what, &mut before, settle, state)?;
+                let back = self.put_back(target, &pending, what, before, settle, state)?;
                 return Ok(Err(ChangeError::PutBack(back.unwrap_or_else(|still| still))));
             }
             // What became of it is seen when it comes back.

@@ -2,11 +2,14 @@
 
 use std::{
     cell::Cell,
+    fs,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use nix::errno::Errno;
+
 use super::*;
-use crate::host::Witness;
+use crate::{host::Witness, provision::ASK_DIRECTORY};
 
 /// Lets so many points go by, and kills the pass at the next.
 struct Kill(Cell<usize>);
@@ -85,6 +88,37 @@ fn what_was_cut_short_is_settled_whatever_plan_is_handed_in() {
     };
     guest.engine().pass(&guest.wanted(), how).unwrap();
     assert_eq!(guest.queues("eth0"), 1);
+}
+
+#[test]
+fn who_is_killed_in_a_change_leaves_somebody_who_settles_it() {
+    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+    let asked = guest.roots.root(ASK_DIRECTORY);
+    fs::create_dir_all(&asked).unwrap();
+    assert!(killed_at(&guest, 1));
+    assert!(asked.join("nic").exists());
+}
+
+/// A wish that stays would start pass after pass.
+#[test]
+fn who_comes_to_the_end_of_a_change_asks_for_nothing() {
+    for fault in [
+        None,
+        Some(Fault::NoCarrierEver),
+        Some(Fault::Answers(Errno::EIO, 9)),
+        Some(Fault::Goes),
+    ] {
+        let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
+        let asked = guest.roots.root(ASK_DIRECTORY);
+        fs::create_dir_all(&asked).unwrap();
+        if let Some(fault) = fault {
+            guest.fault("eth0", fault);
+        }
+        for _ in 0..2 {
+            guest.by_itself();
+            assert_eq!(fs::read_dir(&asked).unwrap().count(), 0, "{fault:?}");
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use virtfleet_agent_core::nic::Plan;
 
 use super::*;
-use crate::{host::NicCalls, provision::ASK_DIRECTORY};
+use crate::host::NicCalls;
 
 #[test]
 fn what_could_not_be_put_back_is_said_and_tried_until_it_is() {
@@ -50,25 +50,6 @@ fn a_dead_link_is_left_alone_once_nobody_wants_it_looked_after() {
     let state = guest.by_hand().state;
     assert!(state.done[0].contains("taken as it is"), "{state:?}");
     assert!(!failed(&state), "{state:?}");
-}
-
-#[test]
-fn who_is_killed_in_a_change_leaves_somebody_who_settles_it() {
-    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
-    let asked = guest.roots.root(ASK_DIRECTORY);
-    fs::create_dir_all(&asked).unwrap();
-    guest.by_itself();
-    assert!(asked.join("agent").exists());
-    fs::remove_file(asked.join("agent")).unwrap();
-    guest.by_itself();
-    assert!(!asked.join("agent").exists(), "nothing was changed");
-    // Nor does a link that stays dead ask for pass after pass.
-    let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
-    guest.fault("eth0", Fault::NoCarrierEver);
-    guest.by_itself();
-    fs::create_dir_all(guest.roots.root(ASK_DIRECTORY)).unwrap();
-    guest.by_itself();
-    assert!(!guest.roots.root(ASK_DIRECTORY).join("agent").exists());
 }
 
 #[test]
