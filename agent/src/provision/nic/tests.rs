@@ -12,7 +12,7 @@ use virtfleet_agent_core::{
 };
 
 use super::*;
-use fake::{BOOT, Fault, Guest, nic};
+use fake::{BOOT, Fault, Guest, nic, with};
 
 const AUTO: &str = "nic: {multiqueue: auto}";
 
@@ -151,11 +151,7 @@ fn settings_that_are_wrong_change_nothing_and_say_so() {
 fn a_plan_that_was_read_is_done_only_while_it_holds() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "");
     let plan = guest.engine().plan(&guest.wanted());
-    let how = How {
-        by_hand: true,
-        expected: Some(&plan),
-        ..How::default()
-    };
+    let how = with(&plan);
     guest.inner().machine.cpus.online = vec![0, 1, 2];
     assert_eq!(guest.engine().pass(&guest.wanted(), how).unwrap(), None);
     assert_eq!(guest.queues("eth0"), 1);

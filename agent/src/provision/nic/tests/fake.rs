@@ -10,7 +10,7 @@ use std::{
 
 use nix::errno::Errno;
 use virtfleet_agent_core::{
-    nic::spread::spread,
+    nic::{Plan, spread::spread},
     virtio::{Channels, Coalescing, Counters, Cpus, Direction, Machine, Nic, NicQueue, Rings},
 };
 
@@ -77,6 +77,15 @@ pub(super) struct Guest {
     dir: tempfile::TempDir,
     pub(super) roots: Roots,
     inner: Mutex<Inner>,
+}
+
+/// As a person asks who has read this plan.
+pub(super) fn with(plan: &Plan) -> How<'_> {
+    How {
+        by_hand: true,
+        expected: Some(plan),
+        ..How::default()
+    }
 }
 
 pub(super) fn nic(number: u32, current: u32, possible: u32) -> Nic {

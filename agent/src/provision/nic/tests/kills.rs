@@ -81,11 +81,7 @@ fn what_was_cut_short_is_settled_whatever_plan_is_handed_in() {
     assert!(killed_at(&guest, 1), "after the number was set");
     assert_eq!(guest.queues("eth0"), 2);
     guest.fault("eth0", Fault::NoCarrier(2));
-    let how = How {
-        by_hand: true,
-        expected: Some(&plan),
-        ..How::default()
-    };
+    let how = with(&plan);
     guest.engine().pass(&guest.wanted(), how).unwrap();
     assert_eq!(guest.queues("eth0"), 1);
 }

@@ -141,11 +141,7 @@ fn off_gives_back_what_a_person_has_chosen_in_between() {
 fn a_step_that_is_not_in_the_plan_that_was_read_is_not_done_later() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "");
     let plan = guest.engine().plan(&guest.wanted());
-    let how = How {
-        by_hand: true,
-        expected: Some(&plan),
-        ..How::default()
-    };
+    let how = with(&plan);
     // The kernel leaves CPUs unevenly spread after this change, so a later look plans XPS.
     guest.fault("eth0", Fault::Uneven);
     let passed = guest.pass(how);
