@@ -44,7 +44,7 @@ struct Several {
 pub(super) fn plan(args: &Args, subjects: Subjects, output: Output, detailed: bool) -> Result<Code, Failure> {
     if !is_root() && (subjects.disks || subjects.dns) {
         return Err(
-            anyhow::anyhow!("only root can look at disks and leases; sudo virtfleet-agent plan").into(),
+            anyhow::anyhow!("only root can look at disks and leases: sudo virtfleet-agent plan; without root: virtfleet-agent plan nic").into(),
         );
     }
     let planned = Planned {
