@@ -5,7 +5,7 @@ mod places;
 
 use std::collections::BTreeSet;
 
-use virtfleet_wire::settings::{DiskFilesystem, DiskOwner, DiskSettings, SeedFrom};
+use virtfleet_wire::settings::{DiskContent, DiskFilesystem, DiskOwner, DiskSettings, SeedFrom};
 
 use super::{
     mkfs, size,
@@ -112,6 +112,7 @@ impl<'a> One<'a> {
             ephemeral: disk.ephemeral,
             required: disk.required,
             shared: disk.shared,
+            content: disk.content,
             proof: disk.proof,
             label: disk.label.clone(),
             reserved_percent: disk.reserved_percent,
@@ -201,6 +202,7 @@ impl<'a> One<'a> {
         let swap = disk.filesystem == DiskFilesystem::Swap;
         let unmounted = disk.mount_point.is_none();
         let seeds = disk.seed_from == SeedFrom::Existing;
+        let clone = disk.content == DiskContent::ImageClone;
         for (wrong, key, message) in [
             (swap && !unmounted, "mountPoint", "swap is not mounted"),
             (
@@ -224,6 +226,18 @@ impl<'a> One<'a> {
                 disk.ephemeral && disk.shared,
                 "shared",
                 "what is new at each start of this VM is not another's too",
+            ),
+            (
+                clone && disk.shared,
+                "content",
+                "image-clone erases the disk, and nothing is erased on a disk that another VM may have too; \
+                 set shared: false, or leave content out",
+            ),
+            (
+                clone && disk.ephemeral,
+                "content",
+                "image-clone is for a volume that arrives once as a clone; an emptyDisk (ephemeral: true) is blank at each \
+                 start, so leave content out",
             ),
             (
                 disk.encryption.is_some() && disk.shared,

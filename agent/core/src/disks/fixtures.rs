@@ -1,6 +1,6 @@
 //! What the tests of this folder are made from.
 
-use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
+use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom};
 
 use super::{
     device::{Bus, Carried, DevNumber, Device, DeviceId},
@@ -34,6 +34,7 @@ pub(super) fn wanted(name: &str) -> Wanted {
         ephemeral: false,
         required: false,
         shared: false,
+        content: DiskContent::Blank,
         proof: ProofKind::Sampled,
         label: None,
         reserved_percent: None,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
+use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom};
 
 pub use super::check::check;
 
@@ -107,6 +107,9 @@ pub struct Wanted {
     pub required: bool,
     /// Whether another VM may have it too.
     pub shared: bool,
+    /// What it may hold when it arrives.
+    #[serde(default)]
+    pub content: DiskContent,
     /// What is read before it counts as blank.
     pub proof: ProofKind,
     /// The filesystem's label.

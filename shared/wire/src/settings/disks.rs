@@ -34,6 +34,9 @@ pub struct DiskSettings {
     pub required: bool,
     /// Another VM may have this disk too (ReadWriteMany block volumes). Refused unless it has data already; a guest cannot see sharing.
     pub shared: bool,
+    /// What the disk may hold when it arrives and nothing of it is used yet. `image-clone` lets the agent erase a proven,
+    /// untouched clone of this VM's own OS image, as KKP attaches it.
+    pub content: DiskContent,
     /// How much of a disk is read before it counts as blank.
     pub proof: ProofKind,
     /// The filesystem's label. At most 16 bytes for ext4 and swap, 12 for xfs, 255 for btrfs.
@@ -121,6 +124,18 @@ pub enum SeedFrom {
     None,
     /// Copy them to the disk, compare, and mount then. The originals stay, hidden.
     Existing,
+}
+
+/// What a disk holds when it arrives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskContent {
+    /// Nothing: only a disk that is proven blank is formatted.
+    #[default]
+    Blank,
+    /// Nothing, or a clone of the OS image that this VM was installed from. The clone is erased only when it is proven to be
+    /// untouched since it was cloned: same partition table and filesystems as the root disk, never mounted, nothing else on it.
+    ImageClone,
 }
 
 /// How much of a disk is read before it counts as blank.

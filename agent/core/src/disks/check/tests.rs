@@ -189,6 +189,10 @@ fn what_does_not_go_together_is_named() {
     for (settings, keys) in [
         (r#"{"filesystem": "swap", "mountPoint": null}"#, &GOOD[..]),
         (r#"{"filesystem": "swap"}"#, &["mountPoint"]),
+        (r#"{"content": "image-clone"}"#, &GOOD),
+        (r#"{"content": "blank", "shared": true}"#, &GOOD),
+        (r#"{"content": "image-clone", "shared": true}"#, &["content"]),
+        (r#"{"content": "image-clone", "ephemeral": true}"#, &["content"]),
         (
             r#"{"filesystem": "swap", "mountPoint": null, "owner": {}}"#,
             &["owner"],
