@@ -16,6 +16,10 @@ export VIRTFLEET_SKIPS="$work/skips"
 
 say() { printf '\n== %s\n' "$*"; }
 
+# One test runner on every machine: built into the cache if it is not installed.
+runner=$(tests/parts/nextest.sh fetch)
+export PATH="$runner:$PATH"
+
 # No test may touch the resolver of the machine that runs it: one that did would leave it without names.
 resolver=/etc/resolv.conf
 [ ! -e "$resolver" ] || cp "$resolver" "$work/resolv.conf"
@@ -31,36 +35,22 @@ resolver_is_untouched() {
 # Runs the selected tests; appends "tier<TAB>pass|again|fail<TAB>test" a test to $work/results. A test's tier is the digit
 # behind `tier` in its name; without one it is 1. `again` passed only at its second attempt, which .config/nextest.toml gives
 # to a few.
-suite() { # CARGO-SELECTION… [-- FILTER]
-    local selection=() filter='' status=0
-    while [ $# -gt 0 ]; do
-        case $1 in
-        --) filter=$2 && shift ;;
-        *) selection+=("$1") ;;
-        esac
-        shift
-    done
-    if cargo nextest --version >/dev/null 2>&1; then
-        rm -f target/nextest/default/junit.xml
-        cargo nextest run --workspace "${selection[@]}" ${filter:+"$filter"} || status=$?
-        [ ! -f target/nextest/default/junit.xml ] || awk '
-            { gsub(/></, ">\n<"); count = split($0, lines, "\n")
-              for (i = 1; i <= count; i++) {
-                line = lines[i]
-                if (line ~ /<testcase /) {
-                    if (name != "") print name "\t" state
-                    split(line, field, "\""); name = field[2]; state = "pass"
-                }
-                if (line ~ /<(failure|error)[ >]/) state = "fail"
-                if (line ~ /<flaky(Failure|Error)[ >]/) state = "again"
-              } }
-            END { if (name != "") print name "\t" state }' target/nextest/default/junit.xml >"$work/suite"
-    else
-        echo "cargo-nextest is not installed: running with cargo test, which is slower"
-        cargo test --workspace --no-fail-fast "${selection[@]}" ${filter:+"$filter"} 2>&1 | tee "$work/log" || status=$?
-        sed -n -e 's/^test \(.*\) \.\.\. ok$/\1\tpass/p' -e 's/^test \(.*\) \.\.\. FAILED$/\1\tfail/p' \
-            "$work/log" >"$work/suite"
-    fi
+suite() { # NEXTEST-SELECTION…
+    local status=0
+    rm -f target/nextest/default/junit.xml
+    cargo nextest run --workspace "$@" || status=$?
+    [ ! -f target/nextest/default/junit.xml ] || awk '
+        { gsub(/></, ">\n<"); count = split($0, lines, "\n")
+          for (i = 1; i <= count; i++) {
+            line = lines[i]
+            if (line ~ /<testcase /) {
+                if (name != "") print name "\t" state
+                split(line, field, "\""); name = field[2]; state = "pass"
+            }
+            if (line ~ /<(failure|error)[ >]/) state = "fail"
+            if (line ~ /<flaky(Failure|Error)[ >]/) state = "again"
+          } }
+        END { if (name != "") print name "\t" state }' target/nextest/default/junit.xml >"$work/suite"
     [ ! -f "$work/suite" ] || awk -F '\t' '
         { tier = match($1, /tier[1-4]/) ? substr($1, RSTART + 4, 1) : 1; print tier "\t" $2 "\t" $1 }' \
         "$work/suite" >>"$work/results"
@@ -98,6 +88,9 @@ shipped() {
     ! command -v dh >/dev/null || make --silent deb OUT=target/deb
 }
 
+# What `check` runs; `test` runs the others after it.
+quick='kind(lib) | kind(bin) | binary(house) | binary(fuzz)'
+
 check() {
     say 'format'
     cargo fmt --all --check || return
@@ -118,11 +111,8 @@ test)
     cargo build --workspace --bins
     shipped
     say 'scenarios'
-    # What check ran runs again with the rest, and is counted once.
-    : >"$work/results"
-    : >"$VIRTFLEET_SKIPS"
     status=0
-    suite || status=$?
+    suite --tests -E "not ($quick)" || status=$?
     ;;
 e2e)
     say 'programs'
@@ -130,7 +120,7 @@ e2e)
     shipped
     say 'scenarios of tier 2 and up'
     status=0
-    suite --tests -- tier || status=$?
+    suite --tests -E 'test(tier)' || status=$?
     ;;
 *)
     echo "run.sh: check, test or e2e, not '$verb'" >&2

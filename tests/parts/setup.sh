@@ -79,26 +79,44 @@ command -v cargo >/dev/null || {
     exit 1
 }
 
-# Real servers. Without them tier 3 is skipped, or fails in CI, and says what is missing.
-if ! tests/parts/parts.sh fetch prometheus promtool node-exporter vmagent cloud-init etcd >/dev/null; then
-    say "without these parts the tests that need them are skipped (see above)"
+# Runs one step of the set-up and shows its progress. A failed step runs once more, because most failures are those
+# of a network; then its last lines are printed, with what its absence means.
+step() { # CONSEQUENCE COMMAND…
+    local consequence=$1 attempt
+    shift
+    for attempt in 1 2; do
+        : >"$log"
+        if "$@" 2>&1 >/dev/null | tee -a "$log" >&2; then
+            return 0
+        fi
+        [ "$attempt" = 2 ] || say "failed: $*; trying once more"
+    done
+    say "failed twice: $*; its last lines:"
+    tail -n 20 "$log" | sed 's/^/setup:   /'
+    say "$consequence"
     [ "${CI:-}" != true ] || exit 1
-fi
+}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 
-# A real Kubernetes API server, built once. Without it the tests that need it are skipped, or fail in CI.
-if ! tests/parts/kube-apiserver.sh fetch >/dev/null; then
-    say "without kube-apiserver the tests with a real API server are skipped (see above)"
-    [ "${CI:-}" != true ] || exit 1
-fi
+# The test runner. Without it nothing runs.
+step 'no test can run without the test runner' tests/parts/nextest.sh fetch
 
-# Real guests. Without them tier 4 is skipped, or fails in CI.
-if ! tests/guests/host.sh || ! { tests/guests/image.sh trixie && tests/guests/image.sh bookworm; } >/dev/null; then
-    say "without these the tests with real guests are skipped (see above)"
-    [ "${CI:-}" != true ] || exit 1
-fi
-# Machines in containers. Without them the tests that boot systemd are skipped, or fail in CI.
-if ! { tests/parts/machine-root.sh trixie && tests/parts/machine-root.sh bookworm && tests/parts/owners-root.sh trixie; } >/dev/null; then
-    say "without these the tests with machines in containers are skipped (see above)"
-    [ "${CI:-}" != true ] || exit 1
-fi
+# Real servers for tier 3.
+for part in prometheus promtool node-exporter vmagent cloud-init etcd; do
+    step "tests that need $part are skipped" tests/parts/parts.sh fetch "$part"
+done
+step 'tests with a real API server are skipped' tests/parts/kube-apiserver.sh fetch
+
+# Real guests for tier 4.
+step 'tests with real guests are skipped' tests/guests/host.sh
+for suite in trixie bookworm; do
+    step "tests with guests of $suite are skipped" tests/guests/image.sh "$suite"
+done
+
+# Containers that boot systemd.
+for suite in trixie bookworm; do
+    step "tests with containers of $suite are skipped" tests/parts/machine-root.sh "$suite"
+done
+step 'tests with other owners of DNS are skipped' tests/parts/owners-root.sh trixie
 say "ready"
