@@ -12,6 +12,7 @@
 //! is minted by the host from a second look under an exclusive open, which must find the same.
 
 mod check;
+mod checksum;
 pub mod device;
 pub mod findings;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub mod regions;
 pub mod seen;
 pub mod size;
 pub mod state;
+pub mod superblock;
 pub mod units;
 pub mod uuids;
 pub mod wanted;
@@ -37,4 +39,5 @@ pub use device::{Bus, Carried, DevNumber, Device, DeviceId, Use};
 pub use plan::{DiskPlan, FormatIntent, Plan, Refusal, RefusalKind, Step};
 pub use probe::{Blankness, Content, Doubt, Probe, Region};
 pub use seen::Seen;
+pub use superblock::Superblock;
 pub use wanted::{Key, Wanted};

@@ -8,6 +8,7 @@ pub mod ext4;
 pub mod luks;
 pub mod mkfs;
 pub mod mount;
+pub mod superblock;
 pub mod swap;
 pub mod xfs;
 
