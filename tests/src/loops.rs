@@ -15,7 +15,7 @@ use virtfleet_agent::host::{
 use virtfleet_agent_core::disks::{
     Blankness, Device, FormatIntent, Key, Probe, Wanted, journal::Evidence, mkfs,
 };
-use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
+use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom};
 
 use crate::{process::Launch, skip};
 
@@ -165,6 +165,7 @@ fn wanted(filesystem: DiskFilesystem) -> Wanted {
         mkfs_options: Vec::new(),
         discard: false,
         encryption: None,
+        content: DiskContent::Blank,
     }
 }
 
