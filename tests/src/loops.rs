@@ -150,6 +150,8 @@ fn wanted(filesystem: DiskFilesystem) -> Wanted {
         path: None,
         size: None,
         order: None,
+        part_uuid: None,
+        part_label: None,
         filesystem,
         mount_point: None,
         options: Vec::new(),

@@ -391,6 +391,7 @@ mod tests {
                 diskseq: None,
                 size: 8 << 30,
                 serial: None,
+                partition: None,
             }),
             steps,
             refusals,

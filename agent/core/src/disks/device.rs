@@ -4,13 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::partition::Partition;
+
 /// What a virtio disk shows of its serial: `VIRTIO_BLK_ID_BYTES` of the virtio specification.
 pub const VIRTIO_SERIAL_BYTES: usize = 20;
 /// The least size of a disk that is formatted, in bytes. Smaller ones are configuration (cloud-init seeds, downward metrics).
 pub const LEAST_BYTES: u64 = 64 << 20;
 
 /// Major and minor number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DevNumber {
     /// The driver's.
     pub major: u32,
@@ -36,8 +38,31 @@ pub struct DeviceId {
     pub diskseq: Option<u64>,
     /// Its size in bytes.
     pub size: u64,
-    /// Its serial as the guest sees it; none without one.
+    /// Its serial as the guest sees it; none without one. For a partition: that of its disk.
     pub serial: Option<String>,
+    /// For a partition: where it lies. None for a whole disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<Partition>,
+}
+
+impl DeviceId {
+    /// Kernel name of the whole disk: its own name, or that of the disk that a partition is on.
+    pub fn disk(&self) -> &str {
+        self.partition
+            .as_ref()
+            .map_or(&self.name, |partition| &partition.disk)
+    }
+
+    /// Whether `now` can be this device after it has grown: the same serial, the same partition at the same place,
+    /// and not smaller. Kernel names and numbers are not compared, because each boot assigns them anew.
+    pub fn may_have_become(&self, now: &Self) -> bool {
+        let same_place = match (&self.partition, &now.partition) {
+            (None, None) => true,
+            (Some(before), Some(now)) => (before.start, &before.uuid) == (now.start, &now.uuid),
+            _ => false,
+        };
+        same_place && self.serial == now.serial && self.size <= now.size
+    }
 }
 
 /// How the disk is attached.
@@ -84,7 +109,7 @@ pub enum Carried {
     Uuid(String),
 }
 
-/// A whole disk.
+/// A whole disk, or a partition that the settings may name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
@@ -109,6 +134,10 @@ pub struct Device {
     /// Which UUID is on it. By this a disk that is asked for by size and order is found again wherever it is.
     #[serde(default)]
     pub carried: Carried,
+    /// For a partition: why it cannot be used now whatever the settings say, e.g. that the table on the disk differs
+    /// from the kernel's.
+    #[serde(default)]
+    pub fault: Option<String>,
 }
 
 impl Device {

@@ -5,6 +5,7 @@ use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom}
 use super::{
     device::{Bus, Carried, DevNumber, Device, DeviceId},
     journal::{Entry, Evidence, FORMAT, Journal, Progress},
+    partition::{LINUX_DATA, Partition},
     probe::{Blankness, Content, Doubt, Probe},
     seen::{MountPoint, Seen},
     uuids,
@@ -25,6 +26,8 @@ pub(super) fn wanted(name: &str) -> Wanted {
         path: None,
         size: None,
         order: None,
+        part_uuid: None,
+        part_label: None,
         filesystem: DiskFilesystem::Ext4,
         mount_point: Some(format!("/mnt/{name}")),
         options: Vec::new(),
@@ -84,6 +87,7 @@ pub(super) fn device(n: u8, serial: Option<&str>) -> Device {
             diskseq: Some(u64::from(n) + 1),
             size: GIB,
             serial: serial.map(str::to_owned),
+            partition: None,
         },
         bus: Bus::Virtio,
         volume: None,
@@ -97,6 +101,37 @@ pub(super) fn device(n: u8, serial: Option<&str>) -> Device {
         carries_system: false,
         uses: Vec::new(),
         carried: Carried::Nothing,
+        fault: None,
+    }
+}
+
+/// A partition of a disk, 256 MiB, of the type for Linux filesystems.
+pub(super) fn partition(disk: &Device, index: u32, uuid: &str, label: &str) -> Device {
+    let name = format!("{}{index}", disk.id.name);
+    Device {
+        id: DeviceId {
+            number: DevNumber {
+                minor: disk.id.number.minor + index,
+                ..disk.id.number
+            },
+            size: 256 << 20,
+            partition: Some(Partition {
+                disk: disk.id.name.clone(),
+                disk_number: disk.id.number,
+                index,
+                start: u64::from(index) << 28,
+                uuid: Some(uuid.to_owned()),
+                label: Some(label.to_owned()),
+                kind: LINUX_DATA.to_owned(),
+                attributes: 0,
+            }),
+            name: name.clone(),
+            ..disk.id.clone()
+        },
+        syspath: format!("{}/{name}", disk.syspath),
+        carries_system: false,
+        uses: Vec::new(),
+        ..disk.clone()
     }
 }
 

@@ -2,9 +2,13 @@
 //!
 //! Identity (serial, volume, path) is decided first, over all disks. What any identity fits is out of reach for those that are
 //! asked for by size and order ([`position`]). No disk is ever given to two names.
+//!
+//! A partition is a candidate only for settings that name a partition (`partUuid`, `partLabel`), and these match nothing
+//! else ([`part`]).
 
 #![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
 
+mod part;
 mod position;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +31,8 @@ pub struct Selection {
 /// One selection for each declared disk, in their order. `vm_uuid` is that of [`super::Seen`], from which the UUIDs are made that we give.
 pub fn select(wanted: &[Wanted], devices: &[Device], vm_uuid: &str) -> Vec<Selection> {
     let by_identity = by_identity(wanted, devices);
-    let positions = position::Positions::new(wanted, devices, vm_uuid, by_identity.iter().flatten().copied());
+    let uncounted = uncounted(&by_identity, devices);
+    let positions = position::Positions::new(wanted, devices, vm_uuid, uncounted);
     let mut found: Vec<Result<(Key, usize), Refusal>> = wanted
         .iter()
         .zip(&by_identity)
@@ -35,6 +40,9 @@ pub fn select(wanted: &[Wanted], devices: &[Device], vm_uuid: &str) -> Vec<Selec
             let (key, index) = if disk.is_positional() {
                 positions.find(disk)?
             } else {
+                if disk.names_partition() {
+                    part::all_known(disk, devices)?;
+                }
                 let index = only(disk, devices, candidates)?;
                 (key(disk, &devices[index]), index)
             };
@@ -43,6 +51,7 @@ pub fn select(wanted: &[Wanted], devices: &[Device], vm_uuid: &str) -> Vec<Selec
         })
         .collect();
     refuse_double_claims(wanted, devices, &mut found);
+    part::refuse_disk_and_partition(wanted, devices, &by_identity, &mut found);
     let names = wanted.iter().map(|disk| disk.name.clone());
     names
         .zip(found)
@@ -51,13 +60,40 @@ pub fn select(wanted: &[Wanted], devices: &[Device], vm_uuid: &str) -> Vec<Selec
 }
 
 /// Which devices each disk's identity fits; none for disks that have none.
-fn by_identity(wanted: &[Wanted], devices: &[Device]) -> Vec<Vec<usize>> {
+fn by_identity(wanted: &[Wanted], all: &[Device]) -> Vec<Vec<usize>> {
     let fitting = |disk: &Wanted| {
-        let devices = devices.iter().enumerate();
-        let fitting = devices.filter(|(_, device)| !disk.is_positional() && fits(disk, device));
+        let devices = all.iter().enumerate();
+        let fitting = devices.filter(|(_, device)| !disk.is_positional() && fits_identity(disk, device, all));
         fitting.map(|(index, _)| index).collect()
     };
     wanted.iter().map(fitting).collect()
+}
+
+/// Whether a device is what a declared disk names: a whole disk, or the partition where one is named.
+fn fits_identity(disk: &Wanted, device: &Device, all: &[Device]) -> bool {
+    match &device.id.partition {
+        None => !disk.names_partition() && fits(disk, device),
+        Some(partition) => partition.is_named_by(disk) && part::disk_fits(disk, device, all),
+    }
+}
+
+/// The devices that `order` never counts: what an identity fits, the disks of partitions that an identity fits, and all
+/// partitions.
+fn uncounted(by_identity: &[Vec<usize>], devices: &[Device]) -> BTreeSet<usize> {
+    let mut named: BTreeSet<usize> = by_identity.iter().flatten().copied().collect();
+    let disks: Vec<usize> = named
+        .iter()
+        .filter(|index| devices[**index].id.partition.is_some())
+        .filter_map(|index| part::disk_of(&devices[*index], devices))
+        .collect();
+    named.extend(disks);
+    let partitions = devices.iter().enumerate();
+    named.extend(
+        partitions
+            .filter(|(_, device)| device.id.partition.is_some())
+            .map(|(index, _)| index),
+    );
+    named
 }
 
 /// The devices of which it matters which UUID they carry: those that any disk could be that is asked for by size and order.
@@ -65,9 +101,9 @@ pub fn by_position(wanted: &[Wanted], devices: &[Device]) -> BTreeSet<usize> {
     if !wanted.iter().any(Wanted::is_positional) {
         return BTreeSet::new();
     }
-    let named: BTreeSet<usize> = by_identity(wanted, devices).into_iter().flatten().collect();
+    let uncounted = uncounted(&by_identity(wanted, devices), devices);
     (0..devices.len())
-        .filter(|index| !named.contains(index) && ineligible(&devices[*index]).is_none())
+        .filter(|index| !uncounted.contains(index) && ineligible(&devices[*index]).is_none())
         .collect()
 }
 
@@ -138,6 +174,12 @@ fn glob(pattern: &str, text: &str) -> bool {
 
 /// By what identity it was found.
 fn key(disk: &Wanted, device: &Device) -> Key {
+    if let Some(uuid) = &disk.part_uuid {
+        return Key::PartUuid(uuid.clone());
+    }
+    if let Some(label) = &disk.part_label {
+        return Key::PartLabel(label.clone());
+    }
     let serial = || {
         disk.serial
             .as_ref()
@@ -196,11 +238,20 @@ fn not_eligible(device: &Device, why: &str) -> Refusal {
 }
 
 fn missing(disk: &Wanted, devices: &[Device]) -> Refusal {
-    let seen: Vec<String> = devices.iter().map(describe).collect();
+    // Partitions are listed only where one is asked for.
+    let listed = devices
+        .iter()
+        .filter(|device| device.id.partition.is_some() == disk.names_partition());
+    let seen: Vec<String> = listed.map(describe).collect();
+    let what = if disk.names_partition() {
+        "partition"
+    } else {
+        "disk"
+    };
     Refusal::new(
         RefusalKind::Missing,
         None,
-        format!("no disk fits {}", disk.asked_for()),
+        format!("no {what} fits {}", disk.asked_for()),
         "attach the disk, or compare `match` with the disks that are there: `virtfleet-agent disks`",
         vec![("disks", seen.join("; "))],
     )
@@ -208,23 +259,37 @@ fn missing(disk: &Wanted, devices: &[Device]) -> Refusal {
 
 fn ambiguous<'a>(disk: &Wanted, devices: impl Iterator<Item = &'a Device>) -> Refusal {
     let seen: Vec<String> = devices.map(describe).collect();
+    let (what, remedy) = if disk.names_partition() {
+        ("partitions", part::AMBIGUOUS)
+    } else {
+        (
+            "disks",
+            "say more in `match`, e.g. `path`, so that one fits; or give the disks serials of their own in the VM's spec",
+        )
+    };
     Refusal::new(
         RefusalKind::Ambiguous,
         None,
         format!(
-            "{} disks fit {}: {}",
+            "{} {what} fit {}: {}",
             seen.len(),
             disk.asked_for(),
             seen.join("; ")
         ),
-        "say more in `match`, e.g. `path`, so that one fits; or give the disks serials of their own in the VM's spec",
+        remedy,
         vec![("disks", seen.join("; "))],
     )
 }
 
 fn describe(device: &Device) -> String {
     let serial = device.id.serial.as_deref().unwrap_or("none");
-    format!("{} ({} bytes, serial {serial})", device.node(), device.id.size)
+    let partition = device.id.partition.as_ref().map(part::describe);
+    format!(
+        "{} ({} bytes, serial {serial}{})",
+        device.node(),
+        device.id.size,
+        partition.unwrap_or_default()
+    )
 }
 
 #[cfg(test)]

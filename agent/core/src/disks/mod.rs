@@ -22,6 +22,7 @@ pub mod journal;
 pub mod keys;
 pub mod matching;
 pub mod mkfs;
+pub mod partition;
 pub mod plan;
 mod planning;
 pub mod probe;
@@ -36,6 +37,7 @@ pub mod uuids;
 pub mod wanted;
 
 pub use device::{Bus, Carried, DevNumber, Device, DeviceId, Use};
+pub use partition::Partition;
 pub use plan::{DiskPlan, FormatIntent, Plan, Refusal, RefusalKind, Step};
 pub use probe::{Blankness, Content, Doubt, Probe, Region};
 pub use seen::Seen;

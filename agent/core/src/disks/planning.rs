@@ -8,6 +8,7 @@ mod files;
 mod foreign;
 mod luks;
 mod options;
+mod partition;
 mod placing;
 mod tend;
 
@@ -107,9 +108,15 @@ impl<'a> Run<'a> {
     }
 
     fn steps(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<Step>, Refusal> {
+        let objection = partition::objection(case);
         if case.in_place() {
+            // A mounted filesystem stays in use; a changed table matters before the next format or mount.
+            notes.extend(objection.map(partition::Objection::note));
             self.tend(case, notes)
         } else {
+            if let Some(objection) = objection {
+                return Err(objection.refusal(case));
+            }
             case.free()?;
             if case.disk.encryption.is_some() {
                 self.encrypted(case, notes)

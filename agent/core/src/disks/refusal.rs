@@ -86,6 +86,15 @@ pub fn evidence_hash(kind: RefusalKind, device: &DeviceId, facts: &[(String, Str
         "no serial"
     });
     part(device.serial.as_deref().unwrap_or_default());
+    // Two partitions of a disk may be of one size. Without a partition the hash is what it always was.
+    if let Some(uuid) = device
+        .partition
+        .as_ref()
+        .and_then(|partition| partition.uuid.as_deref())
+    {
+        part("partition");
+        part(uuid);
+    }
     for (name, fact) in facts {
         part(name);
         part(fact);
@@ -112,6 +121,7 @@ mod tests {
             diskseq: Some(4),
             size: 1 << 30,
             serial: Some("data1".into()),
+            partition: None,
         }
     }
 

@@ -17,6 +17,10 @@ pub enum Key {
     Volume(String),
     /// A name in `/dev/disk/by-path`.
     Path(String),
+    /// PARTUUID of a partition, in lower case.
+    PartUuid(String),
+    /// PARTLABEL of a partition, where the settings give no PARTUUID.
+    PartLabel(String),
     /// The UUID that we gave it: a disk that is asked for by size and order, and has moved or grown since.
     Uuid(String),
     /// Size in bytes and place among the equal ones, from 1.
@@ -34,6 +38,8 @@ impl fmt::Display for Key {
             Self::Serial(serial) => write!(f, "serial {serial}"),
             Self::Volume(volume) => write!(f, "volume {volume}"),
             Self::Path(path) => write!(f, "path {path}"),
+            Self::PartUuid(uuid) => write!(f, "PARTUUID {uuid}"),
+            Self::PartLabel(label) => write!(f, "PARTLABEL {label}"),
             Self::Uuid(uuid) => write!(f, "UUID {uuid}, which we gave it"),
             Self::Position { size, order } => write!(f, "disk {order} of {size} bytes"),
         }
@@ -89,6 +95,10 @@ pub struct Wanted {
     pub size: Option<u64>,
     /// From 1.
     pub order: Option<u32>,
+    /// PARTUUID in lower case: the disk is this partition.
+    pub part_uuid: Option<String>,
+    /// PARTLABEL: the disk is the partition of this name.
+    pub part_label: Option<String>,
     /// What it becomes.
     pub filesystem: DiskFilesystem,
     /// Absolute, normal (no `.`, `..`, `//` or trailing slash), never `/`.
@@ -127,13 +137,21 @@ pub struct Wanted {
 impl Wanted {
     /// Whether it is found by size and order alone, so that data on the disk is no proof that it is the one that was meant.
     pub fn is_positional(&self) -> bool {
-        self.order.is_some() || (self.serial.is_none() && self.volume.is_none() && self.path.is_none())
+        let named = self.serial.is_some() || self.volume.is_some() || self.path.is_some();
+        self.order.is_some() || !(named || self.names_partition())
+    }
+
+    /// Whether it is a partition, named by PARTUUID or PARTLABEL. The rest of `match` then describes the whole disk.
+    pub fn names_partition(&self) -> bool {
+        self.part_uuid.is_some() || self.part_label.is_some()
     }
 
     /// What must fit, in words.
     pub fn asked_for(&self) -> String {
         let text = |word: &str, value: &Option<String>| value.as_ref().map(|value| format!("{word} {value}"));
         let parts = [
+            text("PARTUUID", &self.part_uuid),
+            text("PARTLABEL", &self.part_label),
             text("serial", &self.serial),
             text("volume", &self.volume),
             text("path", &self.path),

@@ -27,6 +27,7 @@ fn device() -> DeviceId {
         diskseq: Some(7),
         size: 1 << 30,
         serial: Some("data1".into()),
+        partition: None,
     }
 }
 

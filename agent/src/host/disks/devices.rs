@@ -87,6 +87,7 @@ impl Disks<'_> {
                 diskseq: number(&at("diskseq")),
                 size,
                 serial: names::serial(self.roots, name, &udev),
+                partition: None,
             },
             bus: bus(name, link_name(&at("device/subsystem")).as_deref()),
             volume: names::volume(self.roots, name),
@@ -100,6 +101,7 @@ impl Disks<'_> {
             carries_system: false,
             uses: Vec::new(),
             carried: names::carried(&udev),
+            fault: None,
         })
     }
 }

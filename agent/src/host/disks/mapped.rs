@@ -61,6 +61,7 @@ impl Disks<'_> {
             number: container.number,
             size: container.size,
             serial: None,
+            partition: None,
         };
         let path = self.node(&id);
         let look = || {

@@ -277,6 +277,7 @@ mod tests {
             diskseq: None,
             size: 1 << 30,
             serial: None,
+            partition: None,
         }
     }
 

@@ -19,7 +19,7 @@ pub(super) struct Positions<'a> {
     wanted: &'a [Wanted],
     devices: &'a [Device],
     vm_uuid: &'a str,
-    /// What an identity fits.
+    /// What is not counted: what an identity fits, its disk where that is a partition, and every other partition.
     named: BTreeSet<usize>,
     /// Names that were found by UUID, each with its device.
     by_uuid: Vec<(&'a str, usize)>,
@@ -30,13 +30,13 @@ impl<'a> Positions<'a> {
         wanted: &'a [Wanted],
         devices: &'a [Device],
         vm_uuid: &'a str,
-        named: impl Iterator<Item = usize>,
+        named: BTreeSet<usize>,
     ) -> Self {
         let mut positions = Self {
             wanted,
             devices,
             vm_uuid,
-            named: named.collect(),
+            named,
             by_uuid: Vec::new(),
         };
         for disk in wanted.iter().filter(|disk| disk.is_positional()) {

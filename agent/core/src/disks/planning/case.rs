@@ -42,9 +42,7 @@ impl<'a> Case<'a> {
     ) -> Self {
         let entry = journal.entries.iter().find(|entry| entry.name == disk.name);
         let same = entry.is_some_and(|entry| {
-            (entry.key == key || given(&key, entry))
-                && entry.device.serial == device.id.serial
-                && entry.device.size <= device.id.size
+            (entry.key == key || given(&key, entry)) && entry.device.may_have_become(&device.id)
         });
         Self {
             disk,

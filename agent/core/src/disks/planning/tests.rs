@@ -2,6 +2,7 @@ mod arbitrary;
 mod files;
 mod judged;
 mod luks;
+mod parts;
 mod place;
 mod plain;
 mod properties;
