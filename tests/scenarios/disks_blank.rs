@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::libc;
 use virtfleet_agent::host::{
     Roots, SystemCommands,
@@ -354,7 +354,17 @@ fn tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is() {
                 // Ours, and not whole: blank again, and formatted.
                 let unfinished = disks.claim_unfinished(&intent, &entry)?;
                 let blank = disks.clear(unfinished)?;
-                ensure!(Evidence::Blank(blank) == intent.evidence);
+                let Evidence::Blank(before) = &intent.evidence else {
+                    bail!("{:?}", intent.evidence)
+                };
+                ensure!((blank.regions, blank.bytes) == (before.regions, before.bytes));
+                // The proof of before the clearing is worth nothing any more.
+                let refused = disks.claim(&intent).map(drop).err().context("it was claimed")?;
+                ensure!(refused.to_string().contains("sectors were written"), "{refused}");
+                let intent = FormatIntent {
+                    evidence: Evidence::Blank(blank),
+                    ..intent
+                };
                 let disk = disks.claim(&intent)?;
                 disks.format(disk, &intent)?;
                 ensure!(content(&device)?.uuid.as_deref() == Some(UUID));
@@ -375,8 +385,8 @@ fn tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is() {
                 println!("{}", refused.map(drop).err().context("it was taken as ours")?);
             }
             let unfinished = disks.claim_unfinished(&intent, &right)?;
-            disks.clear(unfinished)?;
-            drop(disks.claim(&intent)?);
+            let evidence = Evidence::Blank(disks.clear(unfinished)?);
+            drop(disks.claim(&FormatIntent { evidence, ..intent })?);
             Ok(())
         },
     )

@@ -2,8 +2,8 @@
 //! see what was there at our last look, and the window after it is measured here.
 
 use std::{
-    fs::{self, File},
-    os::unix::fs::OpenOptionsExt as _,
+    fs::{self, File, OpenOptions},
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::Path,
     sync::{Mutex, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -244,7 +244,8 @@ fn tier2_what_is_written_between_claim_and_format_is_seen() {
     run("tier2_what_is_written_between_claim_and_format_is_seen", || {
         let folder = tempfile::tempdir()?;
         let roots = Roots::default();
-        for place in [0, MIB - 1, 399 * MIB, 400 * MIB - 1] {
+        // The ends are read again; a write anywhere else is counted.
+        for place in [0, MIB - 1, 200 * MIB + 4096, 399 * MIB, 400 * MIB - 1] {
             let device = Loop::blank(folder.path(), "disk", 400 * MIB)?;
             let seen = device.device()?;
             let blank = blankness(&seen, ProofKind::Sampled)?;
@@ -256,6 +257,22 @@ fn tier2_what_is_written_between_claim_and_format_is_seen() {
             println!("{}", refused.err().context("it was formatted")?);
             ensure!(device.read(place, 1)? == b"x");
         }
+        // Also what a process has written and the kernel has not passed on yet.
+        let device = Loop::blank(folder.path(), "disk", 400 * MIB)?;
+        let seen = device.device()?;
+        let blank = blankness(&seen, ProofKind::Sampled)?;
+        let intent = intent(&seen, DiskFilesystem::Ext4, &blank, OURS);
+        let disk = disks(&roots).claim(&intent)?;
+        let file = OpenOptions::new().write(true).open(device.node())?;
+        file.write_all_at(b"x", 200 * MIB + 4096)?;
+        let refused = disks(&roots).format(disk, &intent);
+        let refused = refused.err().context("it was formatted")?.to_string();
+        ensure!(refused.contains("sectors were written"), "{refused}");
+        // And between the proof of the plan and the second one, when that finds the same zeros.
+        drop(file);
+        device.write(200 * MIB + 4096, &[0])?;
+        let refused = disks(&roots).claim(&intent).map(drop);
+        println!("{}", refused.err().context("it was claimed")?);
         Ok(())
     })
     .unwrap();

@@ -140,6 +140,7 @@ pub(super) fn blank() -> Probe {
         proof: ProofKind::Sampled,
         regions: 1024,
         bytes: 95 << 20,
+        ..Blankness::default()
     })
 }
 
@@ -188,6 +189,7 @@ pub(super) fn entry(name: &str, device: &Device, progress: Progress) -> Entry {
             proof: ProofKind::Sampled,
             regions: 7,
             bytes: 7,
+            ..Blankness::default()
         }),
         at_ns: 1,
     }

@@ -35,6 +35,7 @@ pub mod superblock;
 pub mod units;
 pub mod uuids;
 pub mod wanted;
+pub mod writes;
 
 pub use device::{Bus, Carried, DevNumber, Device, DeviceId, Use};
 pub use partition::Partition;
@@ -43,3 +44,4 @@ pub use probe::{Blankness, Content, Doubt, Probe, Region};
 pub use seen::Seen;
 pub use superblock::Superblock;
 pub use wanted::{Key, Wanted};
+pub use writes::{WriteCounters, WriteMark, WritesSince};

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::ProofKind;
 
+use super::writes::WriteMark;
+
 /// A part of a device that a proof reads, in bytes; both are multiples of 4096 unless the device ends before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Region {
@@ -25,15 +27,28 @@ pub enum Probe {
 }
 
 /// A proof that a device is blank.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Blankness {
     /// What was to be read.
     pub proof: ProofKind,
-    /// How many parts were read.
+    /// Number of parts that every proof of this kind reads.
     pub regions: usize,
-    /// How many bytes these have.
+    /// Bytes that were read, all of them zero.
     pub bytes: u64,
+    /// Bytes of the device; 0 in a journal that an older agent wrote.
+    pub size: u64,
+    /// The longest run of bytes that was not read; 0 when the whole device was read.
+    pub largest_unread: u64,
+    /// The device's write counters before the first read.
+    pub writes: WriteMark,
+}
+
+impl Blankness {
+    /// Whether every byte of the device was read.
+    pub fn is_whole(&self) -> bool {
+        self.size > 0 && self.bytes == self.size && self.largest_unread == 0
+    }
 }
 
 /// What is on a device.

@@ -1,5 +1,7 @@
 //! Which bytes of a disk are read before it counts as blank.
 
+mod copies;
+
 use virtfleet_wire::settings::ProofKind;
 
 use super::probe::Region;
@@ -20,8 +22,8 @@ pub const PIECE_BYTES: u64 = 64 * KIB;
 /// How many samples are strewn over the disk.
 pub const SAMPLES: u64 = 1024;
 
-/// What a proof reads of a disk of `size` bytes: sorted, disjoint, not touching each other, each beginning at a multiple of 4096 and
-/// ending at one or at the end of the disk. At most 112 MiB with [`ProofKind::Sampled`], everything with [`ProofKind::Full`].
+/// What every proof reads of a disk of `size` bytes: sorted, disjoint, not touching each other, each beginning at a multiple of 4096 and
+/// ending at one or at the end of the disk. At most 136 MiB with [`ProofKind::Sampled`], everything with [`ProofKind::Full`].
 pub fn regions(size: u64, proof: ProofKind) -> Vec<Region> {
     if size == 0 {
         return Vec::new();
@@ -35,7 +37,20 @@ pub fn regions(size: u64, proof: ProofKind) -> Vec<Region> {
     let mut parts = vec![part(0, END_BYTES, size), part(size - END_BYTES, END_BYTES, size)];
     let pieces = superblocks(size).into_iter().chain(samples(size));
     parts.extend(pieces.map(|offset| part(offset, PIECE_BYTES, size)));
+    let copies = copies::places(size).into_iter();
+    parts.extend(copies.map(|(offset, length)| part(offset, length, size)));
     merged(parts)
+}
+
+/// The longest run of bytes of a disk of `size` bytes that is in none of the regions, which are sorted and disjoint.
+pub fn largest_unread(size: u64, regions: &[Region]) -> u64 {
+    let mut largest = 0;
+    let mut end = 0;
+    for region in regions {
+        largest = largest.max(region.offset.saturating_sub(end));
+        end = end.max(region.offset.saturating_add(region.length));
+    }
+    largest.max(size.saturating_sub(end))
 }
 
 /// The region around `[offset, offset + length)`, widened to the alignment and cut at the end of the disk.

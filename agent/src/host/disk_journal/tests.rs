@@ -46,6 +46,7 @@ fn entry(name: &str, progress: Progress) -> Entry {
             proof: ProofKind::Sampled,
             regions: 3,
             bytes: 4096,
+            ..Blankness::default()
         }),
         at_ns: 1,
     }

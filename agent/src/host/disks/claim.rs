@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use virtfleet_agent_core::disks::{
-    Content, Device, DeviceId, Doubt, FormatIntent, Probe, Region, device::LEAST_BYTES, journal::Evidence,
+    Content, Device, DeviceId, Doubt, FormatIntent, Probe, Region, WriteMark, WritesSince,
+    device::LEAST_BYTES, journal::Evidence,
 };
 
 use super::{
@@ -47,6 +48,8 @@ pub struct BlankDisk {
     pub(super) id: DeviceId,
     /// What the ends of the disk had, to be seen again right before the tool starts.
     pub(super) ends: String,
+    /// The write counters before the second look's first read, to be compared right before the tool starts.
+    pub(super) mark: WriteMark,
 }
 
 impl BlankDisk {
@@ -83,13 +86,18 @@ impl Disks<'_> {
             .prove(id, proof, limits, &mut |_, _| {})
             .map_err(unknown(id))?;
         match (&looked.probe, &intent.evidence) {
-            (Probe::Blank(now), Evidence::Blank(before)) if now == before => {}
             (Probe::Blank(now), Evidence::Blank(before)) => {
-                let reason = format!(
-                    "the proof read {} bytes in {} parts, and the planned one {} in {}",
-                    now.bytes, now.regions, before.bytes, before.regions
-                );
-                return Err(refused(id, reason, None));
+                if (now.proof, now.regions, now.bytes) != (before.proof, before.regions, before.bytes) {
+                    let reason = format!(
+                        "the proof read {} bytes in {} parts, and the planned one {} in {}",
+                        now.bytes, now.regions, before.bytes, before.regions
+                    );
+                    return Err(refused(id, reason, None));
+                }
+                if let WritesSince::Some(what) = now.writes.since(&before.writes) {
+                    let reason = format!("since it was proven blank for the plan, {what}");
+                    return Err(refused(id, reason, None));
+                }
             }
             // Judged as lost and blank; or judged as data, of which an unfinished mkfs of ours was cleared since.
             (Probe::Blank(_), Evidence::Approved { .. }) => {}
@@ -113,6 +121,31 @@ impl Disks<'_> {
         self.hold(id, looked.held, limits)
     }
 
+    /// Checks that nothing was written to the held device since `earlier`, as far as its write counters say; the new mark is in [`Held::mark`].
+    ///
+    /// Where the counters cannot say, it passes: what the caller has read again decides then.
+    ///
+    /// # Errors
+    /// When something was written, or the dirty pages cannot be written out in time.
+    pub(super) fn unwritten(
+        &self,
+        held: Held,
+        id: &DeviceId,
+        earlier: &WriteMark,
+        limits: Limits,
+    ) -> Result<Held, Doubt> {
+        let path = self.node(id);
+        let reader = Reader::mark(held, &path, self.roots, id, limits)?;
+        let (held, _) = reader.wait(limits.all, &mut |_| {})?;
+        match held.mark.since(earlier) {
+            WritesSince::Some(what) => Err(Doubt {
+                reason: format!("since it was proven blank, {what}"),
+                passing: true,
+            }),
+            WritesSince::None | WritesSince::Unknown(_) => Ok(held),
+        }
+    }
+
     /// What sysfs says now that we hold it, and what its ends have.
     pub(super) fn hold(&self, id: &DeviceId, held: Held, limits: Limits) -> Result<BlankDisk, ClaimError> {
         let device = self
@@ -130,6 +163,7 @@ impl Disks<'_> {
             .and_then(|reader| reader.wait(limits.all, &mut |_| {}))
             .map_err(unknown(id))?;
         Ok(BlankDisk {
+            mark: held.mark.clone(),
             held,
             path,
             id: id.clone(),

@@ -111,6 +111,10 @@ impl Disks<'_> {
             let reason = "something was written to it after it was proven blank".to_owned();
             return Err(FormatError::Changed { path, reason });
         }
+        // The last check before the tool starts.
+        let held = self
+            .unwritten(held, &disk.id, &disk.mark, limits)
+            .map_err(changed)?;
         self.still(&held, &disk.id).map_err(changed)?;
         run().map_err(|source| FormatError::Tool {
             path: path.clone(),

@@ -70,6 +70,7 @@ impl Disks<'_> {
         let order = Order {
             path: path.clone(),
             id: id.clone(),
+            roots: self.roots.clone(),
             exclusive: true,
         };
         let start = Region {
@@ -94,6 +95,7 @@ impl Disks<'_> {
         let regions = regions::regions(id.size, proof);
         let all = regions.iter().map(|region| region.length).sum();
         let count = regions.len();
+        let largest_unread = regions::largest_unread(id.size, &regions);
         let limit = match proof {
             ProofKind::Sampled => limits.all,
             ProofKind::Full => limits.all + Duration::from_secs(id.size >> 24),
@@ -115,6 +117,9 @@ impl Disks<'_> {
                 proof,
                 regions: count,
                 bytes: all,
+                size: id.size,
+                largest_unread,
+                writes: held.mark.clone(),
             }),
         };
         Ok(Looked { probe, held })
@@ -157,6 +162,7 @@ impl Disks<'_> {
         let order = Order {
             path: self.node(id),
             id: id.clone(),
+            roots: self.roots.clone(),
             exclusive: false,
         };
         let (held, bytes) = Reader::start(order, Vec::new(), limits)?.wait(limits.all, &mut |_| {})?;

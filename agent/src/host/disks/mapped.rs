@@ -68,6 +68,7 @@ impl Disks<'_> {
             let order = Order {
                 path: path.clone(),
                 id: id.clone(),
+                roots: self.roots.clone(),
                 exclusive: true,
             };
             let parts = regions::regions(id.size, ProofKind::Sampled);

@@ -24,6 +24,7 @@ mod system;
 pub mod tools;
 mod unfinished;
 mod uses;
+mod writes;
 mod zero;
 
 pub use claim::{BlankDisk, ClaimError};

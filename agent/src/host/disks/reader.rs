@@ -17,10 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use virtfleet_agent_core::disks::{DeviceId, Doubt, Region};
+use virtfleet_agent_core::disks::{DeviceId, Doubt, Region, WriteMark};
 use virtfleet_runtime::digest::Sha256;
 
-use super::{identity, ioctl, uses};
+use super::{identity, ioctl, uses, writes};
+use crate::host::Roots;
 
 /// What direct reads need buffers, places and lengths to be multiples of, on every device that there is.
 const ALIGNMENT: usize = 4096;
@@ -60,6 +61,8 @@ pub(super) struct Held {
     pub(super) lock: File,
     /// Carries the kernel's exclusive claim; none when the device is known to be in use.
     pub(super) exclusive: Option<File>,
+    /// The write counters when it was opened, before the first read; or, after [`Reader::mark`], of that moment. Taken only with the exclusive claim.
+    pub(super) mark: WriteMark,
     /// Behind those, so that it is closed last.
     _last: Last,
 }
@@ -113,6 +116,8 @@ pub(super) struct Bytes {
 pub(super) struct Order {
     pub(super) path: PathBuf,
     pub(super) id: DeviceId,
+    /// Where sysfs is.
+    pub(super) roots: Roots,
     /// Without it the device is only locked.
     pub(super) exclusive: bool,
 }
@@ -166,6 +171,27 @@ impl Reader {
             let file = held.exclusive.as_ref().unwrap_or(&held.lock);
             let bytes = read(file, &regions, say)?;
             Ok((held, bytes))
+        })
+    }
+
+    /// Reads the write counters of a device that is open already into [`Held::mark`], after what processes have written to it is written out.
+    pub(super) fn mark(
+        mut held: Held,
+        path: &Path,
+        roots: &Roots,
+        id: &DeviceId,
+        limits: Limits,
+    ) -> Result<Self, Doubt> {
+        let (node, roots, id) = (path.to_owned(), roots.clone(), id.clone());
+        Self::spawn(path.to_owned(), limits, limits.read, move |_| {
+            let file = held.exclusive.as_ref().unwrap_or(&held.lock);
+            held.mark = writes::mark(&roots, &id, file).map_err(|error| {
+                Failure::Doubt(doubt(
+                    format!("cannot write out {}: {error}", node.display()),
+                    false,
+                ))
+            })?;
+            Ok((held, Bytes::default()))
         })
     }
 
@@ -274,9 +300,16 @@ fn open(order: &Order, say: &SyncSender<Message>) -> Result<Held, Failure> {
     };
     let last = Last::of(&lock).map_err(|error| failed("open", error))?;
     tell(say, Message::Opened)?;
+    let mark = match &exclusive {
+        Some(file) => {
+            writes::mark(&order.roots, &order.id, file).map_err(|error| failed("write out", error))?
+        }
+        None => WriteMark::default(),
+    };
     Ok(Held {
         lock,
         exclusive,
+        mark,
         _last: last,
     })
 }

@@ -51,7 +51,7 @@ proptest! {
         if size <= WHOLE_BYTES {
             prop_assert_eq!(bytes(&regions), size);
         } else {
-            prop_assert!(bytes(&regions) <= 112 * MIB, "{} bytes", bytes(&regions));
+            prop_assert!(bytes(&regions) <= 136 * MIB, "{} bytes", bytes(&regions));
             for byte in [0, END_BYTES - 1, size - END_BYTES, size - 1] {
                 prop_assert!(read(&regions, byte), "byte {}", byte);
             }
@@ -79,7 +79,7 @@ proptest! {
 fn the_largest_disk_is_no_worse() {
     let regions = regions(u64::MAX, ProofKind::Sampled);
     sound(u64::MAX, &regions).unwrap();
-    assert!(bytes(&regions) <= 112 * MIB, "{}", bytes(&regions));
+    assert!(bytes(&regions) <= 136 * MIB, "{}", bytes(&regions));
 }
 
 #[test]

@@ -65,6 +65,7 @@ fn probe() -> BoxedStrategy<Probe> {
             proof: if full { ProofKind::Full } else { ProofKind::Sampled },
             regions: 3,
             bytes: 9,
+            ..crate::disks::Blankness::default()
         })),
         5 => has_data,
         1 => Just(unknown()),

@@ -96,6 +96,7 @@ fn a_proof_that_read_less_than_asked_for_is_none() {
             proof: ProofKind::Full,
             regions: 1,
             bytes,
+            ..crate::disks::Blankness::default()
         })
     };
     assert_eq!(words(&planned(&full, proof(GIB), vec![])), MAKE);

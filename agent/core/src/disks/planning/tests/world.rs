@@ -310,5 +310,6 @@ fn nothing(declared: &Wanted) -> Probe {
         proof: declared.proof,
         regions: 1,
         bytes: 1,
+        ..crate::disks::Blankness::default()
     })
 }
