@@ -94,6 +94,10 @@ pub enum Use {
     Holder(String),
     /// The kernel knows partitions on it.
     Partition(String),
+    /// The kernel uses it without a claim: a loop device stands on it, or it is exported as a target. In words.
+    Attached(String),
+    /// A process has it open for writing: `name (pid)`.
+    Opened(String),
 }
 
 /// The UUID of what is on a disk, as it is known before anybody looks at the disk itself.

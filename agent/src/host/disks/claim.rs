@@ -146,8 +146,11 @@ impl Disks<'_> {
         }
     }
 
-    /// What sysfs says now that we hold it, and what its ends have.
-    pub(super) fn hold(&self, id: &DeviceId, held: Held, limits: Limits) -> Result<BlankDisk, ClaimError> {
+    /// Checks that it is the disk that was meant and that nothing and nobody uses it, this process and its descendants aside.
+    ///
+    /// # Errors
+    /// With the reason why it must not be formatted.
+    pub(super) fn unused(&self, id: &DeviceId) -> Result<(), ClaimError> {
         let device = self
             .devices()?
             .into_iter()
@@ -158,6 +161,12 @@ impl Disks<'_> {
         if let Some(reason) = unlike(&device, id) {
             return Err(refused(id, reason, None));
         }
+        self.unopened(id).map_err(unknown(id))
+    }
+
+    /// What sysfs and procfs say now that we hold it, and what its ends have.
+    pub(super) fn hold(&self, id: &DeviceId, held: Held, limits: Limits) -> Result<BlankDisk, ClaimError> {
+        self.unused(id)?;
         let path = self.node(id);
         let (held, bytes) = Reader::again(held, &path, ends(id.size), limits)
             .and_then(|reader| reader.wait(limits.all, &mut |_| {}))

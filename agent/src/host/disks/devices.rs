@@ -1,8 +1,14 @@
 //! The whole disks that the kernel knows, by sysfs.
 
-use std::{fs, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
 
-use virtfleet_agent_core::disks::{Bus, Device, DeviceId};
+use virtfleet_agent_core::disks::{Bus, DevNumber, Device, DeviceId, Doubt, Use};
 
 use super::{
     Disks, Kinds,
@@ -16,6 +22,9 @@ use crate::host::{ReadError, list};
 const NO_DISKS: [&str; 12] = [
     "bcache", "dm-", "drbd", "fd", "md", "mtdblock", "nbd", "ram", "rbd", "sr", "zd", "zram",
 ];
+
+/// How long a process that only reads a disk is waited for.
+const READERS: Duration = Duration::from_secs(2);
 
 /// Why the disks are not known. Nothing may be formatted then.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +49,7 @@ impl Disks<'_> {
         let names = list(&path).map_err(|reason| DevicesError::List { path, reason })?;
         let mounts = uses::mounts(self.roots)?;
         let swaps = uses::swaps(self.roots)?;
+        let kernel = uses::users(self.roots);
         let system = system::disks(self.roots, &mounts);
         let names = names
             .into_iter()
@@ -49,10 +59,71 @@ impl Disks<'_> {
             .filter_map(|name| {
                 let mut device = self.device(&name)?;
                 device.carries_system = system.contains(&name);
-                device.uses = uses::of(self.roots, &name, device.id.number, &mounts, &swaps);
+                device.uses = uses::of(self.roots, &name, device.id.number, &mounts, &swaps, &kernel);
                 Some(device)
             })
             .collect())
+    }
+
+    /// Adds to the uses of each disk the processes that have it, or a partition of it, open for writing. This process and its descendants are none.
+    ///
+    /// # Errors
+    /// When the list of processes cannot be read.
+    pub fn add_writers(&self, devices: &mut [Device]) -> Result<(), DevicesError> {
+        let numbers: Vec<BTreeSet<DevNumber>> =
+            devices.iter().map(|device| self.numbers(&device.id)).collect();
+        let all = numbers.iter().flatten().copied().collect();
+        let openers = uses::openers(self.roots, &all)?;
+        for (device, numbers) in devices.iter_mut().zip(numbers) {
+            let writers = openers
+                .iter()
+                .filter(|opener| opener.writes && numbers.contains(&opener.number));
+            device
+                .uses
+                .extend(writers.map(|opener| Use::Opened(opener.process.clone())));
+        }
+        Ok(())
+    }
+
+    /// Checks that no process but this one and its descendants has the disk or a partition of it open. One that only reads may have it
+    /// for a moment, as udev's workers do, so they are waited for.
+    ///
+    /// # Errors
+    /// When one still has it open, or that is not known.
+    pub(super) fn unopened(&self, id: &DeviceId) -> Result<(), Doubt> {
+        let numbers = self.numbers(id);
+        let begun = Instant::now();
+        loop {
+            let openers = uses::openers(self.roots, &numbers).map_err(|error| Doubt {
+                reason: format!("which processes have /dev/{} open is not known: {error}", id.name),
+                passing: true,
+            })?;
+            let opener = openers.iter().max_by_key(|opener| opener.writes);
+            let Some(opener) = opener else { return Ok(()) };
+            if opener.writes || begun.elapsed() >= READERS {
+                return Err(Doubt {
+                    reason: format!(
+                        "the process {} has /dev/{} open for {}",
+                        opener.process,
+                        id.name,
+                        if opener.writes { "writing" } else { "reading" }
+                    ),
+                    passing: true,
+                });
+            }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a thread of a one-shot program; nothing signals it"
+            )]
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The numbers of the disk and of its partitions.
+    fn numbers(&self, id: &DeviceId) -> BTreeSet<DevNumber> {
+        let partitions = super::facts::partitions(self.roots, &id.name);
+        let partitions = partitions.into_iter().filter_map(|(_, number)| number);
+        partitions.chain([id.number]).collect()
     }
 
     fn counts(&self, name: &str) -> bool {

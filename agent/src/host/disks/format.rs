@@ -111,7 +111,11 @@ impl Disks<'_> {
             let reason = "something was written to it after it was proven blank".to_owned();
             return Err(FormatError::Changed { path, reason });
         }
-        // The last check before the tool starts.
+        // The last checks before the tool starts.
+        self.unused(&disk.id).map_err(|error| FormatError::Changed {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
         let held = self
             .unwritten(held, &disk.id, &disk.mark, limits)
             .map_err(changed)?;

@@ -3,12 +3,15 @@
 use std::{fs::File, os::fd::AsRawFd as _};
 
 use nix::{errno::Errno, libc};
+use virtfleet_agent_core::disks::DevNumber;
 
 /// The calls, as nix's macros make them.
 mod raw {
     // include/uapi/linux/fs.h: BLKGETSIZE64 is _IOR(0x12,114,size_t), BLKGETDISKSEQ is _IOR(0x12,128,__u64).
     nix::ioctl_read!(size, 0x12, 114, usize);
     nix::ioctl_read!(diskseq, 0x12, 128, u64);
+    // include/uapi/linux/loop.h: LOOP_GET_STATUS64 is the bare number 0x4C05, and struct loop_info64 has 232 bytes.
+    nix::ioctl_read_bad!(loop_status, 0x4C05, [u64; 29]);
 }
 
 /// Its size in bytes (`BLKGETSIZE64`).
@@ -34,6 +37,24 @@ pub(super) fn diskseq(device: &File) -> Result<Option<u64>, Errno> {
     }
 }
 
+/// The block device that a loop device stands on; none when that is a file. `lo_rdevice` has it as `new_encode_dev` of the kernel's `linux/kdev_t.h`
+/// writes it.
+///
+/// It may wait for the filesystem of the file.
+pub(super) fn loop_backing(device: &File) -> Result<Option<DevNumber>, Errno> {
+    let mut status = [0_u64; 29];
+    // SAFETY: as above, with the 232 bytes of `struct loop_info64`, which has the alignment of `u64`.
+    #[expect(unsafe_code, reason = "ioctl(2) has no safe form")]
+    unsafe { raw::loop_status(device.as_raw_fd(), &raw mut status) }?;
+    let Ok(number) = u32::try_from(status[2]) else {
+        return Ok(None);
+    };
+    Ok((number != 0).then_some(DevNumber {
+        major: (number & 0x000f_ff00) >> 8,
+        minor: (number & 0xff) | ((number >> 12) & 0x000f_ff00),
+    }))
+}
+
 /// `O_DIRECT`: reads come from the device and not from what the kernel remembers; what others have written and the kernel has not
 /// passed on yet is passed on first (`filemap_write_and_wait_range` in the block device's `read_iter`).
 pub(super) const DIRECT: i32 = libc::O_DIRECT | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -49,5 +70,6 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(size(&file), Err(Errno::ENOTTY));
         assert_eq!(diskseq(&file), Ok(None));
+        assert!(loop_backing(&file).is_err());
     }
 }

@@ -110,6 +110,7 @@ impl Disks<'_> {
             });
         }
         self.still(&held, id)?;
+        self.unopened(id)?;
         let probe = match (self.known(id, &bytes)?, bytes.first) {
             (Some(content), _) => Probe::HasData(content),
             (None, Some(_)) => Probe::HasData(of(String::new(), &bytes)),

@@ -1,4 +1,7 @@
-//! Who uses a disk now: every mount namespace, swap, devices that stand on it, partitions.
+//! Who uses a disk now: every mount namespace, swap, devices that stand on it, partitions, loop devices, exports, processes that have it open.
+
+mod kernel;
+mod open;
 
 use std::{
     collections::BTreeSet,
@@ -13,6 +16,7 @@ use virtfleet_agent_core::{
     procfs::mountinfo,
 };
 
+pub(super) use self::{kernel::users, open::openers};
 use super::facts::{block, partitions};
 use crate::host::{ReadError, Roots, list, read_bounded, read_text};
 
@@ -155,6 +159,7 @@ pub(super) fn of(
     number: DevNumber,
     mounts: &[UsedMount],
     swaps: &BTreeSet<DevNumber>,
+    kernel: &[(DevNumber, String)],
 ) -> Vec<Use> {
     let mut uses = Vec::new();
     let folder = block(roots, name);
@@ -181,6 +186,8 @@ pub(super) fn of(
     if numbers.iter().any(|number| swaps.contains(number)) {
         uses.push(Use::Swap);
     }
+    let attached = kernel.iter().filter(|(number, _)| numbers.contains(number));
+    uses.extend(attached.map(|(_, user)| Use::Attached(user.clone())));
     uses
 }
 

@@ -100,6 +100,7 @@ pub(super) fn observe(
 ) -> Result<Seen, EngineError> {
     let disks = engine.disks();
     let mut devices = disks.devices()?;
+    disks.add_writers(&mut devices)?;
     carriers::ask(engine, wanted, &mut devices);
     for device in &mut devices {
         // A copy that was interrupted is ours; an apply unmounts it first.

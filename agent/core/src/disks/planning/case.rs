@@ -147,7 +147,7 @@ impl<'a> Case<'a> {
         let ours = |used: &&Use| match used {
             Use::Holder(_) => self.mapping().is_some(),
             Use::Mounted(at) => at.starts_with(&format!("{SEED_DIRECTORY}/")) && self.progress().is_some(),
-            Use::Swap | Use::Partition(_) => false,
+            Use::Swap | Use::Partition(_) | Use::Attached(_) | Use::Opened(_) => false,
         };
         let foreign: Vec<&Use> = self.device.uses.iter().filter(|used| !ours(used)).collect();
         let holders = self
@@ -167,6 +167,8 @@ impl<'a> Case<'a> {
             Use::Mounted(at) => format!("it is mounted at {at}"),
             Use::Swap => "it is swapped to".to_owned(),
             Use::Holder(device) => format!("{device} stands on it"),
+            Use::Attached(user) => format!("{user} uses it"),
+            Use::Opened(process) => format!("the process {process} has it open for writing"),
             Use::Partition(_) => return Err(super::foreign::partitioned(self)),
         };
         Err(self.in_use(text))
@@ -176,7 +178,7 @@ impl<'a> Case<'a> {
         self.refuse(
             RefusalKind::InUse,
             format!("{}: {text}", self.device.node()),
-            "end that use (`lsblk`, `findmnt`, `swapon --show`), or change `match` or `mountPoint`",
+            "end that use (`lsblk`, `findmnt`, `swapon --show`, `losetup`, `fuser -v`), or change `match` or `mountPoint`",
             vec![("use", text)],
         )
     }

@@ -97,7 +97,7 @@ fn how_much_is_read_is_what_the_documentation_says() {
             1 << 60
         ]
         .map(mib),
-        [256, 92, 95, 98, 99, 100, 102, 106]
+        [256, 92, 96, 99, 104, 108, 115, 128]
     );
 }
 
