@@ -26,6 +26,8 @@ const TIER: u8 = 2;
 const NODE_LOCAL: &str = "169.254.20.10";
 /// The infra cluster's DNS where the VM reaches it without a detour.
 const INFRA: &str = "10.77.0.53";
+/// Another nameserver of the platform.
+const OTHER: &str = "10.77.0.54";
 const STATE: &str = "/run/virtfleet/state/dns.json";
 
 /// An infra cluster's network with a guest in it.
@@ -34,7 +36,7 @@ struct World {
     guest: Guest,
     _servers: Vec<Resolver>,
     inside: NetNs,
-    _infra: NetNs,
+    infra: NetNs,
 }
 
 impl World {
@@ -76,7 +78,7 @@ impl World {
             guest,
             _servers: servers,
             inside,
-            _infra: infra,
+            infra,
         })
     }
 
@@ -160,6 +162,105 @@ fn tier2_without_the_agent_the_second_cache_breaks_dns() {
         !matches!(outcome, Outcome::Addresses { .. } | Outcome::NoSuchName),
         "{outcome:?}"
     );
+}
+
+/// The cluster's DNS dies after the guest was adopted, and starts again. DHCP hands out the platform's own server, [`OTHER`], beside the address at which the user
+/// cluster's cache will listen.
+fn cluster_dns_dies(test: &str) -> Result<()> {
+    let (infra, inside) = (NetNs::new()?, NetNs::new()?);
+    veth(
+        (&infra, "vm0", &["10.77.0.1/24", "10.77.0.53/24", "10.77.0.54/24"]),
+        (&inside, "eth0", &[]),
+    )?;
+    infra.ip(&format!("address add {NODE_LOCAL}/32 dev lo"))?;
+    let dns = Unbound::cluster(1)
+        .server("local-zone: \"example.\" redirect")
+        .server("local-data: \"example. 30 IN A 192.0.2.80\"");
+    let range = ("10.77.0.100", "10.77.0.120");
+    let given = format!("{NODE_LOCAL},{OTHER}");
+    let servers = vec![
+        dns.start(&infra, NODE_LOCAL)?,
+        dns.start(&infra, OTHER)?,
+        dhcp(
+            &infra,
+            "vm0",
+            range,
+            "10.77.0.1",
+            &given,
+            "ns.svc.cluster.local,cluster.local",
+        )?,
+    ];
+    let cluster = dns.start(&infra, INFRA)?;
+    let guest = Guest::new(&inside, &[("virtfleet-agent", bins::agent()?)])?;
+    guest.write("/etc/resolv.conf", "")?;
+    guest.dhclient()?;
+    let world = World {
+        guest,
+        _servers: servers,
+        inside,
+        infra,
+    };
+    eventually(Duration::from_secs(10), "what DHCP gives", || {
+        let text = world.guest.resolv_conf()?;
+        ensure!(text.contains(OTHER), "{text:?}");
+        Ok(())
+    })?;
+    world.settings(
+        "{manage: auto, policy: ClusterFirst, cluster: {nameservers: [10.77.0.53], namespace: ns}, probe: {timeout: 500ms}}",
+    )?;
+    let uses = |nameserver: &str, not: &str| -> Result<()> {
+        let text = world.guest.resolv_conf()?;
+        let line = |one: &str| text.contains(&format!("nameserver {one}\n"));
+        ensure!(
+            line(nameserver) && !line(not) && !line(NODE_LOCAL),
+            "{text}\n{:#}",
+            world.state()?
+        );
+        world.guest.lookup("host.example")
+    };
+    let critical = "dns-platform-fallback resolver".to_owned();
+    world.agent("apply --stage dns")?;
+    uses(INFRA, OTHER)?;
+    ensure!(!world.findings()?.contains(&critical));
+
+    drop(cluster);
+    let begun = Instant::now();
+    // As the timer and the watch do it: not at boot.
+    world.agent("apply dns")?;
+    uses(OTHER, INFRA).context("with the cluster's DNS dead")?;
+    println!(
+        "{test}: the platform's nameserver in use after {:?}",
+        begun.elapsed()
+    );
+    let findings = world.findings()?;
+    ensure!(findings.contains(&critical), "{findings:?}");
+    let text = world.guest.resolv_conf()?;
+    world.agent("apply dns")?;
+    ensure!(world.guest.resolv_conf()? == text, "not at rest");
+
+    // The user cluster's cache starts meanwhile, with the platform's nameserver behind it.
+    let _cache = world.start_cache()?;
+    let through = world.through_the_cache("pod.example")?;
+    ensure!(through == Outcome::Addresses { count: 1 }, "{through:?}");
+    world.agent("apply dns")?;
+    uses(OTHER, INFRA)?;
+
+    let _cluster = dns.start(&world.infra, INFRA)?;
+    world.agent("apply dns")?;
+    uses(INFRA, OTHER).context("with the cluster's DNS back")?;
+    let state = world.state()?;
+    ensure!(state["standing"] == "verified", "{state:#}");
+    ensure!(!world.findings()?.contains(&critical));
+    Ok(())
+}
+
+#[test]
+fn tier2_a_node_whose_cluster_dns_dies_goes_on_with_the_platforms_and_returns() {
+    let test = "tier2_a_node_whose_cluster_dns_dies_goes_on_with_the_platforms_and_returns";
+    let Some(()) = skip::need(TIER, test, needed()).unwrap() else {
+        return;
+    };
+    cluster_dns_dies(test).unwrap();
 }
 
 /// The agent at work: the settings that put it right, and what DHCP gives.

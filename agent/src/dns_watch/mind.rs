@@ -38,6 +38,8 @@ pub(super) struct Mind {
     without: bool,
     /// Whether the last pass found all as asked for.
     verified: bool,
+    /// Whether the platform's nameservers are in use in place of those that are requested, and answer.
+    fallback: bool,
     /// When the pass was that was counted last, `CLOCK_BOOTTIME`.
     counted: u64,
     wish: Option<String>,
@@ -68,6 +70,7 @@ impl Mind {
             targets: BTreeMap::new(),
             without: true,
             verified: false,
+            fallback: false,
             counted: 0,
             wish: None,
             not_before: Duration::ZERO,
@@ -102,6 +105,7 @@ impl Mind {
             )
         });
         self.verified = state.is_some_and(|state| state.standing == Standing::Verified);
+        self.fallback = !self.without && state.is_some_and(|state| state.fallback);
         let mut followed: Vec<IpAddr> = state
             .into_iter()
             .flat_map(|state| &state.effective.nameservers)
@@ -167,7 +171,8 @@ impl Mind {
         .collect()
     }
 
-    /// What one answered. A change counts when it has lasted; that one answers again, at once, while not all is as asked for.
+    /// Takes up one probe's result. A nameserver changes state after [`IN_A_ROW`] equal results. One that answers again counts at once while the guest needs it, and not
+    /// while the platform's nameservers stand in for it: the guest resolves, and a flapping cluster DNS is not to be switched to and fro.
     pub(super) fn heard(&mut self, nameserver: IpAddr, good: bool) {
         let Some(target) = self.targets.get_mut(&nameserver) else {
             return;
@@ -177,7 +182,7 @@ impl Mind {
             target.last.pop_front();
         }
         let lasts = target.last.len() == IN_A_ROW && target.last.iter().all(|one| *one == good);
-        let waited_for = good && target.good == Some(false) && !self.verified;
+        let waited_for = good && target.good == Some(false) && !self.verified && !self.fallback;
         if (lasts || waited_for) && target.good != Some(good) {
             if target.good.is_some() {
                 let word = if good {

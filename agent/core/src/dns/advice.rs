@@ -1,6 +1,6 @@
 //! What a person should know beside the steps: what cannot be done here, and what to tell others.
 
-use std::{fmt, net::IpAddr};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,7 @@ use super::{
     kubelet, names, ours,
     resolv::ResolvConf,
     seen::{Owner, Seen},
+    split::{self, split_links},
 };
 
 /// Where systemd-resolved lists its upstreams.
@@ -60,6 +61,24 @@ pub enum Advice {
         /// These.
         nameservers: Vec<IpAddr>,
     },
+    /// `ClusterFirst`, and no nameserver of the cluster or of `config` can be used: the platform's are used until one can.
+    #[serde(rename_all = "camelCase")]
+    PlatformFallback {
+        /// Nameservers that are requested and cannot be used.
+        requested: Vec<IpAddr>,
+        /// The platform's, in the order in which they are used.
+        nameservers: Vec<IpAddr>,
+    },
+    /// A link with split DNS, which is left as it is.
+    #[serde(rename_all = "camelCase")]
+    SplitLink {
+        /// The link's name.
+        link: String,
+        /// Its route-only domains, without `~`.
+        domains: Vec<String>,
+        /// Its nameservers.
+        nameservers: Vec<IpAddr>,
+    },
     /// systemd-resolved keeps what NetworkManager has told it of these links until they are activated again, because there is no `resolvectl` to tell it to forget.
     NetworkManagerLinks {
         /// Their names.
@@ -95,13 +114,24 @@ impl fmt::Display for Advice {
                 "systemd-resolved asks no DNS server for names below {domain}, because they end in .local and no search or route domain covers them"
             ),
             Self::LastGood { nameservers } => {
-                let all: Vec<String> = nameservers.iter().map(ToString::to_string).collect();
                 write!(
                     f,
                     "nothing that is asked for may be used; the nameservers that were verified last are: {}",
-                    all.join(", ")
+                    list(nameservers)
                 )
             }
+            Self::PlatformFallback { requested, nameservers } => write!(
+                f,
+                "no requested nameserver ({}) can be used; the platform's are used until one answers again: {}",
+                list(requested),
+                list(nameservers)
+            ),
+            Self::SplitLink { link, domains, nameservers } => write!(
+                f,
+                "{link} has split DNS: names below {} go to {}. The link is left as it is, and its nameservers are not used for other names",
+                domains.join(", "),
+                list(nameservers)
+            ),
             Self::NetworkManagerLinks { links } => write!(
                 f,
                 "NetworkManager has told systemd-resolved nameservers of {0}, which stay until `resolvectl revert {1}` or the next activation",
@@ -115,11 +145,26 @@ impl fmt::Display for Advice {
     }
 }
 
+fn list(nameservers: &[IpAddr]) -> String {
+    let all: Vec<String> = nameservers.iter().map(ToString::to_string).collect();
+    all.join(", ")
+}
+
 /// What there is to say whatever the plan is.
 pub(super) fn standing_advice(asked: &Asked, seen: &Seen, merged: &ResolvConf) -> Vec<Advice> {
     let mut all = Vec::new();
     all.extend(kubelet::advice(seen, merged));
     all.extend(local_domain(asked, seen));
+    all.extend(split_links(seen).map(|link| {
+        Advice::SplitLink {
+            link: link.name.clone(),
+            domains: link.routes.clone(),
+            nameservers: split::nameservers(link)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
+        }
+    }));
     all
 }
 

@@ -4,10 +4,11 @@ use super::{
     ours, resolv,
     resolv::ResolvConf,
     seen::{Owner, Seen},
+    split::without_split,
 };
 
 /// What programs in the guest resolve by: nameservers and search domains behind systemd-resolved's stub or NetworkManager's dnsmasq, and the options of
-/// `/etc/resolv.conf`, which is where the C library reads them.
+/// `/etc/resolv.conf`, which is where the C library reads them. Without the nameservers of links with split DNS, which are asked for their own domains only.
 pub fn effective(seen: &Seen) -> ResolvConf {
     let file = seen
         .resolv_conf
@@ -18,7 +19,7 @@ pub fn effective(seen: &Seen) -> ResolvConf {
     match (seen.owner, &seen.upstreams) {
         (Owner::Resolved, Some(upstreams)) => ResolvConf {
             options: file.options,
-            ..named(seen, resolv::parse(upstreams))
+            ..without_split(seen, named(seen, resolv::parse(upstreams)))
         },
         (Owner::NetworkManager, _) if stub_only(&file) => behind_network_manager(seen, file),
         _ => file,

@@ -8,6 +8,7 @@ use virtfleet_wire::{
 };
 
 use super::{
+    advice::Advice,
     answers::{Health, Judged, Purpose},
     asked::Asked,
     collision::{Collision, CollisionKind},
@@ -41,7 +42,16 @@ pub fn findings(state: &DnsState, asked: &Asked, plan: &Plan) -> Vec<Finding> {
     all.extend(view.kubelet_waits());
     all.extend(plan.trimmed.iter().map(trimmed));
     all.extend(plan.warnings.iter().map(|one| warning(one, asked)));
-    all.extend(plan.advice.iter().map(advised));
+    let refused = |advice: &Advice| match advice {
+        Advice::SplitLink { link, .. } => {
+            let of_link = |one: &Refusal| one.facts.iter().any(|(_, what)| what == link);
+            let mut refusals = plan.refusals.iter();
+            refusals.any(|one| one.kind == RefusalKind::SplitDns && of_link(one))
+        }
+        _ => false,
+    };
+    let advice = plan.advice.iter().filter(|one| !refused(one));
+    all.extend(advice.map(|one| view.advised(one)));
     all
 }
 
@@ -59,11 +69,14 @@ fn refused(refusal: &Refusal) -> Finding {
         RefusalKind::NothingVerified => ("dns-nothing-verified", Severity::Critical, "NothingVerified"),
         RefusalKind::NotOurs => ("dns-not-ours", Severity::Warning, "NotOurs"),
         RefusalKind::NoTool => ("dns-no-tool", Severity::Warning, "NoTool"),
+        RefusalKind::SplitDns => ("dns-split-link", Severity::Critical, "SplitDns"),
         RefusalKind::Unreadable => ("dns-unreadable", Severity::Warning, "Unreadable"),
     };
     let mut finding = dns(id, severity, reason, refusal.message.clone());
-    if matches!(refusal.kind, RefusalKind::NotOurs | RefusalKind::NoTool)
-        && let Some((_, what)) = refusal.facts.first()
+    if matches!(
+        refusal.kind,
+        RefusalKind::NotOurs | RefusalKind::NoTool | RefusalKind::SplitDns
+    ) && let Some((_, what)) = refusal.facts.first()
     {
         finding.subject.name.clone_from(what);
     }
@@ -82,6 +95,27 @@ struct View<'a> {
 impl View<'_> {
     fn in_use(&self, nameserver: std::net::IpAddr) -> bool {
         self.state.effective.nameservers.contains(&nameserver)
+    }
+
+    /// A link with split DNS is critical before our files are there, and worth knowing once they are and the link was left as it is. Its subject is the link.
+    fn advised(&self, advice: &Advice) -> Finding {
+        let mut finding = advised(advice);
+        if let Advice::SplitLink {
+            link,
+            domains,
+            nameservers,
+        } = advice
+        {
+            let servers: Vec<String> = nameservers.iter().map(ToString::to_string).collect();
+            finding.subject.name.clone_from(link);
+            finding = finding
+                .with("domains", domains.join(" "))
+                .with("nameservers", servers.join(" "));
+            if !self.state.ours.is_empty() && self.plan.steps.is_empty() {
+                finding.severity = Severity::Info;
+            }
+        }
+        finding
     }
 
     /// Of what is not in use it is only told that it is left out.
@@ -253,6 +287,8 @@ impl View<'_> {
                 "what was written did not answer, and was put back",
                 "journalctl -b -u virtfleet-dns.service -u virtfleet-reconcile.service",
             ),
+            // Already reported, with its own reason: `dns-platform-fallback`.
+            Standing::Differs if self.plan.is_fallback() && self.plan.steps.is_empty() => return None,
             Standing::Differs if self.plan.choice.is_some() && self.asked.manage == DnsManage::ReportOnly => {
                 (
                     "dns-differs",

@@ -84,10 +84,11 @@ pub(super) fn link(nameservers: &str, searches: &str) -> Link {
             source: Source::Dhcp,
             path: "/run/systemd/netif/leases/2".to_owned(),
             conf: conf(nameservers, searches, ""),
-            mtu: None,
             search_list: true,
+            ..Given::default()
         }],
         told: conf(nameservers, searches, ""),
+        routes: Vec::new(),
     }
 }
 
@@ -101,7 +102,7 @@ pub(super) fn resolved(nameservers: &str, searches: &str) -> Seen {
         resolv_conf: File {
             link: Some("/run/systemd/resolve/stub-resolv.conf".to_owned()),
             text: Some("nameserver 127.0.0.53\noptions edns0 trust-ad\nsearch .\n".to_owned()),
-            fixed: false,
+            ..File::default()
         },
         upstreams: Some(conf.text("This is /run/systemd/resolve/resolv.conf")),
         told: conf,

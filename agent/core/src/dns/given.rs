@@ -16,7 +16,18 @@ pub use packet::dhcp_packet;
 pub use records::{dhcpcd, dhcpcd_variables, interfaces, resolvconf_record};
 pub use resolved::{resolved_conf, resolved_link};
 
-use super::seen::{Given, Source};
+use super::{
+    names,
+    seen::{Given, Source},
+};
+
+/// Adds a route-only domain as systemd writes it (`~corp.example`), without `~`; another word is not added.
+fn add_route(routes: &mut Vec<String>, word: &str) {
+    let domain = word.strip_prefix('~').and_then(names::given_search);
+    if let Some(domain) = domain.filter(|domain| !routes.iter().any(|one| one == domain)) {
+        routes.push(domain.to_owned());
+    }
+}
 
 /// `KEY=value` lines as systemd writes them in state files and leases: maybe quoted, comments with `#` or `;`.
 fn pairs(text: &str) -> impl Iterator<Item = (&str, String)> {

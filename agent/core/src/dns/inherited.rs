@@ -7,6 +7,7 @@ use super::{
     given, ours, resolv,
     resolv::ResolvConf,
     seen::{File, Owner, Seen, Source},
+    split::{split_links, without_split},
 };
 
 /// The base of the policy `Default`, and from where each nameserver came.
@@ -18,6 +19,8 @@ use super::{
 /// 3. Else what systemd-resolved (told by networkd, so never its own fallback) or NetworkManager uses beside these, as long as nothing of ours is in it; later, what of it
 ///    was kept in our file.
 ///
+/// Links with split DNS are left out: their nameservers answer for their own domains only ([`super::split`]).
+///
 /// Options come from a plain file by others alone: a stub's options are not the platform's.
 pub fn inherited(seen: &Seen) -> (ResolvConf, Vec<(IpAddr, String)>) {
     let mut base = Base::default();
@@ -25,6 +28,7 @@ pub fn inherited(seen: &Seen) -> (ResolvConf, Vec<(IpAddr, String)>) {
         base.add(&operators(seen), "systemd-resolved's configuration");
     }
     let mut links: Vec<_> = seen.links.iter().collect();
+    links.retain(|link| !split_links(seen).any(|one| one.index == link.index));
     links.sort_by_key(|link| (!link.default_route, link.index));
     for link in links {
         for given in &link.given {
@@ -79,7 +83,7 @@ fn unattributed(seen: &Seen) -> Option<ResolvConf> {
         let mut conf = text
             .as_deref()
             .filter(|text| !ours::is_ours(text))
-            .map(|text| named(seen, resolv::parse(text)))?;
+            .map(|text| without_split(seen, named(seen, resolv::parse(text))))?;
         conf.options.clear();
         conf.searches.retain(|one| one != ".");
         if seen.owner == Owner::Resolved {

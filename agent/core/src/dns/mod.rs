@@ -31,6 +31,7 @@ pub mod plan;
 pub mod render;
 pub mod resolv;
 pub mod seen;
+pub mod split;
 pub mod state;
 
 pub use asked::Asked;

@@ -115,6 +115,8 @@ pub enum RefusalKind {
     NotOurs,
     /// A tool is missing.
     NoTool,
+    /// A link has nameservers of its own for certain domains, and our files would take them away.
+    SplitDns,
     /// What is there could not be found out.
     Unreadable,
 }
@@ -212,10 +214,28 @@ pub fn candidates(asked: &Asked, seen: &Seen) -> Vec<IpAddr> {
     origins(asked, seen).into_iter().map(|one| one.0).collect()
 }
 
-/// By which interface link-local nameservers among the [`candidates`] are reached.
+/// The platform's nameservers that a plan needs an answer from in addition, because `ClusterFirst` is requested and no requested nameserver can be used. Empty
+/// otherwise: while the cluster's DNS answers, nobody else is probed.
+pub fn fallback_candidates(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Vec<IpAddr> {
+    let (platform, from) = inherited(seen);
+    let known = origins(asked, seen);
+    let collisions = collision::find(asked, seen, &known);
+    if !asked.cluster_first() || choose(&merge(asked, &platform), &collisions, judged).is_some() {
+        return Vec::new();
+    }
+    let mut more = from;
+    more.retain(|one| !known.iter().any(|other| other.0 == one.0));
+    let collisions = collision::find(asked, seen, &more);
+    more.retain(|one| !collisions.iter().any(|other| other.nameserver == one.0));
+    more.into_iter().map(|one| one.0).collect()
+}
+
+/// By which interface link-local nameservers among the [`candidates`] and [`fallback_candidates`] are reached.
 pub fn zones(asked: &Asked, seen: &Seen) -> BTreeMap<IpAddr, String> {
-    let merged = merge(asked, &inherited(seen).0);
-    let mut all = seen.last_good.clone().unwrap_or_default().zones;
+    let platform = inherited(seen).0;
+    let merged = merge(asked, &platform);
+    let mut all = platform.zones;
+    all.extend(seen.last_good.clone().unwrap_or_default().zones);
     all.extend(effective(seen).zones);
     all.extend(wanted(&merged).zones);
     all
@@ -257,7 +277,7 @@ pub fn plan(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Plan {
     plan.averted = collision::find(asked, seen, &given);
     plan.judged = judged.to_vec();
     plan.advice = standing_advice(asked, seen, &merged.conf);
-    plan.choice = plan.choose(seen, &merged);
+    plan.choice = plan.choose(asked, seen, &platform, &merged);
     let collisions = plan.collisions.clone();
     plan.for_kubelet(seen, &collisions, judged);
     match plan.choice.clone() {
@@ -317,12 +337,25 @@ pub(super) fn is_in_use(seen: &Seen, conf: &ResolvConf) -> bool {
 }
 
 impl Plan {
-    /// What is asked for; else the last good one, when nothing that is in use may be used; else a refusal.
-    fn choose(&mut self, seen: &Seen, merged: &Merged) -> Option<Choice> {
+    /// What is asked for; else, with `ClusterFirst`, the platform's nameservers; else the last good one. Both only when nothing that is in use may be used. Else a refusal.
+    fn choose(
+        &mut self,
+        asked: &Asked,
+        seen: &Seen,
+        platform: &ResolvConf,
+        merged: &Merged,
+    ) -> Option<Choice> {
         if let Some(choice) = choose(merged, &self.collisions, &self.judged) {
             return Some(choice);
         }
         let now = effective(seen);
+        if let Some(choice) = self.platform_fallback(asked, seen, platform, merged) {
+            self.advice.push(Advice::PlatformFallback {
+                requested: merged.conf.nameservers.clone(),
+                nameservers: choice.conf().nameservers.clone(),
+            });
+            return Some(choice);
+        }
         let good = |conf: &ResolvConf| {
             let merged = Merged {
                 conf: conf.clone(),
@@ -345,6 +378,45 @@ impl Plan {
             &self.judged,
         ));
         None
+    }
+
+    /// The platform's own nameservers, for as long as `ClusterFirst` has none that can be used: a node needs names to recover, and those that it was given are the only others.
+    /// Search domains and options stay as requested, so that names mean the same. Only when nothing that is in use can be used, or when they are in use for this reason
+    /// already. Never a nameserver that collides, so never the user cluster's.
+    fn platform_fallback(
+        &self,
+        asked: &Asked,
+        seen: &Seen,
+        platform: &ResolvConf,
+        merged: &Merged,
+    ) -> Option<Choice> {
+        if !asked.cluster_first() {
+            return None;
+        }
+        let collisions: Vec<Collision> = self.collisions.iter().chain(&self.averted).cloned().collect();
+        let only = |nameservers: &ResolvConf, others: &ResolvConf| Merged {
+            conf: ResolvConf {
+                nameservers: nameservers.nameservers.clone(),
+                zones: nameservers.zones.clone(),
+                searches: others.searches.clone(),
+                options: others.options.clone(),
+            },
+            ..Merged::default()
+        };
+        let now = effective(seen);
+        let in_use = choose(&only(&now, &now), &collisions, &self.judged).is_some();
+        let platforms = |one: &IpAddr| platform.nameservers.contains(one);
+        let fell_back = !ours::paths(seen).is_empty() && now.nameservers.iter().all(platforms);
+        if in_use && !fell_back {
+            return None;
+        }
+        choose(&only(platform, &merged.conf), &collisions, &self.judged)
+    }
+
+    /// Whether the choice is the platform's nameservers because no requested one can be used.
+    pub fn is_fallback(&self) -> bool {
+        let fallback = |advice: &Advice| matches!(advice, Advice::PlatformFallback { .. });
+        self.advice.iter().any(fallback)
     }
 
     /// Whether all that is asked for is what our own file has kept of the platform, and all of it and of what is in use is dead: the platform may give others by now (DHCPv6,

@@ -13,6 +13,7 @@ use super::{
     names, ours,
     resolv::{self, ResolvConf},
     seen::{Link, Manager, Owner, Seen},
+    split::{drop_in as drop_in_of_link, split_links},
 };
 
 /// What every file of ours says of itself.
@@ -155,7 +156,10 @@ impl Rendered {
     /// What keeps systemd-resolved from using the links' own servers beside ours.
     fn links(&mut self, seen: &Seen) {
         let mut done = BTreeSet::new();
-        let by_networkd = |link: &&Link| link.manager == Manager::Networkd;
+        let by_networkd = |link: &&Link| {
+            let split = split_links(seen).any(|one| one.index == link.index);
+            link.manager == Manager::Networkd && !split
+        };
         for link in seen.links.iter().filter(by_networkd) {
             let path = link.profile.as_deref().and_then(ours::networkd_drop_in);
             if let Some(path) = path.filter(|path| done.insert(path.clone())) {
@@ -187,7 +191,8 @@ impl Rendered {
 
     /// Drop-ins of `.network` files that no link has at this moment, as while networkd restarts or a link is down: they stay as long as the file does.
     fn kept(&mut self, seen: &Seen) {
-        let done: BTreeSet<String> = self.files.iter().map(|file| file.path.clone()).collect();
+        let mut done: BTreeSet<String> = self.files.iter().map(|file| file.path.clone()).collect();
+        done.extend(split_links(seen).filter_map(drop_in_of_link));
         for profile in &seen.profiles {
             let Some(path) = ours::networkd_drop_in(profile).filter(|path| !done.contains(path)) else {
                 continue;

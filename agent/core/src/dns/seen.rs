@@ -88,6 +88,9 @@ pub struct Given {
     pub mtu: Option<u32>,
     /// Whether search domains came with it (DHCP option 119), which a client gets only when it asks for them.
     pub search_list: bool,
+    /// Route-only domains (`~corp.example`), without `~`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<String>,
 }
 
 /// A link and what was given on it.
@@ -108,6 +111,9 @@ pub struct Link {
     pub given: Vec<Given>,
     /// What networkd tells systemd-resolved of it now.
     pub told: ResolvConf,
+    /// Its route-only domains without `~`, whoever set them; `.` for all names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<String>,
 }
 
 /// A local address.
@@ -138,8 +144,21 @@ pub struct File {
     pub link: Option<String>,
     /// Its text, through the link; none when there is none.
     pub text: Option<String>,
-    /// Whether it is immutable (chattr +i), or lies on a filesystem that is read-only.
+    /// Whether it cannot be replaced: immutable, a mount point, or on a filesystem that is read-only.
     pub fixed: bool,
+    /// Why it cannot be replaced, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<Obstacle>,
+}
+
+/// Why a file cannot be replaced, and what would change that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Obstacle {
+    /// In one sentence, with the path that is concerned.
+    pub because: String,
+    /// The command that removes it, e.g. `sudo chattr -i /etc/resolv.conf`.
+    pub remedy: String,
 }
 
 /// What kubelet is told, by its configuration and by its command line.

@@ -89,6 +89,8 @@ pub struct DnsState {
     pub effective: ResolvConf,
     /// What was asked for, after the merge.
     pub asked: ResolvConf,
+    /// Whether the platform's nameservers are used because no requested one can be (`dns-platform-fallback`).
+    pub fallback: bool,
     /// Files of ours that are there, by path, but for the one that kubelet reads.
     pub ours: Vec<String>,
     /// Links and what was given on each.
@@ -169,7 +171,7 @@ pub fn standing(asked: &Asked, seen: &Seen, plan: &Plan) -> Standing {
         return Standing::Colliding;
     }
     match &plan.choice {
-        Some(choice) if is_in_use(seen, choice.conf()) => Standing::Verified,
+        Some(choice) if is_in_use(seen, choice.conf()) && !plan.is_fallback() => Standing::Verified,
         _ => Standing::Differs,
     }
 }

@@ -254,6 +254,38 @@ fn one_that_was_asked_in_vain_is_heard_within_a_minute() {
     assert_eq!(mind.wish(MINUTE).unwrap(), "192.0.2.1 answers again");
 }
 
+/// The guest resolves meanwhile: one answer of a cluster DNS that comes and goes is no reason to change the resolver to and fro.
+#[test]
+fn while_the_platforms_nameservers_stand_in_the_clusters_must_answer_three_times() {
+    let cluster = ip("10.96.0.10");
+    let fallen = |standing| {
+        let mut state = state(&["192.0.2.1"], Health::Healthy);
+        state.standing = standing;
+        state.fallback = true;
+        state.asked.nameservers = vec![cluster];
+        state.judged.push(Judged {
+            nameserver: cluster,
+            health: Health::Dead,
+            ..state.judged[0].clone()
+        });
+        let mut mind = mind();
+        mind.follow(Some(&state), Duration::ZERO, &mut numbers());
+        assert!(mind.nameservers().contains(&cluster));
+        mind
+    };
+    let mut mind = fallen(Standing::Differs);
+    for good in [true, true, false, true, true] {
+        mind.heard(cluster, good);
+        assert_eq!(mind.wish(MINUTE), None);
+    }
+    mind.heard(cluster, true);
+    assert_eq!(mind.wish(MINUTE).unwrap(), "10.96.0.10 answers again");
+    // Nobody answers any more: the first who does is needed.
+    let mut mind = fallen(Standing::Broken);
+    mind.heard(cluster, true);
+    assert_eq!(mind.wish(MINUTE).unwrap(), "10.96.0.10 answers again");
+}
+
 #[test]
 fn at_the_start_a_pass_is_asked_for_unless_all_was_well() {
     let second = Duration::from_secs;

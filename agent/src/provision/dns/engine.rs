@@ -6,7 +6,7 @@ use virtfleet_agent_core::dns::{
     Asked, Plan, Seen,
     answers::{Judged, by_interface, judge, once_more, questions},
     kubelet::kubelet_reads,
-    plan::{candidates, plan, zones},
+    plan::{candidates, fallback_candidates, plan, zones},
 };
 
 use virtfleet_wire::settings::DnsManage;
@@ -90,7 +90,12 @@ impl Engine<'_> {
         let judged = if asked.manage == DnsManage::Off && !kubelet_reads(&seen) {
             Vec::new()
         } else {
-            self.ask(asked, &seen, &candidates(asked, &seen))
+            let mut judged = self.ask(asked, &seen, &candidates(asked, &seen));
+            let more = fallback_candidates(asked, &seen, &judged);
+            if !more.is_empty() {
+                judged.extend(self.ask(asked, &seen, &more));
+            }
+            judged
         };
         let plan = plan(asked, &seen, &judged);
         Observed { seen, plan }

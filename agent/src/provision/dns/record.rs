@@ -67,6 +67,7 @@ pub(super) fn state(
         owner_because: seen.owner_because.clone(),
         effective: effective(seen),
         asked: plan.asked.clone(),
+        fallback: plan.is_fallback(),
         ours: ours::paths(seen),
         links: seen.links.clone(),
         judged: plan.judged.clone(),

@@ -1,3 +1,4 @@
+mod fallback;
 mod giving_back;
 mod kubelet;
 
@@ -6,7 +7,7 @@ use std::{cell::RefCell, fs, net::IpAddr, time::Duration};
 use virtfleet_agent_core::dns::{
     answers::{Answer, Outcome, Purpose, Question},
     plan::RefusalKind,
-    state::Standing,
+    state::{DnsState, Standing},
 };
 use virtfleet_wire::finding::Severity;
 

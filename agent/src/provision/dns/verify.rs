@@ -25,6 +25,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// The first pause before nameservers are asked again at boot; each is twice the one before.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// How long the cluster's DNS is probed again before the platform's nameservers take its place: a nameserver that restarts is no outage.
+const CONFIRM_FALLBACK: Duration = Duration::from_secs(5);
+
 /// For so long nobody must have been at any link until nothing is waited for: a router advertisement comes without anybody being seen at work (RFC 4861: a second until it is
 /// asked for, half a second until it is answered).
 const QUIET: Duration = Duration::from_secs(2);
@@ -82,7 +85,7 @@ impl Engine<'_> {
         let mut observed = self.judged(asked, seen);
         // A lease may come after the address, its nameservers after that, and the way to them last.
         let mut pause = ASK_AGAIN;
-        while observed.plan.choice.is_none()
+        while (observed.plan.choice.is_none() || observed.plan.is_fallback())
             && !in_vain(&observed)
             && !(names_nobody(&observed) && patience.nothing_comes(&observed.seen))
             && patience.wait(pause)
@@ -91,6 +94,13 @@ impl Engine<'_> {
             if !names_nobody(&observed) {
                 pause *= 2;
             }
+        }
+        let confirm = CONFIRM_FALLBACK.saturating_sub(how.patience).min(self.settle);
+        let mut patience = Patience::new(self, how.until.wait(confirm));
+        let mut pause = ASK_AGAIN;
+        while observed.plan.is_fallback() && !observed.plan.steps.is_empty() && patience.wait(pause) {
+            observed = self.judged(asked, self.looked(how.by_hand)?);
+            pause *= 2;
         }
         Ok(observed)
     }

@@ -40,6 +40,27 @@ pub(super) fn advised(advice: &Advice) -> Finding {
             "sudo virtfleet-agent apply dns, or set dns.manage: auto".to_owned(),
         ),
         Advice::LastGood { .. } => ("dns-last-good", Severity::Warning, "LastGood", INSTEAD.to_owned()),
+        Advice::PlatformFallback { requested, .. } => (
+            "dns-platform-fallback",
+            Severity::Critical,
+            "PlatformFallback",
+            format!(
+                "repair the cluster's DNS, or set dns.cluster.nameservers to addresses that answer; ask by hand: dig +tries=1 @{}",
+                requested
+                    .first()
+                    .map_or("ADDRESS".to_owned(), ToString::to_string)
+            ),
+        ),
+        // Critical until our files are there: then it is known to have been left alone (`super::split`).
+        Advice::SplitLink { link, domains, .. } => (
+            "dns-split-link",
+            Severity::Critical,
+            "SplitDns",
+            format!(
+                "compare `resolvectl status {link}` before dns.manage: auto, and `resolvectl query NAME.{}` afterwards; if its nameservers are to answer everything, add the domain `~.` to the link",
+                domains.first().map_or("", String::as_str)
+            ),
+        ),
         Advice::NetworkManagerLinks { links } => (
             "dns-network-manager",
             Severity::Info,

@@ -1,6 +1,6 @@
 //! NetworkManager's state files, its own DHCP client's leases, and what `nmcli` prints.
 
-use super::{Lease, pairs, words};
+use super::{Lease, add_route, pairs, words};
 use crate::dns::seen::{Given, Source};
 
 /// What NetworkManager has written down about a device.
@@ -80,6 +80,7 @@ impl Shown {
             "IP4.DNS" | "IP6.DNS" => self.other.conf.add_server(value),
             "IP4.DOMAIN" | "IP6.DOMAIN" | "IP4.SEARCHES" | "IP6.SEARCHES" => {
                 self.other.conf.add_search(value);
+                add_route(&mut self.other.routes, value);
             }
             "DHCP4.OPTION" | "DHCP6.OPTION" => {
                 let Some((name, value)) = value.split_once('=') else {
@@ -117,7 +118,10 @@ impl Shown {
         let kept = other.conf.nameservers.clone();
         other.conf.zones.retain(|one, _| kept.contains(one));
         let given = [leased, other].into_iter().filter(|given| {
-            !given.conf.nameservers.is_empty() || !given.conf.searches.is_empty() || given.mtu.is_some()
+            !given.conf.nameservers.is_empty()
+                || !given.conf.searches.is_empty()
+                || !given.routes.is_empty()
+                || given.mtu.is_some()
         });
         (!self.name.is_empty()).then(|| (self.name, given.collect()))
     }

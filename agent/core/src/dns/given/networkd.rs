@@ -60,13 +60,14 @@ pub fn networkd_link_state(text: &str) -> LinkState {
 }
 
 /// What a `.network` file, or several one behind the other, configures statically: `DNS=` and `Domains=` of `[Network]`. An empty value forgets those before, and
-/// domains that are only routed (`~corp.example`) are left out. Never give it a drop-in of ours, which forgets what the image had.
+/// domains that are only routed (`~corp.example`) are no search domains. Never give it a drop-in of ours, which forgets what the image had.
 pub fn network_file(text: &str) -> Given {
     let mut conf = ResolvConf::default();
     super::resolved::sections(text, "[Network]", &mut conf);
     Given {
         source: Source::Static,
         conf,
+        routes: super::resolved::routes(text, "[Network]"),
         ..Given::default()
     }
 }

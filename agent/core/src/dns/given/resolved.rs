@@ -1,6 +1,6 @@
 //! systemd-resolved's configuration, and what others have told it about a link.
 
-use super::{pairs, words};
+use super::{add_route, pairs, words};
 use crate::dns::{
     resolv::ResolvConf,
     seen::{Given, Source},
@@ -23,11 +23,38 @@ pub fn resolved_link(text: &str) -> Given {
     for (key, value) in pairs(text) {
         match key {
             "SERVERS" => words(&value).iter().for_each(|word| given.conf.add_server(word)),
-            "DOMAINS" => words(&value).iter().for_each(|word| given.conf.add_search(word)),
+            "DOMAINS" => words(&value).iter().for_each(|word| {
+                given.conf.add_search(word);
+                add_route(&mut given.routes, word);
+            }),
             _ => {}
         }
     }
     given
+}
+
+/// The route-only domains (`Domains=~corp.example`) of one section, without `~`. An empty value forgets those before.
+pub(super) fn routes(text: &str, section: &str) -> Vec<String> {
+    let mut routes = Vec::new();
+    let mut inside = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line == section;
+        }
+        if let Some((_, value)) = line
+            .split_once('=')
+            .filter(|(key, _)| inside && key.trim() == "Domains")
+        {
+            let values = words(value);
+            if values.is_empty() {
+                routes.clear();
+            }
+            for word in &values {
+                add_route(&mut routes, word);
+            }
+        }
+    }
+    routes
 }
 
 /// Reads `DNS=` and `Domains=` of one section.

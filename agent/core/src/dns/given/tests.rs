@@ -259,3 +259,21 @@ proptest! {
         prop_assert_eq!(&dhclient_leases(&text)[0].1.conf.nameservers, &expected);
     }
 }
+
+#[test]
+fn route_only_domains_are_no_search_domains() {
+    let link = resolved_link("SERVERS=10.8.0.1\nDOMAINS=~corp.example office.example ~.\n");
+    assert_eq!(link.conf.searches, ["office.example"]);
+    assert_eq!(link.routes, ["corp.example", "."]);
+    let file = network_file(
+        "[Match]\nName=wg0\n[Network]\nDNS=10.8.0.1\nDomains=~a.example ~a.example\n[Other]\nDomains=~b.example\n",
+    );
+    assert_eq!(
+        (file.conf.searches.len(), file.routes),
+        (0, vec!["a.example".to_owned()])
+    );
+    let reset = network_file("[Network]\nDomains=~a.example\nDomains=\nDomains=~$(x) ~c.example\n");
+    assert_eq!(reset.routes, ["c.example"]);
+    let shown = nmcli_devices("GENERAL.DEVICE:tun0\nIP4.DNS[1]:10.8.0.1\nIP4.SEARCHES[1]:~corp.example\n");
+    assert_eq!(shown[0].1[0].routes, ["corp.example"]);
+}

@@ -2,8 +2,14 @@
 
 use super::{Refusal, RefusalKind, Service, Step, steps::reader};
 use crate::dns::{
-    answers::Judged, collision::Collision, merge::Merged, ours, render::Rendered, resolv::ResolvConf,
-    seen::Seen,
+    answers::Judged,
+    collision::Collision,
+    merge::Merged,
+    ours,
+    render::Rendered,
+    resolv::ResolvConf,
+    seen::{Link, Manager, Obstacle, Seen},
+    split::{self, split_links},
 };
 
 /// Nothing that is asked for may be used and answers. What is in use stays, also when it is the only nameserver and collides: no nameserver is worse.
@@ -75,12 +81,22 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
     }
     let replaces = |step: &Step| matches!(step, Step::TakeOver { .. } | Step::GiveBack { .. });
     if seen.resolv_conf.fixed && steps.iter().any(replaces) {
+        let (because, remedy) = match &seen.resolv_conf.obstacle {
+            Some(Obstacle { because, remedy }) => (because.as_str(), remedy.as_str()),
+            None => (
+                "it is immutable, a mount point, or on a filesystem that is mounted read-only",
+                "`lsattr -d /etc /etc/resolv.conf` and `findmnt --target /etc/resolv.conf` show which",
+            ),
+        };
         all.push(refusal(
             RefusalKind::NotOurs,
-            "/etc/resolv.conf cannot be changed: it is immutable, or its filesystem is read-only".to_owned(),
-            "sudo chattr -i /etc/resolv.conf, unless somebody meant it; then set dns.manage: off".to_owned(),
+            format!("/etc/resolv.conf cannot be replaced: {because}"),
+            format!("{remedy}; if it is meant to stay, set dns.manage: off"),
             ours::RESOLV_CONF,
         ));
+    }
+    if !steps.iter().all(Step::is_kubelets) {
+        all.extend(split_links(seen).filter_map(|link| split(rendered, link)));
     }
     for step in steps {
         let tool = match step {
@@ -122,6 +138,34 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
     }
     all.dedup();
     all
+}
+
+/// A link with split DNS that our files would silence: NetworkManager's configuration is one for all its links, and a `.network` file may be shared by several.
+fn split(rendered: &Rendered, link: &Link) -> Option<Refusal> {
+    let path = match link.manager {
+        Manager::NetworkManager => Some(ours::NETWORK_MANAGER.to_owned()),
+        _ => split::drop_in(link),
+    };
+    let path = path.filter(|path| rendered.files.iter().any(|file| file.path == *path))?;
+    let domains = link.routes.join(", ");
+    Some(refusal(
+        RefusalKind::SplitDns,
+        format!(
+            "{} has split DNS: names below {domains} go to its own nameservers, which {path} would take away",
+            link.name
+        ),
+        match link.manager {
+            Manager::NetworkManager => format!(
+                "configure the domains of {} outside NetworkManager (resolvectl domain), or forward {domains} on the nameservers of dns.config, or set dns.manage: off",
+                link.name
+            ),
+            _ => format!(
+                "give {} a .network file of its own, or set dns.manage: off",
+                link.name
+            ),
+        },
+        &link.name,
+    ))
 }
 
 /// The first version of NetworkManager with `nmcli general reload`.

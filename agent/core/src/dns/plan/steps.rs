@@ -235,10 +235,11 @@ fn covers<'a>(link: &Link, text: impl Fn(&str) -> Option<&'a str>) -> bool {
 fn speak(link: &Link) -> Step {
     let mut given = ResolvConf::default();
     link.given.iter().for_each(|one| given.append(&one.conf));
+    let routes = link.routes.iter().map(|domain| format!("~{domain}"));
     Step::Speak {
         link: link.name.clone(),
         nameservers: given.shown_nameservers(),
-        searches: given.searches,
+        searches: given.searches.into_iter().chain(routes).collect(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Plans against guests of each kind. `world` plays what a step does, `properties` says what holds of every plan.
 
+mod fallback;
 mod live;
 mod owners;
 mod properties;
@@ -372,6 +373,13 @@ fn what_is_in_the_way_is_refused_and_nothing_is_done() {
     let mut seen = plain("169.254.20.10 10.0.0.1", "");
     seen.resolv_conf.fixed = true;
     assert_eq!(kinds(&seen), [RefusalKind::NotOurs]);
+    let remedy = "sudo umount /etc/resolv.conf";
+    seen.resolv_conf.obstacle = Some(crate::dns::seen::Obstacle {
+        because: "/etc/resolv.conf is a mount point".to_owned(),
+        remedy: remedy.to_owned(),
+    });
+    let refused = plan(&asked(), &seen, &healthy("10.0.0.1")).refusals;
+    assert!(refused[0].remedy.starts_with(remedy), "{refused:?}");
     let mut seen = network_manager("169.254.20.10 10.0.0.1", "");
     seen.missing_tools.push("nmcli".to_owned());
     assert_eq!(kinds(&seen), [RefusalKind::NoTool]);

@@ -20,7 +20,7 @@ use virtfleet_agent_core::dns::{
     ours,
     plan::{Service, Step},
     resolv,
-    seen::{File, Link},
+    seen::{File, Link, Obstacle},
 };
 
 use super::super::{Commands, Roots, Witness, read_text};
@@ -157,8 +157,9 @@ pub fn apply_with(
             _ => None,
         })
     };
-    if let Some(why) = places().find_map(|place| fixed(&roots.root(&place.path))) {
-        return Err(ApplyDnsError::Fixed(why));
+    if let Some(obstacle) = places().find_map(|place| fixed(roots, &roots.root(&place.path))) {
+        let Obstacle { because, remedy } = obstacle;
+        return Err(ApplyDnsError::Fixed(format!("{because}; {remedy}")));
     }
     let services = effects.iter().filter_map(|effect| match effect {
         Effect::Reload(service) => Some(*service),
@@ -294,10 +295,12 @@ pub(crate) fn resolv_conf(roots: &Roots) -> File {
     let link = fs::read_link(&path)
         .ok()
         .and_then(|target| target.into_os_string().into_string().ok());
+    let obstacle = fixed(roots, &path);
     File {
         link,
         text: read_text(&roots.root_file(RESOLV_CONF), CAP).ok(),
-        fixed: fixed(&path).is_some(),
+        fixed: obstacle.is_some(),
+        obstacle,
     }
 }
 

@@ -1,3 +1,4 @@
+mod fixed_places;
 mod network_manager;
 mod original;
 mod services;
@@ -444,10 +445,11 @@ fn nothing_is_changed_when_it_could_not_be_put_back_or_an_earlier_change_hangs()
 
 #[test]
 fn what_cannot_be_replaced_is_known_before() {
-    assert!(fixed(Path::new("/proc")).unwrap().contains("mount point"));
     let (_dir, roots) = plain(false);
-    assert_eq!(fixed(&roots.root(RESOLV_CONF)), None);
-    assert_eq!(fixed(&roots.root("/etc/a/b/c")), None);
+    let at_proc = fixed(&roots, Path::new("/proc")).unwrap();
+    assert!(at_proc.because.contains("mount point"), "{at_proc:?}");
+    assert_eq!(fixed(&roots, &roots.root(RESOLV_CONF)), None);
+    assert_eq!(fixed(&roots, &roots.root("/etc/a/b/c")), None);
     let file = fs::File::open(roots.root(RESOLV_CONF)).unwrap();
     let flags = rustix::fs::ioctl_getflags(&file).unwrap_or(rustix::fs::IFlags::empty());
     // Without root, or on tmpfs, there is no such flag to be set.
@@ -463,37 +465,4 @@ fn what_cannot_be_replaced_is_known_before() {
     assert!(error.to_string().contains("chattr -i"), "{error}");
     assert!(seen.fixed);
     assert!(!roots.root(RESOLVED).exists() && !roots.root(DNS_DIRECTORY).exists());
-}
-
-/// In a mount namespace of this thread's own. Without root there is none to be had.
-#[test]
-fn tier2_a_read_only_filesystem_and_a_mounted_file_are_refused_before_anything_changes() {
-    use nix::{
-        mount::{MsFlags, mount},
-        sched::{CloneFlags, unshare},
-    };
-    if !super::super::super::is_root() {
-        return;
-    }
-    unshare(CloneFlags::CLONE_NEWNS).unwrap();
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
-    let (_dir, roots) = plain(false);
-    let commands = FakeCommands::content();
-    let refused = || {
-        let mut steps = vec![write("x", "/srv/x.conf")];
-        steps.extend(take_over());
-        let error = apply(&roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap_err();
-        assert!(!roots.root("/srv").exists() && !unfinished(&roots));
-        error.to_string()
-    };
-    let file = roots.root(RESOLV_CONF);
-    mount(Some(&file), &file, none, MsFlags::MS_BIND, none).unwrap();
-    assert!(refused().contains("is a mount point"));
-    let etc = roots.root("/etc");
-    mount(Some(&etc), &etc, none, MsFlags::MS_BIND, none).unwrap();
-    let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-    mount(none, &etc, none, read_only, none).unwrap();
-    assert!(refused().contains("mounted read-only"));
-    assert!(resolv_conf(&roots).fixed);
 }

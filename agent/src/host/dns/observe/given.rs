@@ -263,7 +263,7 @@ pub(super) fn waits_for_lease(roots: &Roots, link: &Link) -> bool {
 }
 
 /// What somebody has told resolved about a link that neither networkd nor NetworkManager has.
-fn of_resolved(roots: &Roots, link: &Link) -> Option<Given> {
+pub(super) fn of_resolved(roots: &Roots, link: &Link) -> Option<Given> {
     let path = format!("/run/systemd/resolve/netif/{}", link.index);
     let text = read_text(&roots.root(&path), CAP).ok()?;
     let given = resolved_link(&text);
@@ -271,7 +271,10 @@ fn of_resolved(roots: &Roots, link: &Link) -> Option<Given> {
 }
 
 fn says_something(given: &Given) -> bool {
-    !given.conf.nameservers.is_empty() || !given.conf.searches.is_empty() || given.mtu.is_some()
+    !given.conf.nameservers.is_empty()
+        || !given.conf.searches.is_empty()
+        || !given.routes.is_empty()
+        || given.mtu.is_some()
 }
 
 /// Whether it is a file that systemd reads: it looks at the end of the name, case and all.

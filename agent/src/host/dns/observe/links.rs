@@ -11,7 +11,7 @@ use virtfleet_agent_core::dns::{
 use super::{
     super::super::{Commands, Roots, list, read_text},
     CAP,
-    given::{Sources, waits_for_lease},
+    given::{Sources, of_resolved, waits_for_lease},
     processes::Processes,
 };
 
@@ -40,8 +40,9 @@ pub(super) fn links(roots: &Roots, commands: &dyn Commands, processes: &Processe
             name,
             ..Link::default()
         };
-        manager(roots, &mut link);
+        link.routes = manager(roots, &mut link);
         link.given = sources.given(roots, &link);
+        routes(roots, &mut link);
         link.given
             .iter_mut()
             .for_each(|given| by_link(&mut given.conf, &link.name));
@@ -60,14 +61,27 @@ pub(super) fn links(roots: &Roots, commands: &dyn Commands, processes: &Processe
     links
 }
 
-/// networkd and NetworkManager each keep a file for a link that they manage.
-fn manager(roots: &Roots, link: &mut Link) {
+/// Adds the route-only domains that are configured, or that systemd-resolved was told of the link.
+fn routes(roots: &Roots, link: &mut Link) {
+    let told = of_resolved(roots, link)
+        .map(|given| given.routes)
+        .unwrap_or_default();
+    for domain in link.given.iter().flat_map(|given| &given.routes).chain(&told) {
+        if !link.routes.contains(domain) {
+            link.routes.push(domain.clone());
+        }
+    }
+}
+
+/// networkd and NetworkManager each keep a file for a link that they manage. Returns the route-only domains that networkd tells of it.
+fn manager(roots: &Roots, link: &mut Link) -> Vec<String> {
     let state = networkd(roots, link.index);
+    let routes = state.route_domains.clone();
     link.told = state.conf;
     if let Some(profile) = state.network_file.filter(|_| state.admin_state != "unmanaged") {
         link.manager = Manager::Networkd;
         link.profile = Some(profile);
-        return;
+        return routes;
     }
     let path = format!("/run/NetworkManager/devices/{}", link.index);
     let device = nm_device(&read_text(&roots.root(path), CAP).unwrap_or_default());
@@ -75,6 +89,7 @@ fn manager(roots: &Roots, link: &mut Link) {
         link.manager = Manager::NetworkManager;
         link.profile = device.connection;
     }
+    routes
 }
 
 /// A link-local nameserver is reached by the link that it was given on; leases and networkd's files say it without.

@@ -10,6 +10,7 @@ use virtfleet_agent_core::dns::{
     effective,
     inherited::inherited,
     seen::{Link, Manager, Owner, Source},
+    split::split_links,
 };
 
 use super::{
@@ -398,4 +399,34 @@ fn this_machine() {
             .any(|local| local.address == IpAddr::from([127, 0, 0, 1]))
     );
     assert!(seen.links.iter().all(|link| link.name != "lo"));
+}
+
+/// As `resolvectl domain wg0 ~corp.example` and networkd's `Domains=~…` leave it behind.
+#[test]
+fn route_only_domains_of_a_link_are_seen_whoever_set_them() {
+    let tree = resolved("/etc/systemd/network/10-eth0.network", "[Network]\nDHCP=yes\n")
+        .file(
+            "/run/systemd/resolve/netif/7",
+            "SERVERS=10.8.0.1\nDOMAINS=~corp.example\n",
+        )
+        .file(
+            "/run/systemd/netif/links/8",
+            "ADMIN_STATE=configured\nNETWORK_FILE=/etc/systemd/network/20-tun.network\nDNS=10.9.0.1\nROUTE_DOMAINS=site.example\n",
+        )
+        .file(
+            "/etc/systemd/network/20-tun.network",
+            "[Network]\nDNS=10.9.0.1\nDomains=~site.example\n",
+        );
+    tree.link("wg0", 7, false);
+    tree.link("tun0", 8, false);
+    let seen = tree.observe();
+    let routes = |name: &str| {
+        let link = seen.links.iter().find(|link| link.name == name).unwrap();
+        link.routes.clone()
+    };
+    assert_eq!(routes("wg0"), ["corp.example"]);
+    assert_eq!(routes("tun0"), ["site.example"]);
+    assert!(routes("eth0").is_empty());
+    let split: Vec<&str> = split_links(&seen).map(|link| link.name.as_str()).collect();
+    assert_eq!(split, ["wg0", "tun0"]);
 }

@@ -60,7 +60,7 @@ impl Tree {
         self
     }
 
-    fn link(&self, name: &str, index: u32, device: bool) {
+    pub(super) fn link(&self, name: &str, index: u32, device: bool) {
         let folder = self.roots.sys("class/net").join(name);
         write(&folder.join("ifindex"), &format!("{index}\n"));
         write(
