@@ -4,6 +4,7 @@ use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{
     keys,
+    matching::csi,
     plan::{DiskPlan, Plan, Refusal, RefusalKind, Step},
     seen::Seen,
     units::disk_of,
@@ -32,6 +33,11 @@ pub fn findings(wanted: &[Wanted], plan: &Plan, seen: &Seen) -> Vec<Finding> {
         all.extend(disk.notes.iter().map(|note| noted(disk, note)));
         all.extend(declared.and_then(|declared| read_only(declared, disk, seen)));
         all.extend(declared.and_then(tpm));
+        all.extend(
+            declared
+                .into_iter()
+                .flat_map(|declared| csi_skipped(declared, disk, seen)),
+        );
         all.extend(declared.and_then(|declared| recovery_key(declared, disk, seen)));
     }
     all.extend(left_behind(plan, seen));
@@ -133,6 +139,32 @@ fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding>
         .with("mountPoint", path)
         .with("option", found)
         .remedy("look at the kernel's messages (`dmesg`), check the filesystem unmounted, and reboot")
+    })
+}
+
+/// Volumes of a CSI driver that the disk's path, size or order would have fitted.
+fn csi_skipped<'a>(
+    declared: &'a Wanted,
+    disk: &DiskPlan,
+    seen: &'a Seen,
+) -> impl Iterator<Item = Finding> + 'a {
+    let severity = if disk.device.is_some() {
+        Severity::Info
+    } else {
+        Severity::Warning
+    };
+    csi::skipped(declared, &seen.devices).into_iter().map(move |index| {
+        let device = &seen.devices[index];
+        let serial = device.id.serial.as_deref().unwrap_or_default();
+        let message = format!(
+            "{} fits {}, and was skipped: its serial {serial} is a UUID, as a CSI driver gives it to the volume of a PVC",
+            device.node(),
+            declared.asked_for()
+        );
+        about("disk-csi-volume-skipped", severity, &declared.name, "CsiVolumeSkipped", message)
+            .with("device", &device.id.name)
+            .with("serial", serial)
+            .remedy("nothing, if it is a PVC's; if it is the declared disk, name its serial in `match.serial`, or give it another serial in the VM's spec")
     })
 }
 

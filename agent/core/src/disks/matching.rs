@@ -1,13 +1,15 @@
 //! Which disk is meant.
 //!
 //! Identity (serial, volume, path) is decided first, over all disks. What any identity fits is out of reach for those that are
-//! asked for by size and order ([`position`]). No disk is ever given to two names.
+//! asked for by size and order ([`position`]). No disk is ever given to two names, and a CSI driver's volume only to a name
+//! that says which ([`csi`]).
 //!
 //! A partition is a candidate only for settings that name a partition (`partUuid`, `partLabel`), and these match nothing
 //! else ([`part`]).
 
 #![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
 
+pub mod csi;
 mod part;
 mod position;
 
@@ -102,8 +104,12 @@ pub fn by_position(wanted: &[Wanted], devices: &[Device]) -> BTreeSet<usize> {
         return BTreeSet::new();
     }
     let uncounted = uncounted(&by_identity(wanted, devices), devices);
+    let candidate = |device: &Device| {
+        let mut positional = wanted.iter().filter(|disk| disk.is_positional());
+        positional.any(|disk| !csi::is_excluded(disk, device)) && ineligible(device).is_none()
+    };
     (0..devices.len())
-        .filter(|index| !uncounted.contains(index) && ineligible(&devices[*index]).is_none())
+        .filter(|index| !uncounted.contains(index) && candidate(&devices[*index]))
         .collect()
 }
 
@@ -134,6 +140,15 @@ fn fits(disk: &Wanted, device: &Device) -> bool {
 }
 
 fn fits_but_for_size(disk: &Wanted, device: &Device) -> bool {
+    !csi::is_excluded(disk, device) && fits_all_named(disk, device)
+}
+
+/// Whether all that `match` names fits, also of a volume that is a CSI driver's.
+fn fits_what_is_named(disk: &Wanted, device: &Device) -> bool {
+    fits_all_named(disk, device) && disk.size.is_none_or(|size| device.id.size == size)
+}
+
+fn fits_all_named(disk: &Wanted, device: &Device) -> bool {
     let serial = disk.serial.as_deref().is_none_or(|wanted| {
         let has = device.id.serial.as_deref().unwrap_or_default();
         !has.is_empty() && has.as_bytes() == seen_serial(wanted, device.bus)
@@ -248,10 +263,17 @@ fn missing(disk: &Wanted, devices: &[Device]) -> Refusal {
     } else {
         "disk"
     };
+    let skipped = csi::skipped(disk, devices);
+    let skipped: Vec<String> = skipped.iter().map(|index| describe(&devices[*index])).collect();
+    let but = if skipped.is_empty() {
+        String::new()
+    } else {
+        format!("; skipped as volumes of a CSI driver: {}", skipped.join("; "))
+    };
     Refusal::new(
         RefusalKind::Missing,
         None,
-        format!("no {what} fits {}", disk.asked_for()),
+        format!("no {what} fits {}{but}", disk.asked_for()),
         "attach the disk, or compare `match` with the disks that are there: `virtfleet-agent disks`",
         vec![("disks", seen.join("; "))],
     )

@@ -12,6 +12,7 @@ use super::{
         uuids,
         wanted::{Key, Wanted},
     },
+    csi::is_excluded,
     describe, fits, fits_but_for_size, ineligible, missing, only,
 };
 
@@ -119,9 +120,10 @@ impl<'a> Positions<'a> {
             }
         };
         // It may be one of which nobody knows yet what is on it.
-        let unknown = rest
-            .iter()
-            .find(|other| **other != index && self.devices[**other].carried == Carried::Unknown);
+        let unknown = rest.iter().find(|other| {
+            let device = &self.devices[**other];
+            **other != index && device.carried == Carried::Unknown && !is_excluded(disk, device)
+        });
         match unknown {
             Some(unknown) => Err(undecided(disk, &self.devices[index], &self.devices[*unknown])),
             None => Ok(index),

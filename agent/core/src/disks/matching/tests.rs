@@ -274,7 +274,7 @@ fn a_star_is_any_text() {
 fn any_device() -> impl Strategy<Value = Device> {
     (
         0_u8..9,
-        prop::option::of("s-[abc]"),
+        prop::option::of("s-[abc]|0b3f6f3e-6d7b-4c55-[0-9]"),
         prop::bool::weighted(0.2),
         prop::bool::weighted(0.2),
         1_u64..3,
@@ -320,6 +320,7 @@ proptest! {
             if let Ok((_, index)) = &selection.found {
                 prop_assert!(taken.insert(*index));
                 prop_assert_eq!(ineligible(&devices[*index]), None);
+                prop_assert!(!csi::is_excluded(wanted, &devices[*index]));
                 if !wanted.is_positional() {
                     let fitting = devices.iter().filter(|device| fits(wanted, device)).count();
                     prop_assert_eq!(fitting, 1);
