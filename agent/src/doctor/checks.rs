@@ -1,6 +1,12 @@
 //! The checks: from what was seen to lines. Nothing is read here.
 
-use super::{Line, PemFile, Seen, Status, disks::disks, dns::dns, passes::passes, virtio::virtio};
+use super::{
+    Line, PemFile, Seen, Status,
+    disks::{disks, duplicates},
+    dns::dns,
+    passes::passes,
+    virtio::virtio,
+};
 use crate::{host::Port, identity::is_important, report::remedy};
 
 /// A certificate with less than this left is a warning, in seconds: 14 days.
@@ -38,6 +44,7 @@ pub fn check(seen: &Seen) -> Vec<Line> {
     lines.push(state(seen));
     lines.extend(passes(seen));
     lines.extend(disks(seen));
+    lines.extend(duplicates(seen));
     lines.extend(dns(seen));
     lines.extend(virtio(seen));
     lines.push(boot(seen));

@@ -5,6 +5,17 @@ use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{Line, Seen, Status};
 
+/// A line for each group of disks with equal UUIDs or labels, declared or not.
+pub(super) fn duplicates(seen: &Seen) -> Vec<Line> {
+    let line = |finding: &Finding| Line {
+        status: Status::Fail,
+        what: format!("disks {}", finding.subject.name),
+        detail: finding.message.clone(),
+        next: finding.remedy.clone(),
+    };
+    seen.duplicates.iter().map(line).collect()
+}
+
 pub(super) fn disks(seen: &Seen) -> Vec<Line> {
     let declared = &seen.settings.config.disks;
     if declared.is_empty() {

@@ -2,11 +2,12 @@
 
 use std::{net::SocketAddr, path::Path};
 
+use virtfleet_agent_core::disks::duplicates;
 use virtfleet_wire::settings::ServerTls;
 
 use super::{CollectorRun, ListenerSeen, PemFile, Seen, StateSeen, Validity};
 use crate::{
-    host::{Roots, clock, is_root, list, read_bounded, read_text, try_port},
+    host::{Roots, clock, identified, is_root, list, read_bounded, read_text, references, try_port},
     identity::{observe, state::read_state},
     provision::{
         GUEST_FILE,
@@ -101,6 +102,7 @@ pub fn look(
         vendor: observed.identity.vendor.map(|vendor| vendor.value),
         missing: observed.identity.missing,
         passes: read_record(roots, &observed.boot_id).map_err(|error| format!("{GUEST_FILE}: {error}")),
+        duplicates: duplicates::findings(&identified(roots), &references(roots)),
         disks: read_disks(roots, &observed.boot_id).map_err(|error| format!("{DISKS_FILE}: {error}")),
         dns: read_dns(roots, &observed.boot_id).map_err(|error| format!("{DNS_FILE}: {error}")),
         virtio: crate::virtio::look(roots, &observed.boot_id, &settings.config.nic, is_root()),

@@ -14,7 +14,7 @@ mod virtio;
 
 use serde::Serialize;
 use virtfleet_agent_core::{disks::state::DisksState, dns::state::DnsState, pass::GuestRecord};
-use virtfleet_wire::{identity::Missing, report::Clock};
+use virtfleet_wire::{finding::Finding, identity::Missing, report::Clock};
 
 pub use checks::check;
 pub use look::{Agree, Inspect, look};
@@ -122,6 +122,8 @@ pub struct Seen {
     pub passes: Result<GuestRecord, String>,
     /// How the declared disks stand, or why that is not known.
     pub disks: Result<DisksState, String>,
+    /// Disks with equal UUIDs or labels.
+    pub duplicates: Vec<Finding>,
     /// How DNS stands, or why that is not known.
     pub dns: Result<DnsState, String>,
     /// The virtio devices, and what is to be said of them.

@@ -51,6 +51,7 @@ pub(super) fn healthy() -> Seen {
         passes: Ok(passes()),
         dns: Ok(dns_state()),
         disks: Ok(DisksState::default()),
+        duplicates: Vec::new(),
         virtio: Virtio::of(sample::healthy(), None, None, &NicSettings::default()),
         drop_ins: vec![("kubelet.service", true)],
         clock: Clock {

@@ -13,6 +13,7 @@ mod command;
 pub mod dbus;
 mod disk_busy;
 mod disk_health;
+mod disk_identifiers;
 mod disk_journal;
 mod disk_observe;
 mod disk_owner;
@@ -53,6 +54,7 @@ pub(crate) use command::fake::FakeCommands;
 pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_program, own_program};
 pub use disk_busy::{busy_below, entries_in};
 pub use disk_health::{Asked, DiskHealth};
+pub use disk_identifiers::{identified, references};
 pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore};
 pub use disk_observe::{
     MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number,

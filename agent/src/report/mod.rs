@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 pub(crate) use findings::remedy;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use virtfleet_agent_core::disks::duplicates;
 use virtfleet_wire::{
     finding::{Finding, Subject},
     report::{AgentInfo, Clock, GuestReport, REPORT_API_VERSION, REPORT_KIND, Section, SectionStatus},
@@ -27,7 +28,7 @@ pub(crate) use virtio::state as device_state;
 
 use crate::{
     dns_watch::History,
-    host::{Roots, clock},
+    host::{Roots, clock, identified, references},
     identity::Observer,
     pause::ClockWatch,
     settings::LoadedSettings,
@@ -106,6 +107,8 @@ impl Reporter {
         findings.extend(passes.findings);
         let storage = storage::read(&self.roots, &observed.boot_id, &clock, self.declares_disks);
         findings.extend(storage.findings);
+        let (devices, references) = (identified(&self.roots), references(&self.roots));
+        findings.extend(duplicates::findings(&devices, &references));
         let names = dns::read(&self.roots, &observed.boot_id, &clock, &self.history);
         findings.extend(names.findings);
         // Without rights: what devices offer is what root's last pass saw.

@@ -14,6 +14,7 @@
 mod check;
 mod checksum;
 pub mod device;
+pub mod duplicates;
 pub mod findings;
 #[cfg(test)]
 mod fixtures;
