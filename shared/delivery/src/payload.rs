@@ -8,7 +8,10 @@ use virtfleet_wire::{
     settings::{AGENT_CONFIG_KIND, CONFIG_API_VERSION},
 };
 
-use crate::{WANTED, spec::Checked};
+use crate::{
+    WANTED,
+    spec::{Checked, Platform},
+};
 
 /// The delivery's unit.
 pub(crate) const UNIT: &str = "virtfleet-delivery.service";
@@ -146,7 +149,7 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
             }
         }
     }
-    let text = settings(&checked.settings, delivery.tls.is_some());
+    let text = settings(&checked.settings, delivery.tls.is_some(), delivery.platform);
     files.push(File::text(SETTINGS, 0o644, text));
     for (index, extra) in delivery.files.iter().enumerate() {
         let content = match (&extra.content, &extra.from) {
@@ -198,7 +201,7 @@ impl Payload {
 
 /// The settings file. Whoever renders user-data wants a guest that works: its DNS and its queues are put right, and the public
 /// dashboards have what they ask for, unless something else is written.
-fn settings(written: &Value, tls: bool) -> String {
+fn settings(written: &Value, tls: bool, platform: Platform) -> String {
     let mut map = match written {
         Value::Object(map) => map.clone(),
         _ => Map::new(),
@@ -220,11 +223,32 @@ fn settings(written: &Value, tls: bool) -> String {
     section(&mut map, "metrics")
         .entry("profile")
         .or_insert_with(|| "dashboards".into());
+    let clones = platform == Platform::Kkp && opt_into_clones(&mut map);
+    let clones = if clones { IMAGE_CLONES } else { "" };
     format!(
-        "# Written at every boot from user-data; what you set by hand belongs into another file here.\n\
+        "# Written at every boot from user-data; what you set by hand belongs into another file here.\n{clones}\
          apiVersion: {CONFIG_API_VERSION}\nkind: {AGENT_CONFIG_KIND}\n{}",
         to_yaml(&Value::Object(map))
     )
+}
+
+/// What the settings say of the opt-in that they have for KKP.
+const IMAGE_CLONES: &str = "# platform: kkp. KKP attaches secondary disks as clones of the OS image. `content: image-clone` lets the\n\
+     # agent erase such a disk, but only if it is proven to be an untouched clone of this VM's root disk.\n";
+
+/// Sets `content: image-clone` on each disk that does not say what it holds; whether there is one. A shared disk is never formatted.
+fn opt_into_clones(map: &mut Map<String, Value>) -> bool {
+    let disks = map.get_mut("disks").and_then(Value::as_array_mut);
+    let mut any = false;
+    for disk in disks.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if disk.get("shared") != Some(&Value::Bool(true)) {
+            disk.entry("content").or_insert_with(|| "image-clone".into());
+        }
+        any |= disk
+            .get("content")
+            .is_some_and(|content| content == "image-clone");
+    }
+    any
 }
 
 /// The mapping at a key, made when it is not there; a null counts as none.
@@ -245,4 +269,36 @@ fn is_pem(content: &[u8], kind: &str) -> bool {
         text.lines()
             .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&ends))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_kkp_disks_that_say_nothing_else_may_be_clones_of_the_os_image() {
+        let written = json!({"disks": [
+            {"name": "a", "match": {"size": "1Gi"}},
+            {"name": "b", "content": "blank"},
+            {"name": "c", "shared": true},
+        ]});
+        let text = settings(&written, false, Platform::Kkp);
+        let count = |words: &str| text.lines().filter(|line| line.trim().ends_with(words)).count();
+        assert_eq!(count("content: image-clone"), 1, "{text}");
+        assert_eq!(count("content: blank"), 1, "{text}");
+        assert!(text.contains("# platform: kkp."), "{text}");
+        let other = settings(&written, false, Platform::Kubevirt);
+        assert!(
+            !other.contains("image-clone") && !other.contains("kkp"),
+            "{other}"
+        );
+        // Without a disk that opts in there is nothing to say.
+        for none in [
+            json!({}),
+            json!({"disks": []}),
+            json!({"disks": [{"name": "b", "content": "blank"}]}),
+        ] {
+            assert!(!settings(&none, false, Platform::Kkp).contains("kkp"));
+        }
+    }
 }

@@ -23,6 +23,8 @@ pub struct Delivery {
     pub api_version: String,
     /// Always `Delivery`.
     pub kind: String,
+    /// What runs the VMs, where the settings depend on it.
+    pub platform: Platform,
     /// The agent's binary. Leave it out when the image has the agent; then only settings and files are brought.
     pub agent: Option<Agent>,
     /// The agent's settings, as `kind: AgentConfig` has them, without its header.
@@ -43,6 +45,7 @@ impl Default for Delivery {
         Self {
             api_version: CONFIG_API_VERSION.to_owned(),
             kind: DELIVERY_KIND.to_owned(),
+            platform: Platform::default(),
             agent: None,
             settings: AgentConfig::default(),
             tls: None,
@@ -51,6 +54,18 @@ impl Default for Delivery {
             repair_cloud_init: true,
         }
     }
+}
+
+/// What runs the VMs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Platform {
+    /// KubeVirt, whoever makes the VMs.
+    #[default]
+    Kubevirt,
+    /// Kubermatic KKP: each secondary disk is a clone of the OS image (machine-controller, `getDataVolumeTemplates`). A disk of the settings without `content` gets
+    /// `content: image-clone`.
+    Kkp,
 }
 
 /// The agent's binary: which one, and where from.

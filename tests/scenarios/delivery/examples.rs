@@ -9,7 +9,7 @@ use super::guest::{render, shipped};
 
 /// Set to rewrite the examples.
 const UPDATE: &str = "VIRTFLEET_UPDATE_EXAMPLES";
-const EXAMPLES: [(&str, &[&str]); 5] = [
+const EXAMPLES: [(&str, &[&str]); 6] = [
     (
         "delivery.cloud-config.yaml",
         &["cloud-init", "cloud-init/delivery.yaml"],
@@ -38,6 +38,7 @@ const EXAMPLES: [(&str, &[&str]); 5] = [
         "baked.cloud-config.yaml",
         &["cloud-init", "cloud-init/baked.yaml"],
     ),
+    ("kkp.cloud-config.yaml", &["cloud-init", "cloud-init/kkp.yaml"]),
     ("delivery.ign", &["ignition", "cloud-init/delivery.yaml"]),
 ];
 
