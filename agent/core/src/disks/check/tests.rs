@@ -106,18 +106,6 @@ fn a_disk_is_named_by_what_it_is_or_by_consent_by_where() {
             r#"{"size": "1Gi", "order": 0, "allowPositional": true}"#,
             &["match.order"],
         ),
-        (r#"{"partUuid": "0FC63DAF-8483-4772-8E79-3D69D8477DE4"}"#, &GOOD),
-        (
-            r#"{"partUuid": "fb705cfa-02", "serial": "a", "size": "1Gi"}"#,
-            &GOOD,
-        ),
-        (r#"{"partLabel": "blank part", "path": "pci-*"}"#, &GOOD),
-        (r#"{"partUuid": "fb705cfa"}"#, &["match.partUuid"]),
-        (r#"{"partLabel": " a"}"#, &["match.partLabel"]),
-        (
-            r#"{"partLabel": "a", "size": "1Gi", "order": 1, "allowPositional": true}"#,
-            &["match.order"],
-        ),
         (r#"{"serial": ""}"#, &["match.serial"]),
         (r#"{"serial": "a "}"#, &["match.serial"]),
         (r#"{"volume": " a"}"#, &["match.volume"]),
