@@ -288,6 +288,8 @@ fn entry(intent: &FormatIntent) -> Result<Entry> {
         luks_uuid: None,
         evidence: intent.evidence.clone(),
         at_ns: 0,
+        arguments: intent.arguments.clone(),
+        others_wrote: false,
     })
 }
 

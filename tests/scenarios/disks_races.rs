@@ -52,10 +52,12 @@ struct Watched(Mutex<Option<Duration>>);
 
 impl Commands for Watched {
     fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
-        if tool.program.to_string_lossy().starts_with("mk") {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(now());
-        }
         SystemCommands.run(tool)
+    }
+
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(now());
+        SystemCommands.run_with_lock(tool, lock)
     }
 }
 

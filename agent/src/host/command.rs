@@ -200,6 +200,24 @@ pub trait Commands: Sync {
     /// Runs it to its end, whatever its exit code.
     fn run(&self, tool: &Tool) -> Result<Done, CommandError>;
 
+    /// Runs it to its end with `lock` as its standard input, so that a flock(2) on that open file
+    /// lasts until the command ends, whatever becomes of this process.
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+        let _ = lock;
+        self.run(tool)
+    }
+
+    /// As [`Self::run_with_lock`]; an exit code other than 0 is an error.
+    fn check_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+        let done = self.run_with_lock(tool, lock)?;
+        if done.success() {
+            Ok(done)
+        } else {
+            let tool = tool.clone();
+            Err(CommandError::Failed { tool, done })
+        }
+    }
+
     /// How much time there is for all that is still to be run; none where there is no limit.
     fn left(&self) -> Option<Duration> {
         None
@@ -223,6 +241,17 @@ pub struct SystemCommands;
 
 impl Commands for SystemCommands {
     fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+        Self::run_reading(tool, None)
+    }
+
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+        Self::run_reading(tool, Some(lock))
+    }
+}
+
+impl SystemCommands {
+    /// Runs it with `input` as its standard input, or nothing.
+    fn run_reading(tool: &Tool, input: Option<&File>) -> Result<Done, CommandError> {
         let at = |step: &'static str| {
             move |source: io::Error| CommandError::System {
                 tool: tool.clone(),
@@ -230,7 +259,7 @@ impl Commands for SystemCommands {
                 source,
             }
         };
-        let mut running = Running::start(tool).map_err(|error| match error.kind() {
+        let mut running = Running::start(tool, input).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => CommandError::Missing(tool.clone()),
             _ => at("start it")(error),
         })?;
@@ -275,7 +304,11 @@ struct Running {
 
 impl Running {
     #[expect(clippy::disallowed_methods, reason = "this is the one command runner")]
-    fn start(tool: &Tool) -> io::Result<Self> {
+    fn start(tool: &Tool, input: Option<&File>) -> io::Result<Self> {
+        let input = match input {
+            Some(input) => Stdio::from(input.try_clone()?),
+            None => Stdio::null(),
+        };
         let child = Command::new(&tool.program)
             .args(&tool.args)
             .env_clear()
@@ -283,7 +316,7 @@ impl Running {
             .env("LC_ALL", "C")
             .current_dir("/")
             .process_group(0)
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;

@@ -29,6 +29,8 @@ use super::{Roots, disk_mounts};
 
 /// The folder, by its path in the guest.
 pub const JOURNAL_DIRECTORY: &str = "/var/lib/virtfleet/journal";
+/// Where the first and last MiB of disks that were erased by approval are kept.
+pub const UNDO_DIRECTORY: &str = "/var/lib/virtfleet/journal/undo";
 /// The record of what was done to disks, in that folder: one JSON document a line.
 pub const AUDIT_FILE: &str = "audit.jsonl";
 /// The one before, when it had grown too long.
@@ -172,7 +174,7 @@ impl JournalStore {
         self.replace(&format!("{}.json", entry.name), &json)
     }
 
-    /// Forgets a disk. Only for tests of the store and for what a person asks for.
+    /// Removes a disk's entry: the run that wrote it has left nothing on the disk, and there was none before.
     pub fn remove_entry(&self, name: &str) -> Result<(), JournalError> {
         let file = format!("{name}.json");
         match unlinkat(&self.folder, file.as_str(), UnlinkatFlags::NoRemoveDir) {

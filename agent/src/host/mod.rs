@@ -37,6 +37,7 @@ mod service;
 mod service_calls;
 mod stamped;
 mod state_file;
+mod sweep;
 mod sysfs;
 mod tasks;
 pub mod virtio;
@@ -55,7 +56,7 @@ pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_progr
 pub use disk_busy::{busy_below, entries_in};
 pub use disk_health::{Asked, DiskHealth};
 pub use disk_identifiers::{identified, references};
-pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore};
+pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore, UNDO_DIRECTORY};
 pub use disk_observe::{
     MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number,
     owner_of, swapped,
@@ -78,6 +79,7 @@ pub use service::{Change, Service, Services, Systemctl};
 pub use service_calls::{BUS_SOCKET, Reach, ServiceCalls};
 pub use stamped::Stamped;
 pub use state_file::{AGENT_GROUP, write_for_agent};
+pub use sweep::sweep_temporary_files;
 pub use sysfs::{
     Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once,
     directory_names,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     VERSION,
-    host::{LockError, Roots, Services, clock, is_root, lock_waiting, read_text},
+    host::{LockError, Roots, Services, clock, is_root, lock_waiting, read_text, sweep_temporary_files},
     settings::LoadedSettings,
 };
 
@@ -112,6 +112,10 @@ pub(super) fn apply_within(
     // A unit's time runs from here, also while another pass is waited for.
     let (mut start, mut began) = (clock(), Instant::now());
     let lock = lock_waiting(&roots.root(LOCK_FILE), patience, "apply", tell)?;
+    // Under the lock, so that no other run is writing.
+    for path in sweep_temporary_files(roots) {
+        tracing::info!(path, "removed a temporary file that a killed run left");
+    }
     let boot_id = boot_id(roots);
     let mut record = read_record(roots, &boot_id).unwrap_or_else(|_| GuestRecord::new(&boot_id));
     let mut applied = Vec::new();

@@ -167,6 +167,7 @@ fn reap(order: &Order) {
 struct Killer {
     at: Option<usize>,
     orphans: bool,
+    script: Option<(String, String)>,
     count: Cell<usize>,
     points: RefCell<Vec<String>>,
 }
@@ -175,6 +176,14 @@ impl Witness for Killer {
     fn at(&self, point: &str) {
         self.count.set(self.count.get() + 1);
         self.points.borrow_mut().push(point.to_owned());
+        if let Some((_, script)) = self
+            .script
+            .as_ref()
+            .filter(|(at, _)| point.ends_with(at.as_str()))
+        {
+            let done = Launch::new("/bin/sh").args(["-c", script]).output(LONGEST);
+            assert!(done.is_ok_and(|done| done.status.success()), "{script}");
+        }
         if self.at == Some(self.count.get()) {
             if !self.orphans {
                 // All in this namespace but its first process and ourselves.
@@ -196,6 +205,7 @@ fn pass() -> Result<()> {
     let killer = Killer {
         at: order.kill_at,
         orphans: order.orphans,
+        script: order.script_at.clone(),
         count: Cell::new(0),
         points: RefCell::new(Vec::new()),
     };

@@ -81,6 +81,8 @@ pub struct Order {
     pub kill_after_us: Option<u64>,
     /// Kill the pass alone; what it has started goes on.
     pub orphans: bool,
+    /// At the point that ends so, this shell script runs before the pass goes on.
+    pub script_at: Option<(String, String)>,
 }
 
 /// What came of it.

@@ -1,7 +1,7 @@
 //! What stands for systemd on the stage: it mounts units as it has last read them, and writes down what it was asked.
 
 use std::{
-    fs,
+    fs::{self, File},
     io::Write as _,
     path::{Path, PathBuf},
 };
@@ -60,6 +60,10 @@ impl Commands for StagedSystemd {
             }
             _ => SystemCommands.run(tool),
         }
+    }
+
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+        SystemCommands.run_with_lock(tool, lock)
     }
 }
 

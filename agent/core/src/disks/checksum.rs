@@ -1,4 +1,4 @@
-//! Numbers and UUIDs as filesystems store them.
+//! Numbers, UUIDs and checksums as filesystems store them.
 
 /// Little-endian number of up to eight bytes; what lies outside of `bytes` counts as zero.
 pub(super) fn le(bytes: &[u8], at: usize, length: usize) -> u64 {
@@ -21,9 +21,47 @@ pub(super) fn hex_uuid(bytes: &[u8]) -> Option<String> {
     (bytes != [0; 16]).then(|| uuid::Uuid::from_bytes(bytes).to_string())
 }
 
+/// CRC-32C (Castagnoli, reflected, polynomial 0x82F63B78) over more bytes, from the state `crc`.
+/// Neither the start value nor the final complement is applied: ext4, xfs and btrfs differ in both.
+pub(super) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(crc, |crc, byte| {
+        let index = (crc ^ u32::from(*byte)) & 0xFF;
+        crc >> 8 ^ TABLE[index as usize]
+    })
+}
+
+const TABLE: [u32; 256] = table();
+
+const fn table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "below 256")]
+        let mut crc = index as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 == 0 {
+                crc >> 1
+            } else {
+                crc >> 1 ^ 0x82F6_3B78
+            };
+            bit += 1;
+        }
+        table[index] = crc;
+        index += 1;
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crc32c_gives_the_check_value_of_its_definition() {
+        assert_eq!(!crc32c(!0, b"123456789"), 0xE306_9283);
+        assert_eq!(!crc32c(!0, &[0; 32]), 0x8A91_36AA);
+    }
 
     #[test]
     fn numbers_outside_of_the_bytes_are_zero() {

@@ -192,6 +192,8 @@ pub(super) fn entry(name: &str, device: &Device, progress: Progress) -> Entry {
             ..Blankness::default()
         }),
         at_ns: 1,
+        arguments: Vec::new(),
+        others_wrote: false,
     }
 }
 

@@ -56,6 +56,14 @@ pub struct Entry {
     pub evidence: Evidence,
     /// When the intent was written, nanoseconds since 1970.
     pub at_ns: u64,
+    /// Arguments of the tool that was started last, without program and device: what it left on the
+    /// disk is compared with what the same arguments give. Empty in entries of older agents.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// The last check before the tool found that something else had written to the disk. Then a
+    /// proof that reads a part of the disk is no reason to format it.
+    #[serde(default)]
+    pub others_wrote: bool,
 }
 
 /// Why formatting was right.
@@ -75,6 +83,17 @@ pub enum Evidence {
         /// [`Content::digest`] of what was judged, to be found again; none when the disk was blank then.
         digest: Option<String>,
     },
+}
+
+impl Evidence {
+    /// What is read to prove that the disk is blank.
+    pub fn proof(&self) -> ProofKind {
+        match self {
+            Self::Blank(blank) => blank.proof,
+            Self::Approved { proof, .. } => *proof,
+            Self::Found => ProofKind::Sampled,
+        }
+    }
 }
 
 /// A person's word on a refusal: `virtfleet-agent disks approve SERIAL --evidence HASH`. Good once, for that evidence alone.
@@ -99,7 +118,7 @@ pub struct AuditRecord {
     pub boot_id: String,
     /// The disk's name in the settings.
     pub name: String,
-    /// `about-to` or `done` or `failed`.
+    /// `about-to` or `done` or `failed`; `restored` when the journal has the entry of before again.
     pub moment: String,
     /// The step, e.g. `format`.
     pub step: String,

@@ -37,6 +37,25 @@ pub fn arguments(wanted: &Wanted, uuid: &str) -> (&'static str, Vec<String>) {
     (program(wanted.filesystem), arguments)
 }
 
+/// The arguments for the same filesystem on a scratch file, to compare with ([`super::remains`]):
+/// ext4's journal is left as the hole that it is there instead of written as zeros.
+pub fn reference_arguments(filesystem: &str, arguments: &[String]) -> Vec<String> {
+    let mut arguments = arguments.to_vec();
+    let extended = arguments.iter().position(|argument| argument == "-E");
+    if filesystem == "ext4"
+        && let Some(value) = extended.and_then(|at| arguments.get_mut(at + 1))
+    {
+        value.push_str(",lazy_journal_init=1");
+    }
+    arguments
+}
+
+/// The label that the arguments give, as [`arguments`] writes it.
+pub fn label_in(arguments: &[String]) -> Option<&str> {
+    let at = arguments.iter().position(|argument| argument == "-L")?;
+    arguments.get(at + 1).map(String::as_str)
+}
+
 /// Takes `-E` out of the arguments and puts what they said behind `own`: of several `-E` the tool heeds the last alone.
 fn with_extended(arguments: &mut Vec<String>, own: &str) -> String {
     let mut value = own.to_owned();

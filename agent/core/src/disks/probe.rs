@@ -73,6 +73,28 @@ pub struct Content {
     /// For a filesystem whose `mkfs` the journal knows as begun and not as ended: whether the filesystem's own checker finds nothing wrong. None when it
     /// was not asked.
     pub complete: Option<bool>,
+    /// For the same filesystem, and for bytes that no tool knows where the journal has a begun `mkfs`: who wrote them. None when that was not found out.
+    pub left: Option<Left>,
+}
+
+/// What a disk holds on which the journal has a `mkfs` as begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "by")]
+pub enum Left {
+    /// Every byte that was read and is not zero was written by that `mkfs`, and the filesystem was
+    /// not used since ([`super::remains`]).
+    Tool,
+    /// The filesystem was used since it was made, with the trace of that
+    /// ([`super::superblock::Superblock::used`]).
+    User {
+        /// E.g. `mounted 2 times`.
+        trace: String,
+    },
+    /// There is a byte that the `mkfs` did not write.
+    Foreign {
+        /// Its place on the device.
+        at: u64,
+    },
 }
 
 impl Content {

@@ -49,6 +49,8 @@ fn entry(name: &str, progress: Progress) -> Entry {
             ..Blankness::default()
         }),
         at_ns: 1,
+        arguments: Vec::new(),
+        others_wrote: false,
     }
 }
 

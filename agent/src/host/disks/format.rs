@@ -9,9 +9,12 @@
 //! against a `mkfs.ext4 -F` that was aimed at the window it was not hit. `mkfs.xfs` and `mkfs.btrfs`, run without force, look for signatures once more
 //! themselves; `mkfs.ext4` asks only a terminal, and `mkswap` not at all. What is written in between elsewhere than at the ends is not seen.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
-use virtfleet_agent_core::disks::{DeviceId, Doubt, FormatIntent};
+use virtfleet_agent_core::disks::{DeviceId, Doubt, FormatIntent, WritesSince};
 
 use super::{
     BlankDisk, Disks, claim,
@@ -52,6 +55,8 @@ pub enum FormatError {
         path: PathBuf,
         /// How.
         source: Box<CommandError>,
+        /// Nothing at all was written to the device since it was proven blank, by its write counters.
+        untouched: bool,
     },
     /// The tool is content, and what it left is not what was meant.
     #[error("{} was formatted and is not as meant: {reason}", path.display())]
@@ -70,8 +75,8 @@ impl Disks<'_> {
             return Err(kind(intent));
         };
         let path = disk.path.clone();
-        self.with(disk, intent, || {
-            mkfs::run(self.commands, program, &intent.arguments, &path).map(drop)
+        self.with(disk, intent, |lock| {
+            mkfs::run(self.commands, program, &intent.arguments, &path, lock).map(drop)
         })?;
         Ok(())
     }
@@ -82,8 +87,8 @@ impl Disks<'_> {
             return Err(kind(intent));
         }
         let path = disk.path.clone();
-        self.with(disk, intent, || {
-            luks::format(self.commands, &intent.arguments, key, &path).map(drop)
+        self.with(disk, intent, |lock| {
+            luks::format(self.commands, &intent.arguments, key, &path, lock).map(drop)
         })
     }
 
@@ -91,7 +96,7 @@ impl Disks<'_> {
         &self,
         mut disk: BlankDisk,
         intent: &FormatIntent,
-        run: impl FnOnce() -> Result<(), CommandError>,
+        run: impl FnOnce(&File) -> Result<(), CommandError>,
     ) -> Result<(), FormatError> {
         if disk.id != intent.device {
             let name = intent.name.clone();
@@ -120,10 +125,17 @@ impl Disks<'_> {
             .unwritten(held, &disk.id, &disk.mark, limits)
             .map_err(changed)?;
         self.still(&held, &disk.id).map_err(changed)?;
-        run().map_err(|source| FormatError::Tool {
-            path: path.clone(),
-            source: Box::new(source),
-        })?;
+        if let Err(source) = run(&held.lock) {
+            let again = Reader::mark(held, &path, self.roots, &disk.id, limits)
+                .and_then(|reader| reader.wait(limits.all, &mut |_| {}));
+            let untouched =
+                again.is_ok_and(|(held, _)| matches!(held.mark.since(&disk.mark), WritesSince::None));
+            return Err(FormatError::Tool {
+                path,
+                source: Box::new(source),
+                untouched,
+            });
+        }
         let verify = |reason: String| FormatError::Verify {
             path: path.clone(),
             reason,

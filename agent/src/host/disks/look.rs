@@ -51,6 +51,12 @@ impl Disks<'_> {
         }
     }
 
+    /// Whether a new proof finds the whole disk blank now; false when not all of it was read.
+    pub fn is_blank(&self, id: &DeviceId, proof: ProofKind) -> bool {
+        let looked = self.prove(id, proof, Limits::default(), &mut |_, _| {});
+        looked.is_ok_and(|looked| matches!(looked.probe, Probe::Blank(blank) if blank.is_whole()))
+    }
+
     pub(super) fn node(&self, id: &DeviceId) -> PathBuf {
         self.roots.root(format!("/dev/{}", id.name))
     }

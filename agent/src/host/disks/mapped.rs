@@ -1,19 +1,22 @@
 //! The filesystem in a LUKS container that was made for it.
 //!
-//! Zeros below read as noise above, so blankness says nothing here. What is proven instead: the container is the one whose header carries the
-//! journaled UUID, it stands on the intended disk and on nothing else, nobody uses it, all of a sampled proof can be read, and blkid
-//! knows nothing in it, or the filesystem that was begun and is not whole.
+//! Zeros below read as noise above, so blankness is proven below: what is zero on the disk was never
+//! written through the container, and what is not must be from the interrupted run of our own tool.
+//! The container is the one whose header carries the journaled UUID, it stands on the intended disk
+//! alone, nobody uses it, and blkid(8) finds nothing in it, or the filesystem that was begun and is
+//! not complete.
 
-use virtfleet_agent_core::disks::{DeviceId, FormatIntent, regions};
+use virtfleet_agent_core::disks::{DeviceId, Doubt, FormatIntent, Left, journal::Entry, regions};
 use virtfleet_wire::settings::ProofKind;
 
 use super::{
-    ClaimError, Disks, FormatError,
+    ClaimError, Disks, FormatError, OpenContainer,
     claim::{refused, unknown},
     ioctl,
     reader::{Held, Limits, Order, Reader},
+    remains::BegunRun,
     tools::{blkid, check, mkfs},
-    zero,
+    unfinished::not_ours,
 };
 
 /// A container in which a filesystem may be made, locked and held exclusively.
@@ -21,8 +24,8 @@ use super::{
 pub struct FreshContainer {
     held: Held,
     id: DeviceId,
-    /// A filesystem of the intended UUID is in it, which is not whole.
-    begun: bool,
+    /// Arguments of the run that may have left something in it, and the container.
+    run: (Vec<String>, OpenContainer),
 }
 
 impl Disks<'_> {
@@ -32,6 +35,7 @@ impl Disks<'_> {
         mapping: &str,
         luks_uuid: &str,
         intent: &FormatIntent,
+        entry: &Entry,
     ) -> Result<FreshContainer, ClaimError> {
         let disk = &intent.device;
         let limits = Limits::default();
@@ -55,14 +59,7 @@ impl Disks<'_> {
         if below.is_none_or(|below| below.id != *disk) {
             return Err(refuse("the disk below it is another one now".to_owned()));
         }
-        let id = DeviceId {
-            diskseq: ioctl_diskseq(self, &container.name),
-            name: container.name,
-            number: container.number,
-            size: container.size,
-            serial: None,
-            partition: None,
-        };
+        let id = self.container_id(&container);
         let path = self.node(&id);
         let look = || {
             let order = Order {
@@ -77,7 +74,6 @@ impl Disks<'_> {
             Ok((held, bytes.digest, blkid::probe(self.commands, &path)?))
         };
         let (mut held, before, known) = look().map_err(unknown(disk))?;
-        let begun = known.is_some();
         if let Some(known) = known {
             let uuid = known.uuid.as_deref().unwrap_or_default();
             if known.kinds != [intent.filesystem.as_str()] || !uuid.eq_ignore_ascii_case(&intent.uuid) {
@@ -97,7 +93,16 @@ impl Disks<'_> {
             }
             held = again;
         }
-        Ok(FreshContainer { held, id, begun })
+        // Whatever is in it, nothing but the interrupted run of our own tool may have written it.
+        let run = BegunRun::of(entry, &intent.arguments);
+        let (held, left) = self
+            .judged(held, &id, run, ProofKind::Sampled, Some(&container))
+            .map_err(unknown(disk))?;
+        if left != Left::Tool {
+            return Err(refuse(not_ours(&left)));
+        }
+        let run = (run.arguments.to_vec(), container);
+        Ok(FreshContainer { held, id, run })
     }
 
     /// Makes the filesystem, and looks whether kind and UUID are those of the intent.
@@ -106,7 +111,7 @@ impl Disks<'_> {
         container: FreshContainer,
         intent: &FormatIntent,
     ) -> Result<(), FormatError> {
-        let FreshContainer { mut held, id, begun } = container;
+        let FreshContainer { held, id, run } = container;
         let path = self.node(&id);
         let Some(program) = mkfs::program(&intent.filesystem) else {
             return Err(FormatError::Kind {
@@ -114,23 +119,27 @@ impl Disks<'_> {
                 kind: intent.filesystem.clone(),
             });
         };
-        if begun {
-            let parts = regions::regions(id.size, ProofKind::Sampled);
-            held = zero::write(held, &path, &id, parts, Limits::default()).map_err(|doubt| {
-                FormatError::Changed {
-                    path: path.clone(),
-                    reason: doubt.reason,
-                }
-            })?;
-        }
-        drop(held.exclusive.take());
-        self.still(&held, &id).map_err(|doubt| FormatError::Changed {
+        let changed = |doubt: Doubt| FormatError::Changed {
             path: path.clone(),
             reason: doubt.reason,
-        })?;
-        mkfs::run(self.commands, program, &intent.arguments, &path).map_err(|source| FormatError::Tool {
-            path: path.clone(),
-            source: Box::new(source),
+        };
+        let (arguments, container) = &run;
+        let begun = BegunRun {
+            filesystem: &intent.filesystem,
+            uuid: &intent.uuid,
+            arguments,
+        };
+        let mut held = self
+            .clear_judged(held, &id, begun, ProofKind::Sampled, Some(container))
+            .map_err(changed)?;
+        drop(held.exclusive.take());
+        self.still(&held, &id).map_err(changed)?;
+        mkfs::run(self.commands, program, &intent.arguments, &path, &held.lock).map_err(|source| {
+            FormatError::Tool {
+                path: path.clone(),
+                source: Box::new(source),
+                untouched: false,
+            }
         })?;
         let verify = |reason: String| FormatError::Verify {
             path: path.clone(),
@@ -140,6 +149,20 @@ impl Disks<'_> {
             .sync_all()
             .map_err(|error| verify(format!("cannot write it out: {error}")))?;
         self.verify(&path, intent, &id).map_err(verify)
+    }
+}
+
+impl Disks<'_> {
+    /// The opened container as a device.
+    pub(super) fn container_id(&self, container: &OpenContainer) -> DeviceId {
+        DeviceId {
+            diskseq: ioctl_diskseq(self, &container.name),
+            name: container.name.clone(),
+            number: container.number,
+            size: container.size,
+            serial: None,
+            partition: None,
+        }
     }
 }
 

@@ -369,7 +369,8 @@ pub(super) fn chunks(regions: &[Region]) -> impl DoubleEndedIterator<Item = (u64
     })
 }
 
-fn read_all(file: &File, chunk: &mut [u8], offset: u64) -> Result<(), Failure> {
+/// Fills the chunk from that place; a device that ends before is an error.
+pub(super) fn read_all(file: &File, chunk: &mut [u8], offset: u64) -> Result<(), Failure> {
     let mut done = 0;
     while done < chunk.len() {
         let place = offset + done as u64;

@@ -1,33 +1,36 @@
 //! What our own `mkfs` has begun and not ended: recognised by the journal, and made blank again.
 
 use virtfleet_agent_core::disks::{
-    Blankness, Content, DeviceId, FormatIntent, Probe, Region,
+    Blankness, Content, DeviceId, Doubt, FormatIntent, Left, Probe, Region,
     journal::{Entry, Evidence, Progress},
-    regions,
+    superblock::HEAD_BYTES,
 };
 use virtfleet_wire::settings::ProofKind;
 
 use super::{
-    BlankDisk, ClaimError, Disks, FormatError,
+    BlankDisk, ClaimError, Disks, FormatError, OpenContainer,
     claim::{refused, unknown},
-    reader::Limits,
+    reader::{Held, Limits, Reader, doubt},
+    remains::BegunRun,
     tools::check,
     zero,
 };
-use crate::host::read_text;
 
 /// A disk with nothing on it but what our own `mkfs` left, locked and held exclusively.
 #[derive(Debug)]
 pub struct UnfinishedDisk {
     disk: BlankDisk,
     proof: ProofKind,
+    entry: Entry,
+    arguments: Vec<String>,
 }
 
 impl Disks<'_> {
     /// Looks again and compares with the journal's entry.
     ///
-    /// Either the planned kind and UUID are there and the filesystem's own checker is not content; or there is no signature at all, it is still the
-    /// boot in which the intent was written, and the device has the same number and sequence number.
+    /// Either the planned kind and UUID are there and the filesystem's own checker finds it incomplete,
+    /// or there is no signature at all. In both cases every byte that is not zero must be from the
+    /// interrupted run of our own tool.
     pub fn claim_unfinished(
         &self,
         intent: &FormatIntent,
@@ -51,6 +54,7 @@ impl Disks<'_> {
                 ));
             }
         };
+        let run = BegunRun::of(entry, &intent.arguments);
         let look = || self.prove(id, proof, limits, &mut |_, _| {}).map_err(unknown(id));
         let mut looked = look()?;
         match &looked.probe {
@@ -67,19 +71,30 @@ impl Disks<'_> {
                     return Err(refused(id, "it changed while it was checked".to_owned(), None));
                 }
             }
-            Probe::HasData(content) => {
-                let same_boot = !entry.boot_id.is_empty() && entry.boot_id == self.boot_id();
-                let same_device = entry.device.number == id.number
-                    && entry.device.diskseq.is_some()
-                    && entry.device.diskseq == id.diskseq;
-                if !same_boot || !same_device {
-                    let reason = "there is data on it without a signature, and it cannot be proven that our mkfs left it";
-                    return Err(refused(id, reason.to_owned(), Some(content.clone())));
-                }
+            // Judged below, as everything is.
+            Probe::HasData(_) => {}
+        }
+        if !matches!(looked.probe, Probe::Blank(_)) {
+            let content = match looked.probe {
+                Probe::HasData(content) => Some(content),
+                Probe::Blank(_) | Probe::Unknown(_) => None,
+            };
+            let (held, left) = self
+                .judged(looked.held, id, run, proof, None)
+                .map_err(unknown(id))?;
+            if left != Left::Tool {
+                return Err(refused(id, not_ours(&left), content));
             }
+            looked.held = held;
+            looked.probe = Probe::HasData(content.unwrap_or_default());
         }
         let disk = self.hold(id, looked.held, limits)?;
-        Ok(UnfinishedDisk { disk, proof })
+        Ok(UnfinishedDisk {
+            disk,
+            proof,
+            entry: entry.clone(),
+            arguments: intent.arguments.clone(),
+        })
     }
 
     /// The planned filesystem, and not whole.
@@ -111,22 +126,23 @@ impl Disks<'_> {
         }
     }
 
-    fn boot_id(&self) -> String {
-        let text = read_text(&self.roots.proc("sys/kernel/random/boot_id"), 100).unwrap_or_default();
-        text.trim().to_owned()
-    }
-
     /// Writes zeros to what the proof had read, the beginning last: as long as that is not done, the next one knows it by its UUID. Then proves anew
     /// that the disk is blank.
     pub fn clear(&self, unfinished: UnfinishedDisk) -> Result<Blankness, FormatError> {
-        let UnfinishedDisk { disk, proof } = unfinished;
+        let UnfinishedDisk {
+            disk,
+            proof,
+            entry,
+            arguments,
+        } = unfinished;
         let path = disk.path.clone();
         let changed = |reason: String| FormatError::Changed {
             path: path.clone(),
             reason,
         };
-        let parts: Vec<Region> = regions::regions(disk.id.size, proof);
-        let held = zero::write(disk.held, &path, &disk.id, parts, Limits::default())
+        let run = BegunRun::of(&entry, &arguments);
+        let held = self
+            .clear_judged(disk.held, &disk.id, run, proof, None)
             .map_err(|doubt| changed(doubt.reason))?;
         drop(held);
         let looked = self
@@ -140,6 +156,44 @@ impl Disks<'_> {
             ))),
             Probe::Unknown(doubt) => Err(changed(doubt.reason)),
         }
+    }
+}
+
+impl Disks<'_> {
+    /// Writes zeros to what the interrupted run left, the beginning last. Each piece is read and
+    /// judged once more right before it is cleared; a foreign byte ends it with an error.
+    pub(super) fn clear_judged(
+        &self,
+        held: Held,
+        id: &DeviceId,
+        run: BegunRun<'_>,
+        proof: ProofKind,
+        container: Option<&OpenContainer>,
+    ) -> Result<Held, Doubt> {
+        let limits = Limits::default();
+        let path = self.node(id);
+        let start = Region {
+            offset: 0,
+            length: id.size.min(1 << 20),
+        };
+        let (held, bytes) = Reader::again(held, &path, vec![start], limits)?.wait(limits.all, &mut |_| {})?;
+        let beginning = bytes.head.get(..HEAD_BYTES).unwrap_or(&bytes.head);
+        match self.judge(id, run, proof, beginning, container)? {
+            Some(judge) => zero::write(held, &path, id, judge, limits),
+            None => Err(doubt(
+                "what a tool of that kind left cannot be told from other data".to_owned(),
+                false,
+            )),
+        }
+    }
+}
+
+/// Why something is not cleared.
+pub(super) fn not_ours(left: &Left) -> String {
+    match left {
+        Left::Tool => "it is from our own tool".to_owned(),
+        Left::User { trace } => format!("its filesystem was used since it was made: {trace}"),
+        Left::Foreign { at } => format!("the byte at {at} is not from our own interrupted tool"),
     }
 }
 

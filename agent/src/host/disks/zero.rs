@@ -6,19 +6,22 @@ use std::{
     path::Path,
 };
 
-use virtfleet_agent_core::disks::{DeviceId, Doubt, Region};
+use virtfleet_agent_core::disks::{DeviceId, Doubt};
 
 use super::{
     identity, ioctl,
-    reader::{Aligned, Bytes, Failure, Held, Limits, Message, Reader, chunks, doubt, tell},
+    reader::{Aligned, Bytes, Failure, Held, Limits, Message, Reader, chunks, doubt, read_all, tell},
+    remains::Judge,
 };
 
-/// Zeroes the regions, the last one first, and writes them out. The exclusive claim passes from the open for reading to one for writing.
+/// Zeroes the regions of the judge, the last one first, and writes them out. Each piece is read before,
+/// and a byte that is not ours ends the work. The exclusive claim passes from the open for reading to
+/// one for writing.
 pub(super) fn write(
     mut held: Held,
     path: &Path,
     id: &DeviceId,
-    regions: Vec<Region>,
+    mut judge: Judge,
     limits: Limits,
 ) -> Result<Held, Doubt> {
     let (node, id) = (path.to_owned(), id.clone());
@@ -34,13 +37,22 @@ pub(super) fn write(
             .open(&node)
             .map_err(|error| failed("cannot open to write", &error))?;
         identity::check(&file, &id).map_err(|error| failed("another device is at", &error))?;
+        let mut buffer = Aligned::new();
         let mut zeros = Aligned::new();
-        let mut written = 0;
-        for (offset, length) in chunks(&regions).rev() {
-            file.write_all_at(zeros.chunk(length), offset)
-                .map_err(|error| failed("cannot write zeros to", &error))?;
-            written += length as u64;
-            tell(say, Message::Read(written))?;
+        let mut done = 0;
+        for (offset, length) in chunks(&judge.regions.clone()).rev() {
+            let chunk = buffer.chunk(length);
+            read_all(&file, chunk, offset)?;
+            if let Some(at) = judge.foreign(offset, chunk)? {
+                let reason = format!("the byte at {at} is not from our own interrupted tool");
+                return Err(Failure::Doubt(doubt(reason, false)));
+            }
+            if chunk.iter().any(|byte| *byte != 0) {
+                file.write_all_at(zeros.chunk(length), offset)
+                    .map_err(|error| failed("cannot write zeros to", &error))?;
+            }
+            done += length as u64;
+            tell(say, Message::Read(done))?;
         }
         file.sync_all()
             .map_err(|error| failed("cannot write out", &error))?;

@@ -2,11 +2,12 @@
 
 use virtfleet_agent_core::disks::{
     Content, FormatIntent, Probe, Step,
-    journal::{Evidence, Progress},
+    journal::{Entry, Evidence, Progress},
 };
 use virtfleet_wire::settings::ProofKind;
 
 use super::session::{Effect, Session, StepError};
+use crate::host::disks::FormatError;
 
 pub(super) fn format(session: &mut Session<'_>, intent: &FormatIntent) -> Result<Effect, StepError> {
     let intent = &since_cleared(session, intent)?;
@@ -15,21 +16,76 @@ pub(super) fn format(session: &mut Session<'_>, intent: &FormatIntent) -> Result
     // The second look, under the lock and exclusively; nothing is written yet.
     let disk = session.engine.disks().claim(intent)?;
     session.at(&intent.name, "claimed");
+    session.keep_for_undo(intent);
+    let entry = session.entry(&intent.name).cloned();
     session.write(session.intended(intent, &intent.uuid, None, &intent.filesystem))?;
     session.at(&intent.name, "intended");
     session.use_approval(intent)?;
     session.audit("about-to", word, intent, before(session, intent).as_ref(), None)?;
     session.at(&intent.name, "audited");
     if let Err(error) = session.engine.disks().format(disk, intent) {
-        let error = StepError::from(error);
-        session.audit("failed", word, intent, None, Some(&error))?;
-        return Err(error);
+        return Err(failed(session, word, intent, entry, error));
     }
     session.at(&intent.name, "formatted");
     session.audit("done", word, intent, None, None)?;
     session.progress(&intent.name, Progress::Formatted)?;
     made(session, intent);
     Ok(Effect::Changed)
+}
+
+/// Records that a tool failed or was not started.
+///
+/// When nothing was written to the disk since the proof, or a new proof reads the whole disk and finds
+/// it blank, the journal gets its entry of before back. Otherwise the entry stays `Intended` and the
+/// next run judges what is on the disk; when it was something else that wrote, the entry says so.
+pub(super) fn failed(
+    session: &mut Session<'_>,
+    word: &str,
+    intent: &FormatIntent,
+    before: Option<Entry>,
+    error: FormatError,
+) -> StepError {
+    let others_wrote = matches!(error, FormatError::Changed { .. });
+    let untouched = match &error {
+        FormatError::Kind { .. } | FormatError::OtherDisk { .. } => true,
+        FormatError::Verify { .. } => false,
+        FormatError::Tool { untouched: true, .. } => true,
+        FormatError::Tool { .. } | FormatError::Changed { .. } => session
+            .engine
+            .disks()
+            .is_blank(&intent.device, intent.evidence.proof()),
+    };
+    let error = StepError::from(error);
+    let recorded = session.audit("failed", word, intent, None, Some(&error));
+    if let Err(StepError(reason)) = recorded {
+        tracing::error!(
+            disk = intent.name,
+            reason,
+            "the failed step is not in the audit record"
+        );
+    }
+    if !untouched {
+        let entry = session.entry(&intent.name).filter(|_| others_wrote).cloned();
+        if let Some(entry) = entry
+            && let Err(StepError(reason)) = session.write(Entry {
+                others_wrote: true,
+                ..entry
+            })
+        {
+            return StepError(format!("{}; that is not in the journal: {reason}", error.0));
+        }
+        return error;
+    }
+    session.at(&intent.name, "failed");
+    // A disk that was cleared in this run is blank, and had an unfinished mkfs before.
+    let before = before.filter(|_| !session.cleared.contains_key(&intent.name));
+    let restored = session
+        .restore(&intent.name, before)
+        .and_then(|()| session.audit("restored", "journal", intent, None, None));
+    match restored {
+        Ok(()) => error,
+        Err(StepError(reason)) => StepError(format!("{}; the journal was not restored: {reason}", error.0)),
+    }
 }
 
 /// Puts back the zeros that the proof saw. The journal's entry stays `Intended`, which is what it is.

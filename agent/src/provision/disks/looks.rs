@@ -16,8 +16,9 @@ use std::{
 };
 
 use virtfleet_agent_core::disks::{
-    Content, Device, DeviceId, Doubt, Probe, Wanted,
+    Content, Device, DeviceId, Doubt, Left, Probe, Wanted,
     journal::{Entry, Progress},
+    mkfs,
     wanted::{Encryption, KeySource},
 };
 
@@ -198,8 +199,36 @@ fn look(disks: Disks<'_>, order: &Order) -> Probe {
         && device.uses.is_empty()
     {
         content.complete = complete(disks, wanted, &disks.roots.root(device.node()), entry, content);
+        content.left = left(disks, wanted, device, entry, content);
     }
     probe
+}
+
+/// Who wrote what is on the disk, when it may be from our own unfinished `mkfs`; none when it is not,
+/// and when that could not be found out.
+fn left(
+    disks: Disks<'_>,
+    wanted: &Wanted,
+    device: &Device,
+    entry: &Entry,
+    content: &Content,
+) -> Option<Left> {
+    let planned = content.kind == entry.filesystem
+        && content
+            .uuid
+            .as_ref()
+            .is_some_and(|uuid| uuid.eq_ignore_ascii_case(&entry.uuid));
+    // What an unfinished luksFormat leaves is noise, which cannot be told from other data.
+    if entry.luks_uuid.is_some() || !content.also.is_empty() || content.is_known() && !planned {
+        return None;
+    }
+    let (_, arguments) = mkfs::arguments(wanted, &entry.uuid);
+    let left = disks.left(&device.id, entry, &arguments, wanted.proof);
+    left.map_err(|doubt| {
+        let reason = doubt.reason;
+        tracing::warn!(disk = wanted.name, reason, "who wrote what is on it is not known");
+    })
+    .ok()
 }
 
 /// Whether what our own tool has begun on the disk itself is whole; none when that is not what is there, and when nobody can say.

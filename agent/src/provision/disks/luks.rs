@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::disks::{
     Content, DeviceId, FormatIntent, Probe, Step,
-    journal::Progress,
+    journal::{Entry, Progress},
     keys::{PCRS, Shut},
     plan::Place,
     uuids,
@@ -42,6 +42,8 @@ pub(super) fn encrypt(
     let (filesystem, uuid) = inner(session, &intent.name)?;
     let disk = engine.disks().claim(intent)?;
     session.at(&intent.name, "claimed");
+    session.keep_for_undo(intent);
+    let before = session.entry(&intent.name).cloned();
     session.write(session.intended(intent, &uuid, Some(intent.uuid.clone()), &filesystem))?;
     session.at(&intent.name, "intended");
     session.use_approval(intent)?;
@@ -54,15 +56,11 @@ pub(super) fn encrypt(
     )?;
     session.at(&intent.name, "audited");
     let node = engine.roots.root(format!("/dev/{}", intent.device.name));
-    let made = engine
-        .disks()
-        .encrypt(disk, intent, &key)
-        .map_err(StepError::from)
-        .and_then(|()| {
-            session.at(&intent.name, "encrypted");
-            second_key(session, encryption, &key, &node)
-        });
-    if let Err(error) = made {
+    if let Err(error) = engine.disks().encrypt(disk, intent, &key) {
+        return Err(format::failed(session, step.word(), intent, before, error));
+    }
+    session.at(&intent.name, "encrypted");
+    if let Err(error) = second_key(session, encryption, &key, &node) {
         session.audit("failed", step.word(), intent, None, Some(&error))?;
         return Err(error);
     }
@@ -233,8 +231,15 @@ pub(super) fn format(
     if !entry.uuid.eq_ignore_ascii_case(&intent.uuid) {
         return Err(StepError::new("the journal has another UUID for its filesystem"));
     }
-    let container = engine.disks().claim_container(mapping, &luks_uuid, intent)?;
+    let container = engine
+        .disks()
+        .claim_container(mapping, &luks_uuid, intent, &entry)?;
     session.at(&intent.name, "claimed");
+    // What this run leaves in it, should it be cut short, is told by its arguments.
+    session.write(Entry {
+        arguments: intent.arguments.clone(),
+        ..entry
+    })?;
     session.audit("about-to", step.word(), intent, None, None)?;
     session.at(&intent.name, "audited");
     if let Err(error) = engine.disks().format_container(container, intent) {

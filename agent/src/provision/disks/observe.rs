@@ -9,7 +9,7 @@ use virtfleet_agent_core::disks::{
     Content, Device, DeviceId, Key, Plan, Probe, Seen, Use, Wanted,
     device::DevNumber,
     journal::{Entry, Journal, Progress},
-    matching,
+    matching, mkfs,
     seen::{Mapping, Mounted},
     state::DisksState,
 };
@@ -224,17 +224,31 @@ fn mappings(
     let mut mappings = BTreeMap::new();
     for container in engine.disks().containers(MAPPINGS) {
         let node = engine.disks().mapping_node(&container.mapping);
+        let name = container.mapping.strip_prefix(MAPPINGS).unwrap_or_default();
+        let begun = |kind: &str| {
+            journal.entries.iter().find(|entry| {
+                let this = entry.name == name && entry.filesystem == kind;
+                this && entry.progress <= Progress::Encrypted
+                    && entry.luks_uuid.as_ref() == Some(&container.luks_uuid)
+            })
+        };
+        let wanted = wanted.iter().find(|wanted| wanted.name == name);
+        let left = |kind: &str| {
+            let entry = begun(kind)?;
+            let (_, arguments) = mkfs::arguments(wanted?, &entry.uuid);
+            let left = engine.disks().left_in(&container, entry, &arguments);
+            left.map_err(|doubt| {
+                tracing::warn!(disk = name, reason = doubt.reason, "its container is not judged");
+            })
+            .ok()
+        };
         let probe = match blkid::probe(engine.commands, &node) {
             Ok(Some(mut known)) => {
                 let kind = known.kinds.remove(0);
-                let name = container.mapping.strip_prefix(MAPPINGS).unwrap_or_default();
-                let begun = journal.entries.iter().any(|entry| {
-                    entry.name == name && entry.progress <= Progress::Encrypted && entry.filesystem == kind
-                });
-                let complete = begun
-                    .then(|| check::is_content(engine.commands, &kind, &node).ok())
-                    .flatten();
+                let complete =
+                    begun(&kind).and_then(|_| check::is_content(engine.commands, &kind, &node).ok());
                 Probe::HasData(Content {
+                    left: left(&kind),
                     kind,
                     also: known.kinds,
                     uuid: known.uuid,
@@ -243,15 +257,18 @@ fn mappings(
                     ..Content::default()
                 })
             }
-            // In a new container everything reads as noise.
-            Ok(None) => Probe::HasData(Content::default()),
+            // In a new container everything reads as noise; what was written through it, the device below shows.
+            Ok(None) => Probe::HasData(Content {
+                left: wanted.and_then(|wanted| left(wanted.filesystem.word())),
+                ..Content::default()
+            }),
             Err(doubt) => Probe::Unknown(doubt),
         };
         let below = devices
             .iter()
             .find(|device| container.below.first() == Some(&device.id.name));
         mappings.insert(
-            container.mapping,
+            container.mapping.clone(),
             Mapping {
                 number: container.number,
                 luks_uuid: container.luks_uuid,

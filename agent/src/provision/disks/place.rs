@@ -236,6 +236,8 @@ fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
                 luks_uuid: header(session, what.place),
                 evidence: Evidence::Found,
                 at_ns: clock().realtime_ns,
+                arguments: Vec::new(),
+                others_wrote: false,
             }
         }
         (None, None) => return Err(StepError::new("it is not known on which device it is")),

@@ -1,6 +1,9 @@
 //! From the plan that is left and from what was done to how each disk stands.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use virtfleet_agent_core::disks::{
     DiskPlan, Plan, Probe, Refusal, RefusalKind, Seen, Wanted, findings,
@@ -15,8 +18,10 @@ use virtfleet_wire::{
 };
 
 use super::{act::Outcome, health, observe::key_words, pass::Engine};
-use crate::host::{JournalStore, clock};
+use crate::host::{JournalStore, UNDO_DIRECTORY, clock, disks::kept_for_undo};
 
+/// How long the state says that bytes are kept for undo.
+const UNDO_NOTE: Duration = Duration::from_hours(7 * 24);
 /// Lines of the audit record that are kept in the state for each disk.
 const LINES: usize = 4;
 /// Lines of the audit record that are looked through.
@@ -67,6 +72,9 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
         .iter()
         .map(|plan| one(after, plan, &audit))
         .collect();
+    for disk in &mut disks {
+        disk.notes.extend(undo_note(engine, &disk.name));
+    }
     let mut found = findings::findings(after.wanted, after.plan, after.seen);
     found.extend(disks.iter().filter_map(failure));
     found.extend(health::add(engine, &mut disks, after.previous));
@@ -79,6 +87,18 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
         findings: found,
         disks,
     }
+}
+
+/// For a week after a disk was erased by approval: where its first bytes are.
+fn undo_note(engine: &Engine<'_>, name: &str) -> Option<String> {
+    let kept = kept_for_undo(&engine.roots.root(UNDO_DIRECTORY), name)?;
+    let age = Duration::from_nanos(clock().realtime_ns).checked_sub(Duration::from_secs(kept))?;
+    (age < UNDO_NOTE).then(|| {
+        format!(
+            "formatted {} minutes ago by approval; first and last MiB kept in {UNDO_DIRECTORY}/{name}-{kept}-at-*.bin",
+            age.as_secs() / 60
+        )
+    })
 }
 
 /// The state when nothing could be observed: that of before, with the reason.

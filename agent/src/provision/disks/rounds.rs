@@ -8,7 +8,11 @@ use std::{
     thread,
 };
 
-use virtfleet_agent_core::disks::{Plan, state::DisksState};
+use virtfleet_agent_core::disks::{
+    Plan,
+    journal::{Entry, Progress},
+    state::DisksState,
+};
 use virtfleet_wire::settings::DiskSettings;
 
 use super::{
@@ -22,7 +26,7 @@ use super::{
     state::{read_disks, write_disks},
     unlock, unread,
 };
-use crate::host::JournalStore;
+use crate::host::{JournalStore, sweep_temporary_files};
 
 impl Engine<'_> {
     /// Observes, plans and does what the plan says; records how the disks stand then.
@@ -93,6 +97,23 @@ impl Engine<'_> {
     }
 }
 
+/// Tools of a run that was killed come to their end before anything else touches their disks.
+fn end_orphans(engine: &Engine<'_>, store: &Result<Option<JournalStore>, String>) {
+    let Ok(Some(Ok(journal))) = store.as_ref().map(|store| store.as_ref().map(JournalStore::load)) else {
+        return;
+    };
+    let begun = |entry: &&Entry| entry.boot_id == engine.boot_id && entry.progress == Progress::Intended;
+    for entry in journal.entries.iter().filter(begun) {
+        if let Some(tool) = engine.disks().end_orphan(entry) {
+            tracing::warn!(
+                disk = entry.name,
+                tool,
+                "ended a tool of an earlier run that did not end by itself"
+            );
+        }
+    }
+}
+
 /// One pass.
 struct Pass<'p, 's, 'e> {
     engine: &'p Engine<'e>,
@@ -113,6 +134,10 @@ impl Pass<'_, '_, '_> {
         let engine = self.engine;
         // Before anything is mounted by us, so that no mount of ours lies above it.
         let store = JournalStore::open(engine.roots).map(Some).map_err(chain);
+        end_orphans(engine, &store);
+        for path in sweep_temporary_files(engine.roots) {
+            tracing::info!(path, "removed a temporary file that a killed run left");
+        }
         seed::clean(engine);
         let wait = if expected.is_some() {
             Wait::Full

@@ -15,7 +15,9 @@ use super::{
     pass::{Engine, Observed, chain},
     unread,
 };
-use crate::host::{Change, CommandError, JournalStore, Services as _, Systemctl, Tool, clock};
+use crate::host::{
+    Change, CommandError, JournalStore, Services as _, Systemctl, Tool, UNDO_DIRECTORY, clock,
+};
 
 /// Why a step failed, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +119,37 @@ impl<'e> Session<'e> {
         Ok(())
     }
 
+    /// Keeps the first and the last MiB of a disk whose data a person has approved to be erased. That
+    /// is an extra: where it is not possible, the run goes on and says so.
+    pub(super) fn keep_for_undo(&self, intent: &FormatIntent) {
+        let judged = matches!(&intent.evidence, Evidence::Approved { digest: Some(_), .. });
+        if !judged {
+            return;
+        }
+        let folder = self.engine.roots.root(UNDO_DIRECTORY);
+        let at = clock().realtime_ns / 1_000_000_000;
+        let disks = self.engine.disks();
+        match disks.keep_for_undo(&folder, &intent.name, &intent.device, at) {
+            Ok(files) => {
+                let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+                tracing::info!(disk = intent.name, files = files.join(", "), "kept for undo");
+            }
+            Err(error) => {
+                tracing::warn!(disk = intent.name, %error, "its first and last MiB are not kept for undo");
+            }
+        }
+    }
+
+    /// Puts back the entry that a disk had before, or none.
+    pub(super) fn restore(&mut self, disk: &str, before: Option<Entry>) -> Result<(), StepError> {
+        if let Some(entry) = before {
+            return self.write(entry);
+        }
+        self.store()?.remove_entry(disk)?;
+        self.observed.journal.entries.retain(|entry| entry.name != disk);
+        Ok(())
+    }
+
     /// Moves an entry on.
     pub(super) fn progress(&mut self, disk: &str, progress: Progress) -> Result<(), StepError> {
         let mut entry = self
@@ -147,6 +180,8 @@ impl<'e> Session<'e> {
             luks_uuid,
             evidence: intent.evidence.clone(),
             at_ns: clock().realtime_ns,
+            arguments: intent.arguments.clone(),
+            others_wrote: false,
         }
     }
 

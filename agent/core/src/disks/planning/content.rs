@@ -7,7 +7,7 @@ use super::{
         journal::{Entry, Evidence, Progress},
         mkfs,
         plan::{Refusal, RefusalKind, Step},
-        probe::{Blankness, Content, Probe},
+        probe::{Blankness, Content, Left, Probe},
         wanted::Key,
     },
     Run,
@@ -147,6 +147,19 @@ fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
     let Some(entry) = case.entry.or_else(|| former(case)) else {
         return Ok(make);
     };
+    if case.progress() == Some(Progress::Intended) && entry.others_wrote && !blankness.is_whole() {
+        let message = format!(
+            "something else wrote to {} while it was about to be formatted; what was read of it is zero now, and not all of \
+             it was read",
+            case.device.node()
+        );
+        let remedy = format!("set `proof: full` for it; or {}", approve(case));
+        let facts = vec![
+            ("journalUuid", entry.uuid.clone()),
+            ("othersWrote", "true".to_owned()),
+        ];
+        return approved_or(case, case.refuse(RefusalKind::Unfinished, message, remedy, facts));
+    }
     if case.disk.ephemeral || case.progress() == Some(Progress::Intended) {
         return Ok(make);
     }
@@ -239,19 +252,14 @@ fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal>
     facts.extend(content.first_byte.map(|byte| ("firstByte", byte.to_string())));
     let node = case.device.node();
     if let Some(entry) = case.entry.filter(|_| case.progress() == Some(Progress::Intended)) {
-        let same_moment = entry.boot_id == case.seen.boot_id
-            && entry.device.diskseq.is_some()
-            && entry.device.diskseq == case.id().diskseq
-            && entry.device.number == case.id().number
-            && entry.device.size == case.id().size;
-        if same_moment {
-            // Since the proof that the journal has, this device has not been away: what is on it, our own mkfs has begun.
+        if content.left == Some(Left::Tool) {
             return Ok(clear(entry));
         }
         facts.push(("journalUuid", entry.uuid.clone()));
         let message = format!(
-            "making {} on {node} was begun and not ended, and what is there may be something else",
-            entry.filesystem
+            "making {} on {node} was begun and not ended, and {}",
+            entry.filesystem,
+            foreign_words(content)
         );
         return approved_or(
             case,
@@ -270,6 +278,19 @@ fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal>
         case,
         case.refuse(RefusalKind::UnknownData, message, approve(case), facts),
     )
+}
+
+/// What is not from our tool, in words.
+fn foreign_words(content: &Content) -> String {
+    match &content.left {
+        Some(Left::Foreign { at }) => {
+            format!("the byte at {at} is not what that tool writes there: something else wrote to the disk")
+        }
+        Some(Left::User { trace }) => format!("it was used since: {trace}"),
+        Some(Left::Tool) | None => {
+            "it could not be proven that all that is there is from that tool".to_owned()
+        }
+    }
 }
 
 /// There is what was asked for.
@@ -329,19 +350,22 @@ fn declared(
     Ok(Verdict::Take { uuid, fresh })
 }
 
-/// It has the UUID of a `mkfs` that the journal knows as begun.
+/// It has the UUID of a `mkfs` that the journal knows as begun. Only what that tool alone wrote is
+/// cleared; what was used since is mounted when it is complete, and refused otherwise.
 fn begun(case: &Case<'_>, layer: Layer<'_>, content: &Content, uuid: String) -> Result<Verdict, Refusal> {
     let node = case.device.node();
-    match (content.complete, case.entry) {
-        (Some(true), _) => Ok(Verdict::Take {
+    match (content.complete, &content.left, case.entry) {
+        (Some(true), Some(Left::User { .. }), _) => Ok(Verdict::Take { uuid, fresh: false }),
+        (Some(true), Some(Left::Foreign { .. }), _) => Err(mixed(case, &node, content, uuid)),
+        (Some(true), ..) => Ok(Verdict::Take {
             uuid,
             fresh: case.same,
         }),
-        (None, _) => Err(unjudged(case, &node, uuid)),
-        (Some(false), _) if layer.kind == LUKS => Err(shut(case, &uuid)),
-        (Some(false), Some(_)) if case.disk.shared => Err(shared(case)),
-        (Some(false), Some(entry)) if case.same => Ok(clear(entry)),
-        (Some(false), _) => {
+        (None, ..) => Err(unjudged(case, &node, uuid)),
+        (Some(false), ..) if layer.kind == LUKS => Err(shut(case, &uuid)),
+        (Some(false), _, Some(_)) if case.disk.shared => Err(shared(case)),
+        (Some(false), Some(Left::Tool), Some(entry)) if case.same => Ok(clear(entry)),
+        (Some(false), Some(Left::Tool), _) => {
             let refusal = case.refuse(
                 RefusalKind::Unfinished,
                 format!("{node} holds what a mkfs of ours has begun and not ended, and it is not the disk on which that was"),
@@ -350,7 +374,29 @@ fn begun(case: &Case<'_>, layer: Layer<'_>, content: &Content, uuid: String) -> 
             );
             Err(refusal.beyond_approval())
         }
+        (Some(false), ..) => Err(mixed(case, &node, content, uuid)),
     }
+}
+
+/// There is a filesystem with our UUID, and beside it something that our tool did not write.
+pub(super) fn mixed(case: &Case<'_>, place: &str, content: &Content, uuid: String) -> Refusal {
+    let mut facts = vec![("uuid", uuid)];
+    match &content.left {
+        Some(Left::Foreign { at }) => facts.push(("foreignByte", at.to_string())),
+        Some(Left::User { trace }) => facts.push(("used", trace.clone())),
+        Some(Left::Tool) | None => {}
+    }
+    let refusal = case.refuse(
+        RefusalKind::Unfinished,
+        format!(
+            "{place} holds a filesystem whose making was begun and not recorded as ended, and {}",
+            foreign_words(content)
+        ),
+        "copy what is needed from it; then remove the filesystem by hand (`wipefs --all`, and zeros over what is \
+         left), which no approval does",
+        facts,
+    );
+    refusal.beyond_approval()
 }
 
 /// Nobody says whether it is whole, or it was mounted by somebody since. Nothing is cleared by that.

@@ -9,13 +9,13 @@ use super::{
         keys::{self, Shut},
         mkfs,
         plan::{FormatIntent, Refusal, RefusalKind, Step},
-        probe::{Content, Probe},
+        probe::{Content, Left, Probe},
         seen::Mapping,
         wanted::{Encryption, KeySource},
     },
     Run,
     case::Case,
-    content::{LUKS, Layer, Verdict, judge, unjudged, unreadable},
+    content::{LUKS, Layer, Verdict, judge, mixed, unjudged, unreadable},
     foreign::foreign,
     placing::History,
 };
@@ -266,10 +266,14 @@ fn inner(case: &Case<'_>, mapping: &Mapping) -> Result<Inner, Refusal> {
         Probe::HasData(content) => Some(content),
     };
     let Some(content) = content else {
-        return if unused.is_some() {
-            Ok(Inner::Make)
-        } else {
-            Err(no_filesystem(case))
+        let by_tool = match &mapping.probe {
+            Probe::HasData(content) => content.left == Some(Left::Tool),
+            Probe::Blank(_) | Probe::Unknown(_) => true,
+        };
+        return match unused {
+            Some(_) if by_tool => Ok(Inner::Make),
+            Some(_) => Err(written(case, &mapping.probe)),
+            None => Err(no_filesystem(case)),
         };
     };
     let kind = case.disk.filesystem.word();
@@ -297,15 +301,37 @@ fn ours_begun(case: &Case<'_>, entry: &Entry, content: &Content, uuid: String) -
             " with our UUID in its container",
         ));
     }
-    match content.complete {
-        Some(true) => Ok(Inner::Take(uuid, true)),
-        Some(false) => Ok(Inner::Make),
-        None => Err(unjudged(
-            case,
-            &format!("the container on {}", case.device.node()),
-            uuid,
-        )),
+    let place = format!("the container on {}", case.device.node());
+    match (content.complete, &content.left) {
+        (Some(true), Some(Left::User { .. })) => Ok(Inner::Take(uuid, false)),
+        (Some(true), Some(Left::Tool) | None) => Ok(Inner::Take(uuid, true)),
+        (Some(false), Some(Left::Tool)) => Ok(Inner::Make),
+        (None, _) => Err(unjudged(case, &place, uuid)),
+        (Some(_), _) => Err(mixed(case, &place, content, uuid)),
     }
+}
+
+/// A new container into which something was written that is not our unfinished filesystem.
+fn written(case: &Case<'_>, probe: &Probe) -> Refusal {
+    let mapping = format!("/dev/mapper/{}", case.mapping_name());
+    let at = match probe {
+        Probe::HasData(Content {
+            left: Some(Left::Foreign { at }),
+            ..
+        }) => format!(", the first at byte {at}"),
+        _ => String::new(),
+    };
+    let refusal = case.refuse(
+        RefusalKind::UnknownData,
+        format!(
+            "the container on {} was made and never held a filesystem, and there are bytes in it that no tool of \
+             ours wrote{at}",
+            case.device.node()
+        ),
+        format!("look at {mapping} and copy what is needed; then write zeros over it (`blkdiscard -z {mapping}`)"),
+        vec![("mapping", case.mapping_name())],
+    );
+    refusal.beyond_approval()
 }
 
 /// Not approvable: bytes in a container that was used are somebody's, however they look.

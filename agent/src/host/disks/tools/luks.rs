@@ -1,6 +1,6 @@
 //! cryptsetup(8). Keys are files and never arguments, which every process can read.
 
-use std::{path::Path, time::Duration};
+use std::{fs::File, path::Path, time::Duration};
 
 use crate::host::{CommandError, Commands, Done, Tool};
 
@@ -14,14 +14,16 @@ fn tool(action: &str) -> Tool {
 }
 
 /// Makes a LUKS2 header by the arguments of an intent, `luksFormat` and the UUID among them. Only what holds a proof calls this.
+/// The tool inherits `lock`, the open file with the lock of the whole disk.
 pub(in super::super) fn format(
     commands: &dyn Commands,
     arguments: &[String],
     key: &Path,
     device: &Path,
+    lock: &File,
 ) -> Result<Done, CommandError> {
     let tool = Tool::new("cryptsetup").args(arguments).arg("--key-file").arg(key);
-    commands.check(&tool.arg("--").arg(device).deadline(DEADLINE))
+    commands.check_with_lock(&tool.arg("--").arg(device).deadline(DEADLINE), lock)
 }
 
 /// Adds a second key to a header, which a first key opens.
@@ -122,6 +124,26 @@ pub fn close(commands: &dyn Commands, mapping: &str) -> Result<Done, CommandErro
     commands.check(&tool("close").arg("--").arg(mapping))
 }
 
+/// Where the data begins on the device, in bytes, by the header; none when it does not say.
+pub fn data_offset(commands: &dyn Commands, device: &Path) -> Result<Option<u64>, CommandError> {
+    let done = commands.check(&tool("luksDump").arg("--").arg(device))?;
+    Ok(offset_in(&done.stdout))
+}
+
+/// The line `offset: 16777216 [bytes]` of the one data segment.
+fn offset_in(text: &str) -> Option<u64> {
+    let (_, segments) = text.split_once("Data segments:")?;
+    let (segments, _) = segments.split_once("Keyslots:")?;
+    let mut offsets = segments.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("offset:")?
+            .trim()
+            .strip_suffix("[bytes]")
+    });
+    let offset = offsets.next()?.trim().parse().ok()?;
+    offsets.next().is_none().then_some(offset)
+}
+
 /// The header's UUID; none when there is no LUKS header.
 pub fn uuid(commands: &dyn Commands, device: &Path) -> Result<Option<String>, CommandError> {
     let done = commands.run(&tool("luksUUID").arg("--").arg(device))?;
@@ -133,5 +155,20 @@ pub fn uuid(commands: &dyn Commands, device: &Path) -> Result<Option<String>, Co
             let tool = tool("luksUUID").arg(device);
             Err(CommandError::Failed { tool, done })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::offset_in;
+
+    #[test]
+    fn the_offset_is_that_of_the_only_segment() {
+        let text =
+            |segments: &str| format!("UUID: x\nData segments:\n{segments}\nKeyslots:\n  offset: 1 [bytes]\n");
+        let one = "  0: crypt\n\toffset: 16777216 [bytes]\n\tlength: (whole device)\n";
+        assert_eq!(offset_in(&text(one)), Some(16 << 20));
+        assert_eq!(offset_in(&text(&one.repeat(2))), None);
+        assert_eq!(offset_in("offset: 16777216 [bytes]"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! The programs that make filesystems and swap areas: `mkfs.ext4`, `mkfs.xfs`, `mkfs.btrfs`, `mkswap`.
 
-use std::{path::Path, time::Duration};
+use std::{fs::File, path::Path, time::Duration};
 
 use crate::host::{CommandError, Commands, Done, Tool};
 
@@ -18,12 +18,16 @@ pub fn program(filesystem: &str) -> Option<&'static str> {
     })
 }
 
-/// Runs it. Only what holds a proof calls this.
+/// Runs it. Only what holds a proof calls this. `lock` is the open file with the lock of the whole
+/// disk: the tool inherits it, so that the disk stays locked for as long as the tool runs, also when
+/// the agent is killed.
 pub(in super::super) fn run(
     commands: &dyn Commands,
     program: &str,
     arguments: &[String],
     device: &Path,
+    lock: &File,
 ) -> Result<Done, CommandError> {
-    commands.check(&Tool::new(program).args(arguments).arg(device).deadline(DEADLINE))
+    let tool = Tool::new(program).args(arguments).arg(device);
+    commands.check_with_lock(&tool.deadline(DEADLINE), lock)
 }

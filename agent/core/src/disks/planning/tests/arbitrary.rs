@@ -8,7 +8,7 @@ use crate::disks::{
     device::{Carried, DevNumber, Device, DeviceId, Use},
     journal::{Approval, Entry, Progress},
     matching::select,
-    probe::{Content, Probe},
+    probe::{Content, Left, Probe},
     seen::{Mapping, MountPoint, Mounted},
     units::MARK,
     wanted::{Key, Owner},
@@ -40,21 +40,31 @@ fn kind() -> BoxedStrategy<&'static str> {
     .boxed()
 }
 
+fn left() -> impl Strategy<Value = Option<Left>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(Left::Tool)),
+        Just(Some(Left::Foreign { at: 7 })),
+        Just(Some(Left::User { trace: "u".into() })),
+    ]
+}
+
 fn probe() -> BoxedStrategy<Probe> {
     let has_data = (
         kind(),
         uuid(),
         option::weighted(0.1, Just("zfs")),
-        any::<Option<bool>>(),
+        (any::<Option<bool>>(), left()),
         option::of(1_u64..4),
         "d[12]",
     )
-        .prop_map(|(kind, uuid, also, complete, size, digest)| {
+        .prop_map(|(kind, uuid, also, (complete, left), size, digest)| {
             // Bytes that no tool knows have no UUID that one could read.
             let uuid = uuid.filter(|_| !kind.is_empty());
             Probe::HasData(Content {
                 also: also.into_iter().map(str::to_owned).collect(),
                 complete,
+                left,
                 filesystem_bytes: size.map(|size| size * GIB / 2),
                 digest,
                 ..content(kind, uuid.as_deref())

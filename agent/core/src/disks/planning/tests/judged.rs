@@ -3,13 +3,13 @@
 use virtfleet_wire::settings::ProofKind;
 
 use super::{
-    plain::{MAKE, NONE, TAKE, at, begun, disk, planned, vdb},
+    plain::{MAKE, NONE, TAKE, at, begun, bytes, disk, planned, vdb},
     *,
 };
 use crate::disks::{
     device::{Device, Use},
     journal::{Approval, Entry, Evidence, Progress},
-    probe::{Content, Probe},
+    probe::{Content, Left, Probe},
     wanted::Key,
 };
 
@@ -291,7 +291,7 @@ fn what_is_cleared_is_made_again_by_blankness_and_never_by_what_was_judged() {
         },
         ..at(Progress::Intended).remove(0)
     };
-    for probe in [data("", None), begun(Some(false))] {
+    for probe in [bytes(Some(Left::Tool)), begun(Some(false))] {
         let plan = planned(&disk(), probe, vec![approved.clone()]);
         let [Step::ClearUnfinished(_), Step::Format(intent), ..] = &plan.steps[..] else {
             panic!("{:?}", plan.steps)

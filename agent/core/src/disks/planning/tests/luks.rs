@@ -4,7 +4,7 @@ use super::*;
 use crate::disks::{
     device::{DevNumber, Device, Use},
     journal::{Entry, Progress},
-    probe::{Content, Probe},
+    probe::{Content, Left, Probe},
     seen::Mapping,
     wanted::{Encryption, Key, KeySource},
 };
@@ -109,7 +109,13 @@ fn a_closed_container_is_made_opened_or_refused() {
             Some(ForeignData),
         ),
         (data("", None), vec![], &NONE[..], Some(UnknownData)),
-        (data("", None), vec![at(Intended)], &REMAKE[..], None),
+        (data("", None), vec![at(Intended)], &NONE[..], Some(Unfinished)),
+        (
+            plain::bytes(Some(Left::Tool)),
+            vec![at(Intended)],
+            &REMAKE[..],
+            None,
+        ),
         (data("", None), vec![at(Encrypted)], &NONE[..], Some(UnknownData)),
         (unknown(), vec![at(Intended)], &NONE[..], Some(Unreadable)),
     ] {
@@ -130,14 +136,45 @@ fn what_is_in_an_open_container_is_made_only_when_the_journal_has_it_as_new() {
     let inner = |complete| {
         Probe::HasData(Content {
             complete,
+            left: Some(Left::Tool),
             ..content("ext4", Some(&ours))
         })
     };
+    let bytes = plain::bytes;
+    let used = Left::User { trace: "x".into() };
     for (probe, entries, steps, refused) in [
         (
-            data("", None),
+            bytes(Some(Left::Tool)),
             vec![at(Encrypted)],
             &["format-mapped", "mount"][..],
+            None,
+        ),
+        // What was written into a new container by hand.
+        (
+            bytes(Some(Left::Foreign { at: 9 })),
+            vec![at(Encrypted)],
+            &[][..],
+            Some(UnknownData),
+        ),
+        (data("", None), vec![at(Encrypted)], &[][..], Some(UnknownData)),
+        (
+            Probe::HasData(Content {
+                complete: Some(false),
+                left: Some(used.clone()),
+                ..content("ext4", Some(&ours))
+            }),
+            vec![at(Encrypted)],
+            &[][..],
+            Some(Unfinished),
+        ),
+        (
+            Probe::HasData(Content {
+                complete: Some(true),
+                left: Some(used),
+                ..content("ext4", Some(&ours))
+            }),
+            vec![at(Encrypted)],
+            &["mount"][..],
             None,
         ),
         (
@@ -147,7 +184,7 @@ fn what_is_in_an_open_container_is_made_only_when_the_journal_has_it_as_new() {
             None,
         ),
         (
-            data("", None),
+            bytes(Some(Left::Tool)),
             vec![at(Intended)],
             &["format-mapped", "mount"][..],
             None,

@@ -4,7 +4,7 @@ use super::*;
 use crate::disks::{
     device::Device,
     journal::{Entry, Progress},
-    probe::{Content, Probe},
+    probe::{Content, Left, Probe},
     wanted::Key,
 };
 
@@ -157,10 +157,74 @@ fn an_intent_of_another_device_is_none_of_this_one() {
 }
 
 pub(super) fn begun(complete: Option<bool>) -> Probe {
+    begun_with(complete, Some(Left::Tool))
+}
+
+fn begun_with(complete: Option<bool>, left: Option<Left>) -> Probe {
     Probe::HasData(Content {
         complete,
+        left,
         ..content("ext4", Some(&fs_uuid("data")))
     })
+}
+
+/// Bytes that no tool knows, and who wrote them.
+pub(super) fn bytes(left: Option<Left>) -> Probe {
+    Probe::HasData(Content {
+        left,
+        ..content("", None)
+    })
+}
+
+#[test]
+fn bytes_that_are_not_provably_ours_are_never_cleared() {
+    let foreign = || Some(Left::Foreign { at: 4096 });
+    let used = || {
+        Some(Left::User {
+            trace: "mounted 2 times".into(),
+        })
+    };
+    for (probe, steps, approvable) in [
+        (bytes(Some(Left::Tool)), &REMAKE[..], false),
+        (bytes(foreign()), &NONE[..], true),
+        (bytes(used()), &NONE[..], true),
+        (bytes(None), &NONE[..], true),
+        (begun_with(Some(false), Some(Left::Tool)), &REMAKE[..], false),
+        (begun_with(Some(false), foreign()), &NONE[..], false),
+        (begun_with(Some(false), used()), &NONE[..], false),
+        (begun_with(Some(false), None), &NONE[..], false),
+        (begun_with(Some(true), foreign()), &NONE[..], false),
+        (begun_with(Some(true), used()), &TAKE[..], false),
+        (begun_with(Some(true), Some(Left::Tool)), &TAKE[..], false),
+        (begun_with(Some(true), None), &TAKE[..], false),
+        (begun_with(None, used()), &NONE[..], false),
+    ] {
+        let plan = planned(&disk(), probe.clone(), at(Progress::Intended));
+        assert_eq!(words(&plan), steps, "{probe:?}");
+        if steps == NONE {
+            assert_eq!(refusal(&plan), Some(RefusalKind::Unfinished), "{probe:?}");
+            assert_eq!(!plan.refusals[0].evidence.is_empty(), approvable, "{probe:?}");
+        }
+    }
+}
+
+#[test]
+fn after_another_writer_a_part_of_the_disk_is_no_proof() {
+    let entry = Entry {
+        others_wrote: true,
+        ..at(Progress::Intended).remove(0)
+    };
+    let plan = planned(&disk(), blank(), vec![entry.clone()]);
+    assert_eq!(refusal(&plan), Some(RefusalKind::Unfinished));
+    assert_ne!(plan.refusals[0].evidence, "");
+    let whole = Probe::Blank(crate::disks::Blankness {
+        size: 4096,
+        bytes: 4096,
+        largest_unread: 0,
+        regions: 1,
+        ..crate::disks::Blankness::default()
+    });
+    assert_eq!(words(&planned(&disk(), whole, vec![entry])), MAKE);
 }
 
 #[test]
@@ -205,12 +269,15 @@ fn an_unfinished_mkfs_is_taken_cleared_or_refused() {
         (begun(Some(false)), intended(), &REMAKE[..], None),
         (begun(Some(false)), other_boot.clone(), &REMAKE[..], None),
         (begun(None), intended(), &NONE[..], Some(Unfinished)),
-        (data("", None), intended(), &REMAKE[..], None),
-        (data("", None), other_boot, &NONE[..], Some(Unfinished)),
-        (data("", None), other_seq, &NONE[..], Some(Unfinished)),
-        (data("", None), no_seq, &NONE[..], Some(Unfinished)),
-        (data("", None), other_number, &NONE[..], Some(Unfinished)),
-        (data("", None), grown, &NONE[..], Some(Unfinished)),
+        (data("", None), intended(), &NONE[..], Some(Unfinished)),
+        (data("", None), other_boot.clone(), &NONE[..], Some(Unfinished)),
+        (bytes(Some(Left::Tool)), intended(), &REMAKE[..], None),
+        // After a reboot the device has another number: who wrote the bytes decides, not when.
+        (bytes(Some(Left::Tool)), other_boot, &REMAKE[..], None),
+        (bytes(Some(Left::Tool)), other_seq, &REMAKE[..], None),
+        (bytes(Some(Left::Tool)), no_seq, &REMAKE[..], None),
+        (bytes(Some(Left::Tool)), other_number, &REMAKE[..], None),
+        (bytes(Some(Left::Tool)), grown, &REMAKE[..], None),
         (
             data("xfs", Some(FOREIGN)),
             intended(),
@@ -250,7 +317,7 @@ fn nothing_is_cleared_once_the_filesystem_was_complete() {
         Progress::Seeded,
         Progress::Used,
     ] {
-        for probe in [begun(Some(false)), begun(None), data("", None)] {
+        for probe in [begun(Some(false)), begun(None), bytes(Some(Left::Tool))] {
             let plan = planned(&disk(), probe.clone(), at(progress));
             assert!(!plan.steps.iter().any(Step::destroys), "{progress:?} {probe:?}");
         }

@@ -9,7 +9,7 @@ use crate::disks::{
     journal::{Approval, Evidence, Progress},
     matching::ineligible,
     plan::FormatIntent,
-    probe::Probe,
+    probe::{Left, Probe},
     wanted::Key,
 };
 
@@ -61,11 +61,7 @@ fn right_to_format(
             let ours = content.uuid.as_ref() == expected
                 && content.complete == Some(false)
                 && !content.kind.is_empty();
-            let moment = entry.boot_id == world.seen.boot_id
-                && device.id.diskseq.is_some()
-                && entry.device.diskseq == device.id.diskseq
-                && entry.device.number == device.id.number;
-            ours || (content.kind.is_empty() && moment)
+            content.left == Some(Left::Tool) && (ours || content.kind.is_empty())
         }
         #[allow(unreachable_patterns, reason = "evidence of other kinds is none for a format")]
         _ => false,
@@ -113,7 +109,12 @@ fn check_destruction(wanted: &[Wanted], world: &World) -> Result<(), TestCaseErr
                     });
                     prop_assert!(encrypts || unused);
                     if let Some(open) = world.seen.mappings.get(mapping) {
-                        prop_assert!(!matches!(open.probe, Probe::Unknown(_)));
+                        let proven = match &open.probe {
+                            Probe::Blank(_) => true,
+                            Probe::HasData(content) => content.left == Some(Left::Tool),
+                            Probe::Unknown(_) => false,
+                        };
+                        prop_assert!(proven, "{:?}", open.probe);
                         prop_assert_eq!(
                             entry.and_then(|entry| entry.luks_uuid.as_ref()),
                             Some(&open.luks_uuid)

@@ -1,0 +1,158 @@
+//! Decides whether bytes on a disk were written by an interrupted run of our own tool.
+//!
+//! A byte that is not zero is ours when one of these holds:
+//! - ext4: a second run with the same arguments on a scratch file (the *reference*) wrote the same
+//!   byte at the same place. Left out of the comparison are the fields of superblocks and inodes that
+//!   hold a time, the hash seed, a counter of writes, or a checksum over these.
+//! - xfs and btrfs: it lies in a metadata block that names our UUID and its own place, and whose
+//!   checksum is right. These formats are self-describing, so no reference is needed.
+//! - swap: it is the byte of the one page that mkswap writes.
+//!
+//! Everything else is foreign, torn blocks included: it takes an approval.
+
+mod btrfs;
+mod ext4;
+mod swap;
+mod xfs;
+
+use super::{probe::Region, regions::WHOLE_BYTES};
+
+/// Places and lengths of pieces given to [`Remains::foreign`] are multiples of this, unless the device
+/// ends before: the largest block of xfs and btrfs, so that no block is cut.
+pub const PIECE: u64 = 64 << 10;
+
+/// mkfs.btrfs makes its first block groups in here.
+const BTRFS_BYTES: u64 = 1 << 30;
+/// Bytes at the start of an allocation group of xfs that mkfs.xfs writes at most: headers, roots of
+/// the free space and inode trees, the first chunk of inodes.
+const XFS_GROUP_BYTES: u64 = 256 << 10;
+/// Allocation groups of xfs that are visited at most.
+const XFS_GROUPS: u64 = 1024;
+
+/// What an interrupted run left, by kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remains {
+    format: Format,
+    uuid: [u8; 16],
+    /// Bytes of the device.
+    size: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Format {
+    Ext4(Option<ext4::Layout>),
+    Xfs,
+    Btrfs,
+    Swap { label: Vec<u8> },
+}
+
+impl Remains {
+    /// For an interrupted `mkfs` of that kind (`ext4`, `xfs`, `btrfs`, `swap`) with that UUID and
+    /// label on a device of `size` bytes; none for another kind, or when the UUID is none.
+    pub fn new(filesystem: &str, uuid: &str, label: Option<&str>, size: u64) -> Option<Self> {
+        let format = match filesystem {
+            "ext4" => Format::Ext4(None),
+            "xfs" => Format::Xfs,
+            "btrfs" => Format::Btrfs,
+            "swap" => Format::Swap {
+                label: label.unwrap_or_default().as_bytes().to_vec(),
+            },
+            _ => return None,
+        };
+        let uuid = uuid::Uuid::parse_str(uuid).ok()?.into_bytes();
+        Some(Self { format, uuid, size })
+    }
+
+    /// Whether a reference is needed: the result of the same tool on a file of the same size.
+    pub fn needs_reference(&self) -> bool {
+        matches!(self.format, Format::Ext4(_))
+    }
+
+    /// Takes the layout from the first 128 KiB of the reference. False when there is no filesystem
+    /// with our UUID in it; then every byte is foreign.
+    pub fn read_reference(&mut self, head: &[u8]) -> bool {
+        let layout = ext4::Layout::parse(head, &self.uuid);
+        let found = layout.is_some();
+        if let Format::Ext4(known) = &mut self.format {
+            *known = layout;
+        }
+        found
+    }
+
+    /// Where the tool writes besides what a proof of blankness reads; `head` is the first 128 KiB of
+    /// the disk. Not sorted; regions may overlap and go beyond the end of the device.
+    pub fn places(&self, head: &[u8]) -> Vec<Region> {
+        match &self.format {
+            Format::Xfs => xfs::places(head, &self.uuid),
+            Format::Btrfs => vec![Region {
+                offset: 0,
+                length: BTRFS_BYTES,
+            }],
+            Format::Ext4(_) | Format::Swap { .. } => Vec::new(),
+        }
+    }
+
+    /// Widens regions to multiples of [`PIECE`], cuts them at the end of the device, merges them.
+    pub fn widened(&self, regions: impl IntoIterator<Item = Region>) -> Vec<Region> {
+        let mut parts: Vec<(u64, u64)> = regions
+            .into_iter()
+            .map(|region| {
+                let start = region.offset - region.offset % PIECE;
+                let end = region.offset.saturating_add(region.length);
+                (
+                    start,
+                    end.checked_next_multiple_of(PIECE)
+                        .unwrap_or(u64::MAX)
+                        .min(self.size),
+                )
+            })
+            .filter(|(start, end)| start < end)
+            .collect();
+        if self.size <= WHOLE_BYTES {
+            parts = vec![(0, self.size)];
+        }
+        parts.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in parts {
+            match merged.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((start, end)),
+            }
+        }
+        let region = |(start, end)| Region {
+            offset: start,
+            length: end - start,
+        };
+        merged.into_iter().map(region).collect()
+    }
+
+    /// The place of the first byte in a piece that is not zero and not provably ours; none when there
+    /// is none.
+    ///
+    /// `offset` is a multiple of [`PIECE`]. `reference` has what the reference has there: as long as
+    /// `disk`, or empty where none is needed.
+    pub fn foreign(&self, offset: u64, disk: &[u8], reference: &[u8]) -> Option<u64> {
+        let at = match &self.format {
+            Format::Ext4(Some(layout)) => layout.foreign(offset, disk, reference),
+            Format::Ext4(None) => first(disk, 0),
+            Format::Xfs => xfs::foreign(offset, disk, &self.uuid),
+            Format::Btrfs => btrfs::foreign(offset, disk, &self.uuid),
+            Format::Swap { label } => swap::foreign(offset, disk, &self.uuid, label, self.size),
+        };
+        at.map(|at| offset + at as u64)
+    }
+}
+
+/// The first byte that is not zero, from `start` on.
+fn first(bytes: &[u8], start: usize) -> Option<usize> {
+    let found = bytes.get(start..)?.iter().position(|byte| *byte != 0)?;
+    Some(start + found)
+}
+
+/// Whether every byte is zero.
+fn zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests;
