@@ -30,8 +30,8 @@ impl World {
         for disk in &plan.disks {
             let declared = wanted.iter().find(|declared| declared.name == disk.name).unwrap();
             for step in &disk.steps {
-                if matches!(step, Step::Mount { .. } | Step::SwapOn { .. }) && !self.holds(declared, step) {
-                    // mount(8) finds no such filesystem; the first step that fails ends the disk's.
+                if !self.holds(declared, step) {
+                    // mount(8) finds no such filesystem. The first step that fails ends the disk's steps.
                     break;
                 }
                 self.step(declared, disk, step);
@@ -39,17 +39,34 @@ impl World {
         }
     }
 
-    /// Whether what is to be mounted is there: it may not be in a container that was closed when the plan was made.
+    /// Whether the filesystem that a step mounts or fills is there. A container that was closed when the plan was
+    /// made may hold another one.
     fn holds(&self, declared: &Wanted, step: &Step) -> bool {
-        let (Step::Mount { place, uuid, .. } | Step::SwapOn { place, uuid, .. }) = step else {
-            return false;
-        };
-        let probe = match place {
-            Place::Mapping { mapping } => &self.seen.mappings[mapping].probe,
-            Place::Disk(_) => return true,
+        let (mapping, expected) = match step {
+            Step::Mount {
+                place: Place::Mapping { mapping },
+                uuid,
+                ..
+            }
+            | Step::SwapOn {
+                place: Place::Mapping { mapping },
+                uuid,
+                ..
+            } => (mapping, Some(uuid)),
+            Step::Seed {
+                place: Place::Mapping { mapping },
+                ..
+            } => (mapping, None),
+            _ => return true,
         };
         let kind = declared.filesystem.word();
-        matches!(probe, Probe::HasData(content) if content.kind == kind && content.uuid.as_deref() == Some(uuid))
+        match &self.seen.mappings[mapping].probe {
+            Probe::HasData(content) if content.kind == kind => content
+                .uuid
+                .as_ref()
+                .is_some_and(|uuid| expected.is_none_or(|expected| uuid == expected)),
+            _ => false,
+        }
     }
 
     fn file(&mut self, step: &Step) {
