@@ -102,6 +102,23 @@ fn of_xfs_a_block_with_its_checksum_uuid_and_address_is_ours() {
         changed[at] ^= 1;
         assert!(ours.foreign(offset, &changed, &[]).is_some(), "{at}");
     }
+    // Of each kind the checksum and the UUID lie elsewhere, beyond 256 bytes too.
+    for (magic, checksum, owner) in [
+        (&b"XFSB"[..], 224, 32),
+        (b"XAGF", 216, 64),
+        (b"XAGI", 312, 296),
+        (b"XAFL", 32, 8),
+    ] {
+        for length in [512_usize, 4096] {
+            let mut sector = vec![0; 64 << 10];
+            put(&mut sector, 0, magic);
+            put(&mut sector, owner, &UUID);
+            sealed(&mut sector[..length], checksum);
+            assert_eq!(ours.foreign(offset, &sector, &[]), None, "{magic:?} {length}");
+            sector[400] ^= 1;
+            assert!(ours.foreign(offset, &sector, &[]).is_some(), "{magic:?} {length}");
+        }
+    }
     let other = Remains::new("xfs", "21111111-1111-1111-1111-111111111111", None, SIZE).unwrap();
     assert!(other.foreign(offset, &piece, &[]).is_some());
 }
@@ -177,11 +194,18 @@ proptest::proptest! {
     #[test]
     fn no_bytes_make_it_panic(
         bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..5000),
-        magic in proptest::sample::select(vec![&b"XFSB"[..], b"AB3B", b"IN", b"\xFE\xED\xBA\xBE", b"XAGI"]),
+        magic in proptest::sample::select(vec![
+            &b"XFSB"[..], b"XAGF", b"XAGI", b"XAFL", b"AB3B", b"IN", b"XDB3", b"\xFE\xED\xBA\xBE",
+        ]),
+        cut in 0_usize..6000,
     ) {
         let mut disk = vec![0; 512];
+        for owner in [8, 24, 32, 64, 160, 296] {
+            put(&mut disk, owner, &UUID);
+        }
         disk[..magic.len()].copy_from_slice(magic);
         disk.extend(&bytes);
+        disk.truncate(cut);
         for kind in ["ext4", "xfs", "btrfs", "swap"] {
             let mut ours = remains(kind);
             ours.foreign(0, &disk, &[]);

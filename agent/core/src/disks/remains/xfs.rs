@@ -60,11 +60,12 @@ fn block(bytes: &[u8], place: u64, uuid: &[u8; 16]) -> Option<usize> {
     }
     // The length is that of a sector, block or inode, which only the superblock knows: any power of
     // two for which the checksum is right.
-    (8..=16).map(|power| 1_usize << power).find(|length| {
+    let lengths = (8..=16).map(|power| 1_usize << power);
+    lengths.filter(|length| *length > checksum + 4).find(|length| {
         bytes.get(..*length).is_some_and(|block| {
             let crc = crc32c(!0, &block[..checksum]);
             let crc = crc32c(crc32c(crc, &[0; 4]), &block[checksum + 4..]);
-            *length > checksum + 4 && u64::from(!crc) == le(block, checksum, 4)
+            u64::from(!crc) == le(block, checksum, 4)
         })
     })
 }
