@@ -371,22 +371,20 @@ fn tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is() {
                 disks.format(disk, &intent)?;
                 ensure!(content(&device)?.uuid.as_deref() == Some(UUID));
             }
-            // Without a signature: in the same boot, on the same device alone.
+            // Bytes without a signature are not ours, whatever the journal says of boot and device.
             let device = Loop::blank(folder.path(), "disk", 70 * MIB)?;
             let seen = device.device()?;
             let blank = blankness(&seen, ProofKind::Sampled)?;
             let intent = intent(&seen, DiskFilesystem::Ext4, &blank, UUID);
             device.write(20 * MIB, &[7; 4096])?;
-            let right = entry(&intent)?;
-            let mut other_boot = right.clone();
-            other_boot.boot_id = OTHER.to_owned();
-            let mut other_disk = right.clone();
-            other_disk.device.diskseq = Some(1);
-            for wrong in [other_boot, other_disk] {
-                let refused = disks.claim_unfinished(&intent, &wrong);
-                println!("{}", refused.map(drop).err().context("it was taken as ours")?);
-            }
-            let unfinished = disks.claim_unfinished(&intent, &right)?;
+            let begun = entry(&intent)?;
+            let refused = disks.claim_unfinished(&intent, &begun);
+            let refused = refused.map(drop).err().context("it was taken as ours")?;
+            ensure!(refused.to_string().contains("the byte at 20971520"), "{refused}");
+            ensure!(device.read(20 * MIB, 4096)? == [7; 4096]);
+            // Nothing at all is what a tool leaves that was killed before its first write.
+            device.write(20 * MIB, &[0; 4096])?;
+            let unfinished = disks.claim_unfinished(&intent, &begun)?;
             let evidence = Evidence::Blank(disks.clear(unfinished)?);
             drop(disks.claim(&FormatIntent { evidence, ..intent })?);
             Ok(())
