@@ -234,7 +234,7 @@ pub(super) fn foreign_writer(life: &Life<'_>, random: &mut fastrand::Rng) -> Res
     Ok(true)
 }
 
-fn stage(test: &str) -> Option<Stage> {
+fn stage(test: &str) -> Result<Option<Stage>> {
     let programs = [
         "mkfs.ext4",
         "mkfs.xfs",
@@ -244,8 +244,8 @@ fn stage(test: &str) -> Option<Stage> {
         "tar",
         "dd",
     ];
-    skip::need(TIER, test, needs(&programs)).unwrap()?;
-    Some(Stage::new().unwrap())
+    let needed = skip::need(TIER, test, needs(&programs))?;
+    needed.map(|()| Stage::new()).transpose()
 }
 
 /// Options that the settings allow and the tool refuses.
@@ -262,7 +262,9 @@ fn refused_options(filesystem: DiskFilesystem) -> Vec<String> {
 #[test]
 fn tier2_a_failed_tool_restores_the_journal_and_what_is_written_then_stays() {
     let test = "tier2_a_failed_tool_restores_the_journal_and_what_is_written_then_stays";
-    let Some(stage) = stage(test) else { return };
+    let Some(stage) = stage(test).unwrap() else {
+        return;
+    };
     for kind in KINDS {
         let work = || -> Result<()> {
             let mut case = Case::new(&stage, &format!("a-{}", kind.word()), kind)?;
@@ -289,7 +291,9 @@ fn tier2_a_failed_tool_restores_the_journal_and_what_is_written_then_stays() {
 #[test]
 fn tier2_killed_before_the_tool_wrote_what_is_written_then_stays() {
     let test = "tier2_killed_before_the_tool_wrote_what_is_written_then_stays";
-    let Some(stage) = stage(test) else { return };
+    let Some(stage) = stage(test).unwrap() else {
+        return;
+    };
     for (kind, at) in KINDS.into_iter().zip([0, 5 << 20, 1 << 20, 512]) {
         let work = || -> Result<()> {
             let case = Case::new(&stage, &format!("b-{}", kind.word()), kind)?;
@@ -315,7 +319,9 @@ fn tier2_killed_before_the_tool_wrote_what_is_written_then_stays() {
 #[test]
 fn tier2_a_writer_without_a_lock_in_the_window_is_never_formatted_over() {
     let test = "tier2_a_writer_without_a_lock_in_the_window_is_never_formatted_over";
-    let Some(stage) = stage(test) else { return };
+    let Some(stage) = stage(test).unwrap() else {
+        return;
+    };
     let luks = [(true, DiskFilesystem::Ext4)];
     for (encrypted, kind) in KINDS.map(|kind| (false, kind)).into_iter().chain(luks) {
         let work = || -> Result<()> {
@@ -359,7 +365,9 @@ fn tier2_a_writer_without_a_lock_in_the_window_is_never_formatted_over() {
 #[test]
 fn tier2_a_filesystem_that_was_used_by_hand_is_never_cleared() {
     let test = "tier2_a_filesystem_that_was_used_by_hand_is_never_cleared";
-    let Some(stage) = stage(test) else { return };
+    let Some(stage) = stage(test).unwrap() else {
+        return;
+    };
     // After the tool has ended and before the journal says so, a person uses it. Then a fault.
     for (kind, fault, check) in [
         // e2fsck resets the count of mounts.
@@ -386,7 +394,9 @@ fn tier2_a_filesystem_that_was_used_by_hand_is_never_cleared() {
                     let before = fs::read(&case.disk.file)?;
                     case.refused("unfinished", 0, &before)?;
                 } else {
-                    let outcome = case.stage.pass_until(&[case.settings.clone()], &name, "ready")?;
+                    let outcome =
+                        case.stage
+                            .pass_until(std::slice::from_ref(&case.settings), &name, "ready")?;
                     ensure!(
                         case.sh("cat /srv/$NAME/a")? == "precious\n",
                         "{}",
@@ -405,22 +415,24 @@ fn tier2_a_filesystem_that_was_used_by_hand_is_never_cleared() {
 #[test]
 fn tier2_a_tool_that_outlives_the_agent_ends_before_anything_else_touches_the_disk() {
     let test = "tier2_a_tool_that_outlives_the_agent_ends_before_anything_else_touches_the_disk";
-    let Some(stage) = stage(test) else { return };
+    let Some(stage) = stage(test).unwrap() else {
+        return;
+    };
     let work = || -> Result<()> {
         let case = Case::new(&stage, "orphan", DiskFilesystem::Btrfs)?;
-        // Frozen as soon as it is there; the agent is killed later.
-        case.sh(
-            "(timeout 30 sh -c 'while ! kill -STOP $(pidof mkfs.btrfs) 2>/dev/null; do :; done' \
-             </dev/null >/dev/null 2>&1 &)",
-        )?;
+        // Frozen as soon as it is there (before that point its version was asked); the agent is killed
+        // later.
+        let freeze = "(timeout 30 sh -c 'while ! kill -STOP $(pidof mkfs.btrfs) 2>/dev/null; do :; done' \
+                      </dev/null >/dev/null 2>&1 &)";
         let outcome = case.order(Order {
-            kill_after_us: Some(4_000_000),
+            script_at: Some(("orphan audited".to_owned(), freeze.to_owned())),
+            kill_after_us: Some(6_000_000),
             orphans: true,
             ..Order::default()
         })?;
         ensure!(outcome.killed, "{}", outcome.text);
-        let state = case.sh("sed 's/.*) //' /proc/$(pidof mkfs.btrfs)/stat | cut -c1")?;
-        ensure!(state == "T\n", "{state}");
+        let frozen = case.sh("sed 's/.*) //' /proc/$(pidof mkfs.btrfs)/stat | cut -c1")?;
+        ensure!(frozen == "T\n", "{frozen}");
         // The disk is locked by the tool alone.
         ensure!(case.sh("flock -n $NODE true && echo free || echo locked")? == "locked\n");
         // A plan touches neither the tool nor the disk.
@@ -446,4 +458,78 @@ fn tier2_a_tool_that_outlives_the_agent_ends_before_anything_else_touches_the_di
         case.end()
     };
     work().unwrap();
+}
+
+/// What became of tools that were killed while they wrote.
+#[derive(Debug, Default)]
+struct Healed {
+    killed: usize,
+    ready: usize,
+    /// The tool had written nothing, so the journal was restored.
+    restored: usize,
+    cleared: usize,
+    refused: Vec<String>,
+}
+
+/// Kills the tool of a run after `pause` microseconds, and lets the next run go on.
+fn killed_inside(case: &Case<'_>, pause: u64, count: &mut Healed) -> Result<()> {
+    let name = &case.settings.name;
+    let script = format!(
+        "(while ! p=$(pidof mkfs.{}); do :; done; sleep 0.{pause:06}; kill -KILL $p) \
+         </dev/null >/dev/null 2>&1 &",
+        case.settings.filesystem.word()
+    );
+    let outcome = case.order(Order {
+        script_at: Some((format!("{name} audited"), script)),
+        ..Order::default()
+    })?;
+    if outcome.standing(name) == "ready" {
+        return Ok(());
+    }
+    ensure!(
+        outcome.error(name).contains("signal 9"),
+        "{}",
+        outcome.state["disks"]
+    );
+    count.killed += 1;
+    count.restored += usize::from(!case.has_entry());
+    let outcome = case.run()?;
+    if outcome.standing(name) == "ready" {
+        count.ready += 1;
+        let audit = case.stage.audit(name)?;
+        count.cleared += usize::from(audit.iter().any(|line| line == "done clear-unfinished"));
+    } else {
+        let refusal = &outcome.state["disks"][0]["refusals"][0]["message"];
+        count.refused.push(refusal.to_string());
+    }
+    Ok(())
+}
+
+/// `VIRTFLEET_MKFS_KILLS` says how many runs of each kind there are.
+#[test]
+fn tier2_a_mkfs_that_was_killed_while_it_wrote_heals_by_itself() {
+    let test = "tier2_a_mkfs_that_was_killed_while_it_wrote_heals_by_itself";
+    let Some(stage) = stage(test).unwrap() else {
+        return;
+    };
+    let rounds = std::env::var("VIRTFLEET_MKFS_KILLS").ok();
+    let rounds: usize = rounds.and_then(|text| text.parse().ok()).unwrap_or(2);
+    let mut random = fastrand::Rng::new();
+    for (kind, longest) in [
+        (DiskFilesystem::Ext4, 15_000),
+        (DiskFilesystem::Xfs, 50_000),
+        (DiskFilesystem::Btrfs, 120_000),
+    ] {
+        let mut count = Healed::default();
+        for round in 0..rounds {
+            let mut work = || -> Result<()> {
+                let case = Case::new(&stage, &format!("h-{}-{round}", kind.word()), kind)?;
+                killed_inside(&case, random.u64(..longest), &mut count)?;
+                case.end()
+            };
+            work().context(kind.word()).unwrap();
+        }
+        println!("{}: {rounds} runs, {count:?}", kind.word());
+        assert!(count.refused.is_empty(), "{count:?}");
+    }
 }

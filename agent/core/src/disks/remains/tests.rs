@@ -62,6 +62,26 @@ fn of_ext4_all_but_times_and_checksums_is_as_in_the_reference() {
         let found = ours.foreign(0, &disk, &reference);
         assert_eq!(found, foreign.then_some(at as u64), "{at}");
     }
+    // An inode that was written before it got its last content, with its checksum.
+    let mut disk = reference.clone();
+    let inode = 16384 + 256;
+    put(&mut disk, inode, b"inode yet");
+    put(&mut disk, inode + 0x7C, &[0; 2]);
+    put(&mut disk, inode + 0x80, &[32, 0, 0, 0]);
+    let crc = crc32c(crc32c(crc32c(!0, &UUID), &2_u32.to_le_bytes()), &[0; 4]);
+    let crc = crc32c(crc, &disk[inode..inode + 256]).to_le_bytes();
+    put(&mut disk, inode + 0x7C, &crc[..2]);
+    put(&mut disk, inode + 0x82, &crc[2..]);
+    assert_eq!(ours.foreign(0, &disk, &reference), None);
+    disk[inode + 40] ^= 1;
+    assert!(ours.foreign(0, &disk, &reference).is_some());
+    // One with nothing but half a checksum.
+    disk[inode..inode + 256].fill(0);
+    let crc = crc32c(crc32c(crc32c(!0, &UUID), &2_u32.to_le_bytes()), &[0; 260]).to_le_bytes();
+    put(&mut disk, inode + 0x7C, &crc[..2]);
+    assert_eq!(ours.foreign(0, &disk, &reference), None);
+    disk[inode + 40] = 1;
+    assert!(ours.foreign(0, &disk, &reference).is_some());
     let mut disk = vec![0; 64 << 10];
     disk[70] = 1;
     assert_eq!(ours.foreign(1 << 20, &disk, &[]), Some((1 << 20) + 70));
