@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-dns parity guest-soak guest-disk-soak guest-dns-soak churn-soak disk-soak fuzz fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-dns parity guest-soak guest-disk-soak guest-dns-soak churn-soak disk-soak disk-generate fuzz fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ churn-soak: ## Kill the leading collector N times during churn, on real API serv
 disk-soak: ## Kill the engine of secondary disks at N random moments: make disk-soak N=500
 	@$(CARGO) build -q -p virtfleet-tests --bin disk-stage
 	@VIRTFLEET_DISK_KILLS=$(if $(filter command line,$(origin N)),$(N),500) $(CARGO) test -q -p virtfleet-tests --test disks_crash -- --nocapture
+
+disk-generate: ## Generate N disks and format none with foreign bytes unannounced: make disk-generate N=2000 SEED=1
+	@VIRTFLEET_DISK_GENERATED=$(if $(filter command line,$(origin N)),$(N),2000) VIRTFLEET_DISK_SEED=$(or $(SEED),1) $(CARGO) test -q -p virtfleet-tests --test disks_generated -- --nocapture
 
 fuzz: ## Any bytes for every parser, coverage-guided: make fuzz SECONDS=600 ARGS='netlink dbus' (default 60 a target; needs g++)
 	@SECONDS_EACH=$(or $(SECONDS),60) tests/fuzz/run.sh $(ARGS)

@@ -226,6 +226,8 @@ fn tier2_an_intent_for_something_else_is_refused() {
         // An approval of other bytes than are there.
         device.write(5 * MIB, b"x")?;
         let approved = |digest: &str| Evidence::Approved {
+            place: None,
+            writes: virtfleet_agent_core::disks::WriteMark::default(),
             hash: String::new(),
             proof: ProofKind::Sampled,
             digest: Some(digest.to_owned()),

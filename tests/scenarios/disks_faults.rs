@@ -29,6 +29,7 @@ const LIMITS: Limits = Limits {
     lock: Duration::from_millis(500),
     read: Duration::from_millis(1500),
     all: Duration::from_secs(6),
+    budget: Duration::from_secs(20),
 };
 
 fn run(test: &str, needs: Result<()>, work: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -80,7 +81,7 @@ fn look(device: &Loop) -> Result<(Probe, Duration)> {
     let roots = Roots::default();
     let device = device.device()?;
     let begun = Instant::now();
-    let probe = disks(&roots).look_within(&device, ProofKind::Sampled, LIMITS, &mut |_, _| {});
+    let probe = disks(&roots).look_within(&device, ProofKind::Sampled, None, LIMITS, &mut |_, _| {});
     Ok((probe, begun.elapsed()))
 }
 
@@ -200,14 +201,19 @@ fn tier2_a_disk_that_goes_away_in_between_is_unknown() {
             let device = Loop::attach(&image)?;
             let roots = Roots::default();
             let seen = device.device()?;
-            let probe =
-                disks(&roots).look_within(&seen, ProofKind::Sampled, Limits::default(), &mut |done, all| {
+            let probe = disks(&roots).look_within(
+                &seen,
+                ProofKind::Sampled,
+                None,
+                Limits::default(),
+                &mut |done, all| {
                     if done > all / 4
                         && let Some(served) = served.take()
                     {
                         served.server.signal(nix::sys::signal::Signal::SIGKILL).unwrap();
                     }
-                });
+                },
+            );
             let found = doubt(probe)?;
             println!("{}", found.reason);
             ensure!(served.is_none());
@@ -235,11 +241,12 @@ fn tier2_a_disk_that_ends_before_it_should_is_unknown() {
             }
             // In the middle of a look.
             image.set_len(300 * MIB)?;
-            let probe = disks(&roots).look_within(&seen, ProofKind::Sampled, LIMITS, &mut |done, all| {
-                if done > all / 2 {
-                    image.set_len(0).unwrap();
-                }
-            });
+            let probe =
+                disks(&roots).look_within(&seen, ProofKind::Sampled, None, LIMITS, &mut |done, all| {
+                    if done > all / 2 {
+                        image.set_len(0).unwrap();
+                    }
+                });
             println!("cut while looking: {}", doubt(probe)?.reason);
             Ok(())
         },

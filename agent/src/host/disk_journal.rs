@@ -23,7 +23,7 @@ use nix::{
     },
     unistd::{UnlinkatFlags, unlinkat},
 };
-use virtfleet_agent_core::disks::journal::{Approval, AuditRecord, Entry, FORMAT, Journal};
+use virtfleet_agent_core::disks::journal::{Approval, AuditRecord, Entry, FORMAT, FoundByte, Journal};
 
 use super::{Roots, disk_mounts};
 
@@ -37,6 +37,8 @@ pub const AUDIT_FILE: &str = "audit.jsonl";
 const AUDIT_BEFORE: &str = "audit.jsonl.1";
 /// No disk's name has a capital letter, so no entry has this name.
 const APPROVALS: &str = "APPROVALS";
+/// Bytes that were found beyond what every proof reads.
+const FOUND: &str = "FOUND";
 /// What is being written; a crash may leave it, and the next write replaces it.
 const FRESH: &str = ".fresh";
 /// The most bytes of one file that is read whole.
@@ -165,7 +167,18 @@ impl JournalStore {
             tracing::warn!(path = %self.path.join(APPROVALS).display(), reason, "approvals are not used");
             Vec::new()
         });
+        // Without them a probe only reads in another order.
+        journal.found = self
+            .read(FOUND, MOST_BYTES)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default();
         Ok(journal)
+    }
+
+    /// Writes where bytes were found in place of what was there before.
+    pub fn write_found(&self, found: &[FoundByte]) -> Result<(), JournalError> {
+        self.replace(FOUND, &encode(FOUND, found)?)
     }
 
     /// Writes a disk's entry in place of the one before.

@@ -5,7 +5,7 @@ mod places;
 
 use std::collections::BTreeSet;
 
-use virtfleet_wire::settings::{DiskContent, DiskFilesystem, DiskOwner, DiskSettings, SeedFrom};
+use virtfleet_wire::settings::{DiskContent, DiskFilesystem, DiskOwner, DiskSettings, ProofKind, SeedFrom};
 
 use super::{
     mkfs, size,
@@ -14,6 +14,12 @@ use super::{
 
 /// The longest name.
 const NAME_CHARS: usize = 40;
+/// For how many seconds a disk is read when the settings do not say.
+pub(super) const PROOF_SECONDS: u32 = 20;
+/// The most: the boot's unit ends after five minutes, and disks are formatted after they were read.
+const PROOF_SECONDS_LIMIT: u32 = 180;
+/// Bytes above which a blank disk that was not read whole needs an approval, when the settings do not say.
+pub(super) const APPROVE_ABOVE: u64 = 1 << 40;
 /// What `key` says for the guest's TPM.
 const TPM2: &str = "tpm2";
 
@@ -83,6 +89,7 @@ impl<'a> One<'a> {
         let disk = self.disk;
         self.name();
         let size = self.matching();
+        let approve_above = self.proof();
         self.shape();
         self.label();
         if let Some(message) = mkfs::objection(disk.filesystem, &disk.mkfs_options) {
@@ -116,6 +123,9 @@ impl<'a> One<'a> {
             shared: disk.shared,
             content: disk.content,
             proof: disk.proof,
+            proof_seconds: disk.proof_seconds.unwrap_or(PROOF_SECONDS),
+            approve_above,
+            new: disk.new,
             label: disk.label.clone(),
             reserved_percent: disk.reserved_percent,
             mkfs_options: disk.mkfs_options.clone(),
@@ -196,6 +206,36 @@ impl<'a> One<'a> {
             );
         }
         bytes
+    }
+
+    /// Gives the size above which an approval is needed.
+    fn proof(&mut self) -> u64 {
+        let disk = self.disk;
+        if let Some(seconds) = disk.proof_seconds {
+            if !(1..=PROOF_SECONDS_LIMIT).contains(&seconds) {
+                self.refuse(
+                    "proofSeconds",
+                    format!(
+                        "{seconds} is not from 1 to {PROOF_SECONDS_LIMIT}: the boot waits for it. `proof: full` reads all"
+                    ),
+                );
+            } else if disk.proof != ProofKind::Timed {
+                self.refuse(
+                    "proofSeconds",
+                    "only `proof: timed` reads for a time; leave one of them out",
+                );
+            }
+        }
+        let Some(text) = disk.approve_above.as_deref() else {
+            return APPROVE_ABOVE;
+        };
+        size::parse(text).unwrap_or_else(|| {
+            self.refuse(
+                "approveAbove",
+                format!("{text:?} is no size such as 1Ti, 500G or a number of bytes"),
+            );
+            APPROVE_ABOVE
+        })
     }
 
     /// What does not go together.

@@ -39,6 +39,9 @@ pub(super) fn wanted(name: &str) -> Wanted {
         shared: false,
         content: DiskContent::Blank,
         proof: ProofKind::Sampled,
+        proof_seconds: 20,
+        approve_above: 1 << 40,
+        new: false,
         label: None,
         reserved_percent: None,
         mkfs_options: Vec::new(),
@@ -139,7 +142,8 @@ pub(super) fn blank() -> Probe {
     Probe::Blank(Blankness {
         proof: ProofKind::Sampled,
         regions: 1024,
-        bytes: 95 << 20,
+        bytes: GIB,
+        size: GIB,
         ..Blankness::default()
     })
 }
@@ -156,6 +160,7 @@ pub(super) fn content(kind: &str, uuid: Option<&str>) -> Content {
         kind: kind.into(),
         uuid: uuid.map(str::to_owned),
         digest: "d1".into(),
+        whole: true,
         first_byte: kind.is_empty().then_some(4096),
         ..Content::default()
     }

@@ -7,6 +7,7 @@ use super::{
     device::DeviceId,
     probe::{Blankness, Content},
     wanted::Key,
+    writes::WriteMark,
 };
 
 /// The format of the files; a reader refuses a newer one, and so formats nothing.
@@ -82,6 +83,12 @@ pub enum Evidence {
         proof: ProofKind,
         /// [`Content::digest`] of what was judged, to be found again; none when the disk was blank then.
         digest: Option<String>,
+        /// [`Content::apart`] of what was judged: its MiB is read again.
+        #[serde(default)]
+        place: Option<u64>,
+        /// The device's write counters when it was read for the plan.
+        #[serde(default)]
+        writes: WriteMark,
     },
 }
 
@@ -94,10 +101,25 @@ impl Evidence {
             Self::Found => ProofKind::Sampled,
         }
     }
+
+    /// Removes how far a proof came in its time, and the write counters: they differ between two probes of a disk that nobody has written to.
+    pub(super) fn forget_reading(&mut self) {
+        match self {
+            Self::Blank(blank) => {
+                if !blank.is_whole() {
+                    blank.bytes = 0;
+                    blank.largest_unread = 1;
+                }
+                blank.writes = WriteMark::default();
+            }
+            Self::Approved { writes, .. } => *writes = WriteMark::default(),
+            Self::Found => {}
+        }
+    }
 }
 
 /// A person's word on a refusal: `virtfleet-agent disks approve SERIAL --evidence HASH`. Good once, for that evidence alone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Approval {
     /// The disk's name in the settings.
@@ -106,6 +128,30 @@ pub struct Approval {
     pub hash: String,
     /// When, nanoseconds since 1970.
     pub at_ns: u64,
+    /// The refusal's facts: what has changed when the evidence is another one.
+    #[serde(default)]
+    pub facts: Vec<(String, String)>,
+}
+
+/// A byte outside of what every proof reads, found because there was time to read on. Later probes read it first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FoundByte {
+    /// The disk's name in the settings.
+    pub name: String,
+    /// The device's serial.
+    pub serial: Option<String>,
+    /// The device's size in bytes.
+    pub size: u64,
+    /// Its offset.
+    pub offset: u64,
+}
+
+impl FoundByte {
+    /// Whether it was found on that disk.
+    pub fn is_on(&self, name: &str, device: &DeviceId) -> bool {
+        (self.name.as_str(), &self.serial, self.size) == (name, &device.serial, device.size)
+    }
 }
 
 /// A line of the audit record: before each step that destroys or might, and after it.
@@ -143,6 +189,8 @@ pub struct Journal {
     pub entries: Vec<Entry>,
     /// What persons have judged and was not used yet.
     pub approvals: Vec<Approval>,
+    /// Bytes that were found beyond what every proof reads, one a disk.
+    pub found: Vec<FoundByte>,
     /// Files that cannot be read, by the disk's name, with the reason: that disk is refused. An empty name stands for the directory, and refuses all.
     pub broken: Vec<(String, String)>,
 }

@@ -15,6 +15,7 @@ mod check;
 mod checksum;
 pub mod device;
 pub mod duplicates;
+pub mod ends;
 pub mod findings;
 #[cfg(test)]
 mod fixtures;

@@ -230,6 +230,8 @@ pub enum RefusalKind {
     BlankAgain,
     /// A `mkfs` was begun on it and not ended, and what is there cannot be proven to be that alone.
     Unfinished,
+    /// It is large, what was read of it is blank, and it was not read whole.
+    PartlyProven,
     /// It may be shared with another VM.
     MaybeShared,
     /// Two devices carry the filesystem's UUID.
@@ -249,7 +251,10 @@ pub enum RefusalKind {
 impl RefusalKind {
     /// Whether a person who has judged the evidence may let it be formatted. Never where a tool knows what is on the disk.
     pub fn may_be_approved(self) -> bool {
-        matches!(self, Self::UnknownData | Self::BlankAgain | Self::Unfinished)
+        matches!(
+            self,
+            Self::UnknownData | Self::BlankAgain | Self::Unfinished | Self::PartlyProven
+        )
     }
 }
 
@@ -303,5 +308,28 @@ impl Plan {
     /// Whether everything is as asked for.
     pub fn is_empty(&self) -> bool {
         self.common.is_empty() && self.disks.iter().all(|disk| disk.steps.is_empty())
+    }
+
+    /// Whether it does the same as another plan for the same reasons. How far a proof came in its time is no difference, and neither are the notes; whether
+    /// the whole disk was read is one.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self.comparable() == other.comparable()
+    }
+
+    fn comparable(&self) -> Self {
+        let mut plan = self.clone();
+        for disk in &mut plan.disks {
+            disk.notes.clear();
+            for step in &mut disk.steps {
+                match step {
+                    Step::ClearUnfinished(intent)
+                    | Step::Format(intent)
+                    | Step::Encrypt { intent, .. }
+                    | Step::FormatMapped { intent, .. } => intent.evidence.forget_reading(),
+                    _ => {}
+                }
+            }
+        }
+        plan
     }
 }

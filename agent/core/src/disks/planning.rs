@@ -2,6 +2,7 @@
 
 #![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
 
+mod approval;
 mod case;
 mod content;
 mod files;

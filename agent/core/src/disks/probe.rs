@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::ProofKind;
 
-use super::writes::WriteMark;
+use super::{size, writes::WriteMark};
 
 /// A part of a device that a proof reads, in bytes; both are multiples of 4096 unless the device ends before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -49,6 +49,30 @@ impl Blankness {
     pub fn is_whole(&self) -> bool {
         self.size > 0 && self.bytes == self.size && self.largest_unread == 0
     }
+
+    /// How much was proven, in one sentence.
+    pub fn words(&self) -> String {
+        if self.is_whole() {
+            return format!(
+                "fully proven: all {} were read and are zero",
+                size::words(self.size)
+            );
+        }
+        if self.size == 0 {
+            return format!("{} were read and are zero", size::words(self.bytes));
+        }
+        let percent = u128::from(self.bytes) * 1000 / u128::from(self.size);
+        format!(
+            "read {} of {} ({}.{} %), all zero; the largest run that could have been missed is {} ({} bytes); `proof: full` reads all, \
+             `proofSeconds` more",
+            size::words(self.bytes),
+            size::words(self.size),
+            percent / 10,
+            percent % 10,
+            size::words(self.largest_unread),
+            self.largest_unread,
+        )
+    }
 }
 
 /// What is on a device.
@@ -66,8 +90,15 @@ pub struct Content {
     pub label: Option<String>,
     /// Where the first byte is that is not zero, in what was read.
     pub first_byte: Option<u64>,
-    /// SHA-256, in hex, of what was read: two looks that agree in it saw the same.
+    /// The first byte that is not zero outside of what every proof of the kind reads, when one was found there.
+    pub apart: Option<u64>,
+    /// SHA-256, in hex, over what every proof of the kind reads, and over the MiB that holds [`Self::first_byte`] when that lies elsewhere: two probes that
+    /// agree in it have read the same.
     pub digest: String,
+    /// Whether every byte of the device was read.
+    pub whole: bool,
+    /// The device's write counters before the first read.
+    pub writes: WriteMark,
     /// The size of the filesystem in bytes, when it is one of ours and says it.
     pub filesystem_bytes: Option<u64>,
     /// For a filesystem whose `mkfs` the journal knows as begun and not as ended: whether the filesystem's own checker finds nothing wrong. None when it

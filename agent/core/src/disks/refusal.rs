@@ -58,6 +58,7 @@ impl RefusalKind {
             Self::Unreadable => "unreadable",
             Self::BlankAgain => "blank-again",
             Self::Unfinished => "unfinished",
+            Self::PartlyProven => "partly-proven",
             Self::MaybeShared => "maybe-shared",
             Self::DuplicateUuid => "duplicate-uuid",
             Self::MountPointTaken => "mount-point-taken",
@@ -77,7 +78,7 @@ pub fn evidence_hash(kind: RefusalKind, device: &DeviceId, facts: &[(String, Str
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text.as_bytes());
     };
-    part("virtfleet evidence 1");
+    part("virtfleet evidence 2");
     part(kind.word());
     part(&device.size.to_string());
     part(if device.serial.is_some() {
@@ -165,6 +166,7 @@ mod tests {
             (RefusalKind::UnknownData, true),
             (RefusalKind::BlankAgain, true),
             (RefusalKind::Unfinished, true),
+            (RefusalKind::PartlyProven, true),
             (RefusalKind::ForeignData, false),
             (RefusalKind::Unreadable, false),
             (RefusalKind::MaybeShared, false),

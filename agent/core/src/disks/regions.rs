@@ -1,9 +1,11 @@
 //! Which bytes of a disk are read before it counts as blank.
 
 mod copies;
+mod order;
 
 use virtfleet_wire::settings::ProofKind;
 
+pub use self::order::{BLOCK_BYTES, blocks};
 use super::probe::Region;
 
 const KIB: u64 = 1 << 10;
@@ -23,7 +25,8 @@ pub const PIECE_BYTES: u64 = 64 * KIB;
 pub const SAMPLES: u64 = 1024;
 
 /// What every proof reads of a disk of `size` bytes: sorted, disjoint, not touching each other, each beginning at a multiple of 4096 and
-/// ending at one or at the end of the disk. At most 136 MiB with [`ProofKind::Sampled`], everything with [`ProofKind::Full`].
+/// ending at one or at the end of the disk. At most 136 MiB with
+/// [`ProofKind::Timed`] and [`ProofKind::Sampled`], everything with [`ProofKind::Full`].
 pub fn regions(size: u64, proof: ProofKind) -> Vec<Region> {
     if size == 0 {
         return Vec::new();
@@ -40,6 +43,13 @@ pub fn regions(size: u64, proof: ProofKind) -> Vec<Region> {
     let copies = copies::places(size).into_iter();
     parts.extend(copies.map(|(offset, length)| part(offset, length, size)));
     merged(parts)
+}
+
+/// Whether a byte lies in one of the regions.
+pub fn holds(regions: &[Region], byte: u64) -> bool {
+    regions
+        .iter()
+        .any(|region| region.offset <= byte && byte - region.offset < region.length)
 }
 
 /// The longest run of bytes of a disk of `size` bytes that is in none of the regions, which are sorted and disjoint.
@@ -67,7 +77,8 @@ fn part(offset: u64, length: u64, size: u64) -> Region {
     }
 }
 
-fn merged(mut parts: Vec<Region>) -> Vec<Region> {
+/// The same bytes as regions that are sorted and do not touch each other.
+pub fn merged(mut parts: Vec<Region>) -> Vec<Region> {
     parts.sort_unstable();
     let mut all: Vec<Region> = Vec::with_capacity(parts.len());
     for part in parts {

@@ -41,6 +41,19 @@ pub fn parse(text: &str) -> Option<u64> {
     u64::try_from(bytes / scale).ok()
 }
 
+/// A number of bytes with at most one decimal, in binary units, e.g. `99.9 GiB`.
+pub fn words(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else {
+        return format!("{bytes} bytes");
+    };
+    let tenths = (u128::from(bytes) * 10) >> shift;
+    match tenths % 10 {
+        0 => format!("{} {unit}", tenths / 10),
+        tenth => format!("{}.{tenth} {unit}", tenths / 10),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::parse;

@@ -81,6 +81,8 @@ pub struct DiskState {
     pub refusals: Vec<Refusal>,
     /// What a person should know.
     pub notes: Vec<String>,
+    /// How much of the disk was proven blank before it was formatted here; empty when it was not.
+    pub proof: String,
     /// The step that failed, and how.
     pub error: Option<String>,
     /// What this pass did, a word a step.
@@ -133,7 +135,7 @@ impl DiskState {
         }
         match (self.refusals.first(), self.standing) {
             (Some(refusal), _) => refusal.message.clone(),
-            (None, Standing::Ready) => self.notes.first().cloned().unwrap_or_default(),
+            (None, Standing::Ready) => self.notes.first().unwrap_or(&self.proof).clone(),
             (None, Standing::Missing) => "no disk matches".to_owned(),
             (None, _) => "not all is done yet".to_owned(),
         }

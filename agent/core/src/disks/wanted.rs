@@ -122,6 +122,12 @@ pub struct Wanted {
     pub content: DiskContent,
     /// What is read before it counts as blank.
     pub proof: ProofKind,
+    /// For how many seconds it is read with [`ProofKind::Timed`].
+    pub proof_seconds: u32,
+    /// In bytes: a larger blank disk that was not read whole needs an approval.
+    pub approve_above: u64,
+    /// It is vouched for as new.
+    pub new: bool,
     /// The filesystem's label.
     pub label: Option<String>,
     /// Percent, ext4.

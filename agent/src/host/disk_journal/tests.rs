@@ -80,6 +80,7 @@ fn what_is_written_is_read_again_and_root_alone_may() {
         name: "data".into(),
         hash: "h".into(),
         at_ns: 2,
+        facts: Vec::new(),
     };
     for progress in [Progress::Intended, Progress::Used] {
         store.write_entry(&entry("data", progress)).unwrap();

@@ -7,8 +7,11 @@ use virtfleet_agent_core::disks::{
     device::LEAST_BYTES, journal::Evidence,
 };
 
+use virtfleet_wire::settings::ProofKind;
+
 use super::{
     DevicesError, Disks,
+    look::Looked,
     reader::{CHUNK, Held, Limits, Reader},
 };
 
@@ -71,9 +74,15 @@ impl Disks<'_> {
     /// The same with other limits.
     pub fn claim_within(&self, intent: &FormatIntent, limits: Limits) -> Result<BlankDisk, ClaimError> {
         let id = &intent.device;
-        let (proof, judged) = match &intent.evidence {
-            Evidence::Blank(blank) => (blank.proof, None),
-            Evidence::Approved { proof, digest, .. } => (*proof, digest.as_deref()),
+        let (proof, judged, place, before) = match &intent.evidence {
+            Evidence::Blank(blank) => (blank.proof, None, None, &blank.writes),
+            Evidence::Approved {
+                proof,
+                digest,
+                place,
+                writes,
+                ..
+            } => (*proof, digest.as_deref(), *place, writes),
             Evidence::Found => {
                 return Err(refused(
                     id,
@@ -82,20 +91,17 @@ impl Disks<'_> {
                 ));
             }
         };
-        let looked = self
-            .prove(id, proof, limits, &mut |_, _| {})
-            .map_err(unknown(id))?;
+        let looked = self.look_again(id, proof, place, before, limits)?;
         match (&looked.probe, &intent.evidence) {
             (Probe::Blank(now), Evidence::Blank(before)) => {
-                if (now.proof, now.regions, now.bytes) != (before.proof, before.regions, before.bytes) {
+                // A proof by time has read more for the plan than is read again here.
+                let other = (now.proof, now.regions, now.size) != (before.proof, before.regions, before.size)
+                    || now.proof != ProofKind::Timed && now.bytes != before.bytes;
+                if other {
                     let reason = format!(
-                        "the proof read {} bytes in {} parts, and the planned one {} in {}",
-                        now.bytes, now.regions, before.bytes, before.regions
+                        "the proof read {} parts of {} bytes, and the planned one {} of {}",
+                        now.regions, now.size, before.regions, before.size
                     );
-                    return Err(refused(id, reason, None));
-                }
-                if let WritesSince::Some(what) = now.writes.since(&before.writes) {
-                    let reason = format!("since it was proven blank for the plan, {what}");
                     return Err(refused(id, reason, None));
                 }
             }
@@ -143,6 +149,46 @@ impl Disks<'_> {
                 passing: true,
             }),
             WritesSince::None | WritesSince::Unknown(_) => Ok(held),
+        }
+    }
+
+    /// Reads again what every proof of the kind reads, and the place that was judged. The rest is as it was read for the plan when the write counters say that
+    /// nothing was written since; where they cannot say, it is read by time again.
+    fn look_again(
+        &self,
+        id: &DeviceId,
+        proof: ProofKind,
+        place: Option<u64>,
+        before: &WriteMark,
+        limits: Limits,
+    ) -> Result<Looked, ClaimError> {
+        let looked = self
+            .prove_with(id, proof, place, None, limits, &mut |_, _| {})
+            .map_err(unknown(id))?;
+        match looked.held.mark.since(before) {
+            WritesSince::None => Ok(looked),
+            WritesSince::Some(what) => {
+                let content = match looked.probe {
+                    Probe::HasData(content) => Some(content),
+                    Probe::Blank(_) | Probe::Unknown(_) => None,
+                };
+                let on = content.as_ref().map_or(String::new(), |content| {
+                    format!("; there is {} on it", describe(content))
+                });
+                Err(refused(
+                    id,
+                    format!("since it was read for the plan, {what}{on}"),
+                    content,
+                ))
+            }
+            WritesSince::Unknown(_)
+                if proof == ProofKind::Timed && matches!(looked.probe, Probe::Blank(_)) =>
+            {
+                drop(looked);
+                self.prove_with(id, proof, place, Some(limits.budget), limits, &mut |_, _| {})
+                    .map_err(unknown(id))
+            }
+            WritesSince::Unknown(_) => Ok(looked),
         }
     }
 

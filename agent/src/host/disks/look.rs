@@ -1,6 +1,9 @@
 //! The look at a device: three answers, and blank only by proof. Nothing is written.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use virtfleet_agent_core::disks::{Blankness, Content, Device, DeviceId, Doubt, Probe, Region, regions};
 use virtfleet_wire::settings::ProofKind;
@@ -8,7 +11,7 @@ use virtfleet_wire::settings::ProofKind;
 pub use super::reader::Limits;
 use super::{
     Disks,
-    reader::{Bytes, CHUNK, Held, Order, Reader},
+    reader::{Bytes, CHUNK, Further, Held, Order, Reader},
     signature,
     tools::blkid::{self, Known},
 };
@@ -20,23 +23,25 @@ pub(super) struct Looked {
 }
 
 impl Disks<'_> {
-    /// Looks at a device, with the usual [`Limits`]. `progress` hears how many bytes are read, and of how many.
+    /// Probes a device, with the usual [`Limits`]. `progress` gets the bytes that were read, and of how many.
     pub fn look(&self, device: &Device, proof: ProofKind, progress: &mut dyn FnMut(u64, u64)) -> Probe {
-        self.look_within(device, proof, Limits::default(), progress)
+        self.look_within(device, proof, None, Limits::default(), progress)
     }
 
-    /// Looks at a device.
+    /// Probes a device. The MiB that holds the byte at `place` is read first, where an earlier probe has found data.
     ///
-    /// A device that somebody uses is never blank: it has what blkid(8) knows on it, or it is not known.
+    /// A device that is in use is never blank: it has what blkid(8) knows on it, or it is not known.
     pub fn look_within(
         &self,
         device: &Device,
         proof: ProofKind,
+        place: Option<u64>,
         limits: Limits,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Probe {
         if device.uses.is_empty() {
-            return match self.prove(&device.id, proof, limits, progress) {
+            let budget = (proof == ProofKind::Timed).then_some(limits.budget);
+            return match self.prove_with(&device.id, proof, place, budget, limits, progress) {
                 Ok(looked) => looked.probe,
                 Err(doubt) => Probe::Unknown(doubt),
             };
@@ -61,14 +66,28 @@ impl Disks<'_> {
         self.roots.root(format!("/dev/{}", id.name))
     }
 
-    /// Locks it, opens it exclusively and looks at it.
-    ///
-    /// Where blkid knows something, that decides, and only the first MiB is read. Else all regions of the proof are read, and blkid is asked
-    /// again: who has formatted meanwhile is seen.
+    /// Locks it, opens it exclusively and reads what every proof of the kind reads. A proof by time is not read further.
     pub(super) fn prove(
         &self,
         id: &DeviceId,
         proof: ProofKind,
+        limits: Limits,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Looked, Doubt> {
+        self.prove_with(id, proof, None, None, limits, progress)
+    }
+
+    /// The same; the MiB that holds the byte at `place` is read first, and when all of that is zero, more of the device for as long as `budget` says, from the first
+    /// read on.
+    ///
+    /// Where blkid knows something, that decides, and only the first MiB is read. Else all regions of the proof are read, and blkid is asked
+    /// again: who has formatted meanwhile is seen.
+    pub(super) fn prove_with(
+        &self,
+        id: &DeviceId,
+        proof: ProofKind,
+        place: Option<u64>,
+        budget: Option<Duration>,
         limits: Limits,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Looked, Doubt> {
@@ -84,6 +103,7 @@ impl Disks<'_> {
             length: id.size.min(CHUNK as u64),
         };
         let (held, bytes) = Reader::start(order, vec![start], limits)?.wait(limits.all, &mut |_| {})?;
+        let begun = Instant::now();
         if let Some(content) = self.known(id, &bytes)? {
             let probe = Probe::HasData(content);
             return Ok(Looked { probe, held });
@@ -99,15 +119,26 @@ impl Disks<'_> {
             });
         }
         let regions = regions::regions(id.size, proof);
-        let all = regions.iter().map(|region| region.length).sum();
+        let all: u64 = regions.iter().map(|region| region.length).sum();
+        let whole = all == id.size;
         let count = regions.len();
-        let largest_unread = regions::largest_unread(id.size, &regions);
         let limit = match proof {
-            ProofKind::Sampled => limits.all,
+            ProofKind::Timed | ProofKind::Sampled => limits.all,
             ProofKind::Full => limits.all + Duration::from_secs(id.size >> 24),
         };
-        let reader = Reader::again(held, &path, regions, limits)?;
-        let (held, bytes) = reader.wait(limit, &mut |done| progress(done, all))?;
+        let target = if budget.is_some() { id.size } else { all };
+        // A byte that an earlier probe has found, outside of what every proof reads.
+        let apart = place.filter(|place| *place < id.size && !regions::holds(&regions, *place));
+        let (held, remembered) = match apart {
+            Some(place) => {
+                let (held, bytes) = Reader::again(held, &path, vec![mib(id.size, place)], limits)?
+                    .wait(limits.all, &mut |_| {})?;
+                (held, Some(bytes))
+            }
+            None => (held, None),
+        };
+        let reader = Reader::again(held, &path, regions.clone(), limits)?;
+        let (held, mut bytes) = reader.wait(limit, &mut |done| progress(done, target))?;
         if bytes.read != all || all == 0 {
             let reason = format!("{} of {all} bytes of {} were read", bytes.read, path.display());
             return Err(Doubt {
@@ -115,21 +146,75 @@ impl Disks<'_> {
                 passing: false,
             });
         }
+        let mut read = regions;
+        let mut held = held;
+        if let Some(found) = remembered.filter(|bytes| bytes.first.is_some()) {
+            bytes.and_apart(&found);
+        } else if let (None, Some(budget), false) = (bytes.first, budget, whole) {
+            let until = begun + budget;
+            (held, read) = self.read_on(held, id, read, until, &mut bytes, limits, &mut |done| {
+                progress(done, target);
+            })?;
+        }
         self.still(&held, id)?;
         self.unopened(id)?;
+        let writes = held.mark.clone();
+        let content = |content: Content| {
+            Probe::HasData(Content {
+                whole,
+                writes: writes.clone(),
+                ..content
+            })
+        };
         let probe = match (self.known(id, &bytes)?, bytes.first) {
-            (Some(content), _) => Probe::HasData(content),
-            (None, Some(_)) => Probe::HasData(of(String::new(), &bytes)),
+            (Some(known), _) => content(known),
+            (None, Some(_)) => content(of(String::new(), &bytes)),
             (None, None) => Probe::Blank(Blankness {
                 proof,
                 regions: count,
-                bytes: all,
+                bytes: read.iter().map(|region| region.length).sum(),
                 size: id.size,
-                largest_unread,
-                writes: held.mark.clone(),
+                largest_unread: regions::largest_unread(id.size, &read),
+                writes: writes.clone(),
             }),
         };
         Ok(Looked { probe, held })
+    }
+
+    /// Reads on after `read`, all of which is zero, until the time is over or a byte is not zero, which is added to `bytes`. Gives all that was read by then.
+    #[expect(clippy::too_many_arguments, reason = "the state of one probe")]
+    fn read_on(
+        &self,
+        held: Held,
+        id: &DeviceId,
+        read: Vec<Region>,
+        until: Instant,
+        bytes: &mut Bytes,
+        limits: Limits,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Held, Vec<Region>), Doubt> {
+        let path = self.node(id);
+        let limit = until.saturating_duration_since(Instant::now()) + limits.all;
+        let further = Further {
+            size: id.size,
+            before: read,
+            until,
+        };
+        let (held, more) = Reader::further(held, &path, further, limits)?.wait(limit, progress)?;
+        let Some(place) = more.further.first else {
+            return Ok((held, more.further.regions));
+        };
+        // It is read once more alone, so that its digest is the one of a probe that reads it first.
+        let (held, found) =
+            Reader::again(held, &path, vec![mib(id.size, place)], limits)?.wait(limits.all, &mut |_| {})?;
+        if found.first.is_none() {
+            return Err(Doubt {
+                reason: format!("{} changed while it was read, at byte {place}", path.display()),
+                passing: true,
+            });
+        }
+        bytes.and_apart(&found);
+        Ok((held, more.further.regions))
     }
 
     /// The held device is the one that was meant still.
@@ -182,10 +267,20 @@ impl Disks<'_> {
     }
 }
 
+/// The MiB that holds a byte.
+fn mib(size: u64, byte: u64) -> Region {
+    let offset = byte - byte % CHUNK as u64;
+    Region {
+        offset,
+        length: (CHUNK as u64).min(size - offset),
+    }
+}
+
 fn of(kind: String, bytes: &Bytes) -> Content {
     Content {
         kind,
         first_byte: bytes.first,
+        apart: bytes.apart,
         digest: bytes.digest.clone(),
         ..Content::default()
     }

@@ -10,6 +10,7 @@
 
 mod claim;
 mod devices;
+mod ends;
 mod facts;
 mod format;
 mod identity;

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use virtfleet_agent_core::disks::{DeviceId, Doubt, Region, WriteMark};
+use virtfleet_agent_core::disks::{DeviceId, Doubt, Region, WriteMark, regions};
 use virtfleet_runtime::digest::Sha256;
 
 use super::{identity, ioctl, uses, writes};
@@ -27,6 +27,10 @@ use crate::host::Roots;
 const ALIGNMENT: usize = 4096;
 /// How much is read at once.
 pub(super) const CHUNK: usize = 1 << 20;
+
+/// How much is read at once while there is time.
+#[expect(clippy::cast_possible_truncation, reason = "4 MiB")]
+const BLOCK: usize = regions::BLOCK_BYTES as usize;
 
 /// How long the last close of a device may take.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -40,6 +44,8 @@ pub struct Limits {
     pub read: Duration,
     /// For all reads of a sampled proof. A full one may take a second more for each 16 MiB of the disk.
     pub all: Duration,
+    /// How long a proof by time reads, from its first read on.
+    pub budget: Duration,
 }
 
 impl Default for Limits {
@@ -50,6 +56,7 @@ impl Default for Limits {
             lock: Duration::from_secs(10),
             read: Duration::from_secs(40),
             all: Duration::from_mins(1),
+            budget: Duration::from_secs(20),
         }
     }
 }
@@ -98,7 +105,7 @@ impl Drop for Last {
 }
 
 /// What is in what was read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Bytes {
     /// How many bytes were read.
     pub(super) read: u64,
@@ -110,6 +117,22 @@ pub(super) struct Bytes {
     pub(super) head: Vec<u8>,
     /// The last 64 KiB or less.
     pub(super) tail: Vec<u8>,
+    /// The first one outside of the regions of every proof.
+    pub(super) apart: Option<u64>,
+    /// What [`Reader::further`] has read.
+    pub(super) further: FurtherRead,
+}
+
+impl Bytes {
+    /// Adds what was found in a MiB that is read apart from the regions: the digest covers both.
+    pub(super) fn and_apart(&mut self, found: &Self) {
+        let mut digest = Sha256::default();
+        digest.update(self.digest.as_bytes());
+        digest.update(found.digest.as_bytes());
+        self.digest = digest.hex();
+        self.first = self.first.into_iter().chain(found.first).min();
+        self.apart = found.first;
+    }
 }
 
 /// What the thread is to do.
@@ -170,6 +193,19 @@ impl Reader {
         Self::spawn(path.to_owned(), limits, limits.read, move |say| {
             let file = held.exclusive.as_ref().unwrap_or(&held.lock);
             let bytes = read(file, &regions, say)?;
+            Ok((held, bytes))
+        })
+    }
+
+    /// Reads a device that is open already further than every proof does.
+    pub(super) fn further(held: Held, path: &Path, further: Further, limits: Limits) -> Result<Self, Doubt> {
+        Self::spawn(path.to_owned(), limits, limits.read, move |say| {
+            let file = held.exclusive.as_ref().unwrap_or(&held.lock);
+            let further = read_further(file, further, say)?;
+            let bytes = Bytes {
+                further,
+                ..Bytes::default()
+            };
             Ok((held, bytes))
         })
     }
@@ -322,13 +358,64 @@ pub(super) struct Aligned {
 
 impl Aligned {
     pub(super) fn new() -> Self {
-        let room = vec![0; CHUNK + ALIGNMENT];
+        Self::of(CHUNK)
+    }
+    fn of(bytes: usize) -> Self {
+        let room = vec![0; bytes + ALIGNMENT];
         let start = room.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self { room, start }
     }
     pub(super) fn chunk(&mut self, length: usize) -> &mut [u8] {
         &mut self.room[self.start..self.start + length]
     }
+}
+
+/// What is read beyond the regions of every proof.
+pub(super) struct Further {
+    /// The size of the device.
+    pub(super) size: u64,
+    /// What was read already, all of it zero.
+    pub(super) before: Vec<Region>,
+    /// When to stop.
+    pub(super) until: Instant,
+}
+
+/// What was read so.
+#[derive(Debug, Default)]
+pub(super) struct FurtherRead {
+    /// All that was read by now.
+    pub(super) regions: Vec<Region>,
+    /// The first byte that is not zero; nothing was read after it.
+    pub(super) first: Option<u64>,
+}
+
+/// Reads the blocks of [`regions::blocks`] until the time is over or a byte is not zero.
+fn read_further(file: &File, further: Further, say: &SyncSender<Message>) -> Result<FurtherRead, Failure> {
+    let mut buffer = Aligned::of(BLOCK);
+    let zeros = vec![0; BLOCK];
+    let mut read = FurtherRead {
+        regions: further.before,
+        first: None,
+    };
+    let mut bytes: u64 = read.regions.iter().map(|region| region.length).sum();
+    for block in regions::blocks(further.size) {
+        if Instant::now() >= further.until {
+            break;
+        }
+        let length = usize::try_from(block.length).unwrap_or(BLOCK).min(BLOCK);
+        let chunk = buffer.chunk(length);
+        read_all(file, chunk, block.offset)?;
+        if chunk != &zeros[..length] {
+            let place = chunk.iter().position(|byte| *byte != 0).unwrap_or_default();
+            read.first = Some(block.offset + place as u64);
+            break;
+        }
+        read.regions.push(block);
+        bytes += block.length;
+        tell(say, Message::Read(bytes.min(further.size)))?;
+    }
+    read.regions = regions::merged(read.regions);
+    Ok(read)
 }
 
 fn read(file: &File, regions: &[Region], say: &SyncSender<Message>) -> Result<Bytes, Failure> {

@@ -145,8 +145,11 @@ impl Disks<'_> {
             .clear_judged(disk.held, &disk.id, run, proof, None)
             .map_err(|doubt| changed(doubt.reason))?;
         drop(held);
+        // What others have written elsewhere was not searched for while the tool's remains were there.
+        let limits = Limits::default();
+        let budget = (proof == ProofKind::Timed).then_some(limits.budget);
         let looked = self
-            .prove(&disk.id, proof, Limits::default(), &mut |_, _| {})
+            .prove_with(&disk.id, proof, None, budget, limits, &mut |_, _| {})
             .map_err(|doubt| changed(doubt.reason))?;
         match looked.probe {
             Probe::Blank(blank) => Ok(blank),

@@ -256,8 +256,9 @@ fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, Ste
             place,
             filesystem,
             mount_point,
+            from,
             ..
-        } => grow::grow(session, place, filesystem, mount_point),
+        } => grow::grow(session, place, filesystem, mount_point, *from),
         Step::Own { mount_point, owner } => place::own(session, mount_point, owner),
     }
 }

@@ -1,6 +1,6 @@
 //! A person's word on a refusal.
 
-use virtfleet_agent_core::disks::journal::Approval;
+use virtfleet_agent_core::disks::{Refusal, journal::Approval};
 use virtfleet_wire::settings::DiskSettings;
 
 use super::pass::{Engine, EngineError};
@@ -34,7 +34,8 @@ fn known(evidence: &[String]) -> String {
             .to_owned()
     } else {
         format!(
-            "; what was found has changed. Look again: it is {} now",
+            "; the disk was written to, or the guest was booted, since that evidence was printed. `virtfleet-agent plan disks` says what is on it; its \
+             evidence is {} now",
             evidence.join(", ")
         )
     }
@@ -65,24 +66,24 @@ pub fn approve(
             })
         })
         .ok_or_else(|| ApproveError::Unknown(who.to_owned()))?;
-    let open: Vec<String> = plan
+    let open: Vec<&Refusal> = plan
         .refusals
         .iter()
         .filter(|refusal| refusal.kind.may_be_approved() && !refusal.evidence.is_empty())
-        .map(|refusal| refusal.evidence.clone())
         .collect();
-    if !open.iter().any(|hash| hash == evidence) {
+    let Some(refusal) = open.iter().find(|refusal| refusal.evidence == evidence) else {
         return Err(ApproveError::Other {
             name: plan.name.clone(),
-            evidence: open,
+            evidence: open.iter().map(|refusal| refusal.evidence.clone()).collect(),
         });
-    }
+    };
     let mut approvals = observed.journal.approvals.clone();
     approvals.retain(|approval| approval.name != plan.name);
     approvals.push(Approval {
         name: plan.name.clone(),
         hash: evidence.to_owned(),
         at_ns: clock().realtime_ns,
+        facts: refusal.facts.clone(),
     });
     store.write_approvals(&approvals)?;
     Ok(plan.name.clone())

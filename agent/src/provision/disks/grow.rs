@@ -13,10 +13,22 @@ pub(super) fn grow(
     place: &Place,
     filesystem: &str,
     mount_point: &str,
+    from: u64,
 ) -> Result<Effect, StepError> {
     let commands = session.engine.commands;
     if let Place::Disk(id) = place {
         session.same(id)?;
+        // The device may have grown since the plan.
+        let now = session.engine.disks().devices()?;
+        let now = now.into_iter().find(|device| device.id.number == id.number);
+        let id = now.as_ref().map_or(id, |device| &device.id);
+        if let Some((kind, offset)) = session.engine.disks().metadata_behind(id, from)? {
+            return Err(StepError::new(format!(
+                "{mount_point} does not grow: behind its end, at byte {offset} of /dev/{}, is metadata of {kind}. The disk looks like a part of a volume that \
+                 has grown. Unmount it and look at it with that tool; nothing is overwritten",
+                id.name
+            )));
+        }
     }
     let at = session.engine.roots.root(mount_point);
     match filesystem {

@@ -17,21 +17,26 @@ use std::{
 
 use virtfleet_agent_core::disks::{
     Content, Device, DeviceId, Doubt, Left, Probe, Wanted,
-    journal::{Entry, Progress},
-    mkfs,
+    journal::{Entry, Journal, Progress},
+    mkfs, size,
     wanted::{Encryption, KeySource},
 };
 
+use virtfleet_wire::settings::ProofKind;
+
 use super::pass::chain;
 use crate::host::disks::{
-    Disks,
-    tools::{check, luks},
+    Disks, Limits,
+    tools::{check, luks, superblock},
 };
 
 /// How many looks that answer are under way at a time.
 const AT_ONCE: usize = 4;
 /// How long a look takes at the most of a disk that is well: 100 MiB, and the tools.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often it is logged how far a probe is.
+const PROGRESS: Duration = Duration::from_secs(5);
 
 /// A container, as blkid names it.
 const LUKS: &str = "crypto_LUKS";
@@ -50,6 +55,8 @@ struct Order {
     wanted: Wanted,
     device: Device,
     entry: Option<Entry>,
+    /// Where an earlier probe has found data.
+    place: Option<u64>,
 }
 
 /// Looks under way, and what those that have ended have seen.
@@ -79,7 +86,7 @@ impl<'s, 'e> Looks<'s, 'e> {
     }
 
     /// Has a disk looked at, unless that is under way. What an earlier look has seen is forgotten.
-    pub(super) fn want(&mut self, wanted: &Wanted, device: &Device, entry: Option<&Entry>) {
+    pub(super) fn want(&mut self, wanted: &Wanted, device: &Device, journal: &Journal) {
         let name = &wanted.name;
         let seen = self.done.get(name).map(|(id, _)| id);
         let queued = self.queue.iter().find(|order| order.wanted.name == *name);
@@ -93,7 +100,12 @@ impl<'s, 'e> Looks<'s, 'e> {
         self.queue.push_back(Order {
             wanted: wanted.clone(),
             device: device.clone(),
-            entry: entry.cloned(),
+            entry: journal.entries.iter().find(|entry| entry.name == *name).cloned(),
+            place: journal
+                .found
+                .iter()
+                .find(|found| found.is_on(name, &device.id))
+                .map(|found| found.offset),
         });
     }
 
@@ -180,20 +192,52 @@ fn look(disks: Disks<'_>, order: &Order) -> Probe {
         wanted,
         device,
         entry,
+        place,
     } = order;
-    let mut percent = 0;
+    let begun = Instant::now();
+    let mut told = begun;
     let mut progress = |done: u64, all: u64| {
-        let now = done.saturating_mul(100) / all.max(1);
-        if now >= percent + 10 {
-            percent = now;
+        if told.elapsed() >= PROGRESS {
+            told = Instant::now();
+            let rate = u128::from(done) * 1000 / begun.elapsed().as_millis().max(1);
             tracing::info!(
                 disk = wanted.name,
-                percent,
-                "reading it to prove that it is blank"
+                device = device.id.name,
+                "read {} of {} to prove that it is blank, {} a second",
+                size::words(done),
+                size::words(all),
+                size::words(u64::try_from(rate).unwrap_or(u64::MAX)),
             );
         }
     };
-    let mut probe = disks.look(device, wanted.proof, &mut progress);
+    // A disk that is refused when it is blank again, too, is not read by time at each pass.
+    let made = entry
+        .as_ref()
+        .is_some_and(|entry| entry.progress > Progress::Intended && !wanted.ephemeral);
+    let proof = match wanted.proof {
+        ProofKind::Timed if made => ProofKind::Sampled,
+        proof => proof,
+    };
+    let limits = Limits {
+        budget: Duration::from_secs(wanted.proof_seconds.into()),
+        ..Limits::default()
+    };
+    let mut probe = disks.look_within(device, proof, *place, limits, &mut progress);
+    if let (Probe::Blank(blank), ProofKind::Timed) = (&probe, wanted.proof) {
+        tracing::info!(
+            disk = wanted.name,
+            device = device.id.name,
+            "blank, {}",
+            blank.words()
+        );
+    }
+    if device.uses.is_empty()
+        && let Probe::HasData(content) = &mut probe
+        && content.kind == wanted.filesystem.word()
+        && let Err(reason) = add_size(disks, device, content)
+    {
+        return unknown(reason);
+    }
     if let (Probe::HasData(content), Some(entry)) = (&mut probe, entry)
         && entry.progress == Progress::Intended
         && device.uses.is_empty()
@@ -222,6 +266,10 @@ fn left(
     if entry.luks_uuid.is_some() || !content.also.is_empty() || content.is_known() && !planned {
         return None;
     }
+    // Only what every proof reads is judged byte by byte.
+    if let Some(at) = content.apart {
+        return Some(Left::Foreign { at });
+    }
     let (_, arguments) = mkfs::arguments(wanted, &entry.uuid);
     let left = disks.left(&device.id, entry, &arguments, wanted.proof);
     left.map_err(|doubt| {
@@ -229,6 +277,22 @@ fn left(
         tracing::warn!(disk = wanted.name, reason, "who wrote what is on it is not known");
     })
     .ok()
+}
+
+/// Adds the size of the filesystem, and metadata of another volume behind its end: a half of a mirror whose volume has grown is no filesystem to be mounted.
+fn add_size(disks: Disks<'_>, device: &Device, content: &mut Content) -> Result<(), String> {
+    let failed =
+        |error: std::io::Error| format!("cannot read its superblock or what is behind its end: {error}");
+    let node = disks.roots.root(device.node());
+    let superblock = superblock::read(&node).map_err(failed)?;
+    content.filesystem_bytes = superblock.and_then(|superblock| superblock.filesystem_bytes);
+    let Some(bytes) = content.filesystem_bytes.filter(|bytes| *bytes < device.id.size) else {
+        return Ok(());
+    };
+    if let Some((kind, offset)) = disks.metadata_behind(&device.id, bytes).map_err(failed)? {
+        content.also.push(format!("{kind} at byte {offset}"));
+    }
+    Ok(())
 }
 
 /// Whether what our own tool has begun on the disk itself is whole; none when that is not what is there, and when nobody can say.

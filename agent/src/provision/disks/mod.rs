@@ -16,6 +16,7 @@ mod around;
 mod carriers;
 mod files;
 mod format;
+mod found;
 mod gate;
 mod grow;
 mod health;

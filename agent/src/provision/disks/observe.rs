@@ -145,7 +145,7 @@ pub(super) fn observe(
         if let Some(probe) = probe.or_else(|| known.probe(&wanted.name, device).cloned()) {
             seen.probes.insert(wanted.name.clone(), probe);
         } else {
-            looks.want(wanted, device, entry);
+            looks.want(wanted, device, journal);
             looked_at.push((&wanted.name, &device.id));
         }
     }

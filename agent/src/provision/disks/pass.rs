@@ -13,6 +13,7 @@ use virtfleet_agent_core::disks::{
 use virtfleet_wire::settings::DiskSettings;
 
 use super::{
+    found,
     looks::{Looks, Wait},
     observe::{self, Known},
     state::WriteDisksError,
@@ -92,13 +93,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Looks at everything, however long that takes, and makes the plan. Nothing is written.
+    /// Probes everything, however long that takes, and makes the plan. Nothing is written but where data was found ([`found`]).
     pub fn plan(&self, declared: &[DiskSettings]) -> Result<Observed, EngineError> {
         let store = JournalStore::existing(self.roots).map_err(chain);
         let mut observed = thread::scope(|scope| {
             let looks = &mut Looks::new(scope, self.disks());
             self.plan_with(declared, store, &Known::default(), looks, Wait::Full)
         })?;
+        found::remember_of_plan(self, declared, &observed);
         unlock::refuse_shut(self, &mut observed);
         Ok(observed)
     }
@@ -149,7 +151,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The journal, when it does not lie on a disk that it is about: declared now, or before.
-    fn off_disks(
+    pub(super) fn off_disks(
         &self,
         store: Option<JournalStore>,
         declared: &[DiskSettings],

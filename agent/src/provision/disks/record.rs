@@ -7,7 +7,7 @@ use std::{
 
 use virtfleet_agent_core::disks::{
     DiskPlan, Plan, Probe, Refusal, RefusalKind, Seen, Wanted, findings,
-    journal::{AuditRecord, Journal},
+    journal::{AuditRecord, Evidence, Journal, Progress},
     keys,
     state::{DiskState, DisksState, FORMAT, Standing},
     wanted::WantedProblem,
@@ -164,10 +164,22 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
         discard: wanted.is_some_and(|wanted| wanted.discard),
         refusals: plan.refusals.clone(),
         notes: plan.notes.clone(),
+        proof: proof(after, plan),
         health: None,
         error: outcome.error,
         done: outcome.done,
         audit: lines.split_off(lines.len().saturating_sub(LINES)),
+    }
+}
+
+/// How much was proven when the disk was formatted, as the journal says.
+fn proof(after: &After<'_>, plan: &DiskPlan) -> String {
+    let entry = after.journal.entries.iter().find(|entry| entry.name == plan.name);
+    match entry.map(|entry| (&entry.evidence, entry.progress > Progress::Intended)) {
+        Some((Evidence::Blank(blank), true)) if blank.size > 0 => {
+            format!("before it was formatted: {}", blank.words())
+        }
+        _ => String::new(),
     }
 }
 

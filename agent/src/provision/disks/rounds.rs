@@ -17,7 +17,7 @@ use virtfleet_wire::settings::DiskSettings;
 
 use super::{
     act::{self, Outcome},
-    files, gate,
+    files, found, gate,
     looks::{Looks, Wait},
     observe::Known,
     pass::{Engine, EngineError, Observed, Passed, chain},
@@ -147,10 +147,11 @@ impl Pass<'_, '_, '_> {
         let mut observed = self.plan(store, &self.known.clone(), wait)?;
         if let Some(expected) = expected {
             unlock::refuse_shut(engine, &mut observed);
-            if *expected != observed.plan {
+            if !expected.agrees_with(&observed.plan) {
                 return Ok(None);
             }
         }
+        found::remember(&observed);
         let mut session = Session::new(engine, observed);
         let mut gate_written = stood.written;
         session.take(stood);
@@ -200,6 +201,7 @@ impl Pass<'_, '_, '_> {
         }
         let store = std::mem::replace(&mut first.store, Ok(None));
         session.observed = self.plan(store, &known, Wait::Full)?;
+        found::remember(&session.observed);
         let observed = &session.observed;
         let places: Vec<&str> = observed
             .wanted

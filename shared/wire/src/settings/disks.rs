@@ -39,6 +39,14 @@ pub struct DiskSettings {
     pub content: DiskContent,
     /// How much of a disk is read before it counts as blank.
     pub proof: ProofKind,
+    /// With `proof: timed`: for how many seconds the disk is read, 1 to 180. Default 20.
+    pub proof_seconds: Option<u32>,
+    /// A blank disk larger than this that was not read whole is formatted only after an approval, unless it is declared as `new`. A size such as `1Ti`
+    /// (the default).
+    pub approve_above: Option<String>,
+    /// The disk is known to be new, e.g. from a KubeVirt DataVolume with `source: blank`, or a PVC that was created after the VM: it needs no approval because of
+    /// its size. It is read as any other disk.
+    pub new: bool,
     /// The filesystem's label. At most 16 bytes for ext4 and swap, 12 for xfs, 255 for btrfs.
     pub label: Option<String>,
     /// Blocks that only root may use, in percent (ext4 only). Default 0.
@@ -142,8 +150,10 @@ pub enum DiskContent {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProofKind {
-    /// A bounded part: both ends, every place where a filesystem or volume format keeps a superblock, and samples in between.
+    /// All that `sampled` reads, and then as much of the rest as can be read in `proofSeconds`.
     #[default]
+    Timed,
+    /// A bounded part: both ends, every place where a filesystem or volume format keeps a superblock, and samples in between.
     Sampled,
     /// Every byte.
     Full,

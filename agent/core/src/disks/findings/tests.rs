@@ -77,7 +77,12 @@ fn a_refusal_carries_what_was_found_and_the_hash_to_quote() {
 fn what_is_still_to_be_done_is_told() {
     let all = [wanted("data")];
     let seen = seen(&all, vec![device(1, Some("s-data"))], vec![("data", blank())]);
-    assert_eq!(found(&all, &[], &seen), [about("disk-pending", Severity::Info)]);
+    // The note says how much of it was proven.
+    let told = [
+        about("disk-pending", Severity::Info),
+        about("disk-note", Severity::Info),
+    ];
+    assert_eq!(found(&all, &[], &seen), told);
     let missing = Seen::default();
     assert_eq!(found(&all, &[], &missing), [about("disk-note", Severity::Info)]);
 }

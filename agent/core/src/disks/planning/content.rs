@@ -8,9 +8,11 @@ use super::{
         mkfs,
         plan::{Refusal, RefusalKind, Step},
         probe::{Blankness, Content, Left, Probe},
+        size,
         wanted::Key,
     },
     Run,
+    approval::{approvable, approved_or},
     case::Case,
     foreign::foreign,
     placing::History,
@@ -85,7 +87,7 @@ impl<'a> Run<'a> {
 pub(super) fn judge(case: &Case<'_>, layer: Layer<'_>, notes: &mut Vec<String>) -> Result<Verdict, Refusal> {
     match case.probe() {
         Probe::Unknown(doubt) => Err(unreadable(case, &doubt.reason, doubt.passing)),
-        Probe::Blank(blankness) => blank(case, blankness),
+        Probe::Blank(blankness) => blank(case, blankness, notes),
         Probe::HasData(content) if !content.also.is_empty() => Err(foreign(case, content, layer.kind, "")),
         Probe::HasData(content) if !content.is_known() => unknown_bytes(case, content),
         Probe::HasData(content) if content.kind == layer.kind => declared(case, content, layer, notes),
@@ -121,7 +123,7 @@ fn shared(case: &Case<'_>) -> Refusal {
     )
 }
 
-fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
+fn blank(case: &Case<'_>, blankness: &Blankness, notes: &mut Vec<String>) -> Result<Verdict, Refusal> {
     if case.disk.proof == ProofKind::Full && blankness.proof != ProofKind::Full {
         return Err(unreadable(
             case,
@@ -144,8 +146,9 @@ fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
         clear: false,
     };
     // A name that is new in the settings makes no new disk.
+    notes.push(format!("{} is blank, {}", case.device.node(), blankness.words()));
     let Some(entry) = case.entry.or_else(|| former(case)) else {
-        return Ok(make);
+        return partly_proven(case, blankness).map_or(Ok(make), |refusal| approved_or(case, refusal));
     };
     if case.progress() == Some(Progress::Intended) && entry.others_wrote && !blankness.is_whole() {
         let message = format!(
@@ -153,17 +156,19 @@ fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
              it was read",
             case.device.node()
         );
-        let remedy = format!("set `proof: full` for it; or {}", approve(case));
         let facts = vec![
             ("journalUuid", entry.uuid.clone()),
             ("othersWrote", "true".to_owned()),
         ];
-        return approved_or(case, case.refuse(RefusalKind::Unfinished, message, remedy, facts));
+        let mut refusal = approvable(case, RefusalKind::Unfinished, message, facts);
+        refusal.remedy = format!("set `proof: full` for it; or {}", refusal.remedy);
+        return approved_or(case, refusal);
     }
     if case.disk.ephemeral || case.progress() == Some(Progress::Intended) {
         return Ok(make);
     }
-    let refusal = case.refuse(
+    let refusal = approvable(
+        case,
         RefusalKind::BlankAgain,
         format!(
             "{} is blank, and {} was made for the disk {:?} before, on {} ({}): it was replaced, or its data is lost",
@@ -173,7 +178,6 @@ fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
             entry.key,
             progress_words(entry.progress)
         ),
-        approve(case),
         vec![
             ("journalKey", entry.key.to_string()),
             ("journalUuid", entry.uuid.clone()),
@@ -182,6 +186,30 @@ fn blank(case: &Case<'_>, blankness: &Blankness) -> Result<Verdict, Refusal> {
         ],
     );
     approved_or(case, refusal)
+}
+
+/// The refusal of a large disk that was not read whole and that nobody vouches for as new.
+fn partly_proven(case: &Case<'_>, blankness: &Blankness) -> Option<Refusal> {
+    let disk = case.disk;
+    let vouched = disk.new || disk.ephemeral;
+    if blankness.is_whole() || vouched || case.id().size <= disk.approve_above {
+        return None;
+    }
+    let mut refusal = approvable(
+        case,
+        RefusalKind::PartlyProven,
+        format!(
+            "{} is larger than `approveAbove` ({}) and was not read whole: {}",
+            case.device.node(),
+            size::words(disk.approve_above),
+            blankness.words()
+        ),
+        Vec::new(),
+    );
+    refusal.remedy.push_str(
+        "; or set `new: true` when the platform says that the volume is new, or `proof: full` to read all of it",
+    );
+    Some(refusal)
 }
 
 /// The entry of a disk that had another name, when it was this one and was made.
@@ -199,35 +227,6 @@ fn progress_words(progress: Progress) -> &'static str {
         Progress::Seeding => "files were being copied to it",
         Progress::Seeded => "files were copied to it",
         Progress::Used => "in use",
-    }
-}
-
-fn approve(case: &Case<'_>) -> String {
-    format!(
-        "find out why. If nothing on it is needed: `virtfleet-agent disks approve {} --evidence` with the evidence of this refusal",
-        case.disk.name
-    )
-}
-
-/// Makes it when a person has judged this refusal.
-fn approved_or(case: &Case<'_>, refusal: Refusal) -> Result<Verdict, Refusal> {
-    let approved = case
-        .journal
-        .approvals
-        .iter()
-        .any(|approval| approval.name == case.disk.name && approval.hash == refusal.evidence);
-    if approved && refusal.kind.may_be_approved() && !refusal.evidence.is_empty() {
-        let digest = refusal.facts.iter().find(|(name, _)| name == "digest");
-        Ok(Verdict::Make {
-            evidence: Evidence::Approved {
-                proof: case.disk.proof,
-                digest: digest.map(|(_, digest)| digest.clone()),
-                hash: refusal.evidence,
-            },
-            clear: false,
-        })
-    } else {
-        Err(refusal)
     }
 }
 
@@ -261,10 +260,7 @@ fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal>
             entry.filesystem,
             foreign_words(content)
         );
-        return approved_or(
-            case,
-            case.refuse(RefusalKind::Unfinished, message, approve(case), facts),
-        );
+        return approved_or(case, approvable(case, RefusalKind::Unfinished, message, facts));
     }
     if let Some(entry) = case.entry {
         facts.push(("journalUuid", entry.uuid.clone()));
@@ -274,10 +270,7 @@ fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal>
         .first_byte
         .map_or(String::new(), |byte| format!(", the first at byte {byte}"));
     let message = format!("{node} is not blank: it holds bytes that no tool knows{at}");
-    approved_or(
-        case,
-        case.refuse(RefusalKind::UnknownData, message, approve(case), facts),
-    )
+    approved_or(case, approvable(case, RefusalKind::UnknownData, message, facts))
 }
 
 /// What is not from our tool, in words.

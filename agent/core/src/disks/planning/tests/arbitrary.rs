@@ -369,7 +369,7 @@ fn world(wanted: Vec<Wanted>) -> BoxedStrategy<(Vec<Wanted>, World)> {
                     journal.approvals.push(Approval {
                         name: name.into(),
                         hash: if right { hash } else { "0".repeat(64) },
-                        at_ns: 1,
+                        ..Approval::default()
                     });
                 }
                 if rare == 9 {

@@ -36,6 +36,7 @@ fn an_approval_is_for_one_name_and_one_evidence_and_never_for_known_data() {
             name: name.into(),
             hash: hash.into(),
             at_ns: 1,
+            facts: Vec::new(),
         };
         journal.approvals = vec![
             approve("other", &hash),
@@ -77,6 +78,7 @@ fn an_approval_is_for_one_name_and_one_evidence_and_never_for_known_data() {
         name: "data".into(),
         hash: String::new(),
         at_ns: 1,
+        facts: Vec::new(),
     }];
     assert_eq!(refusal(&one(&disk, &seen, &journal)), Some(ForeignData));
 }
@@ -285,6 +287,8 @@ fn a_disk_that_nobody_looked_at_is_unreadable() {
 fn what_is_cleared_is_made_again_by_blankness_and_never_by_what_was_judged() {
     let approved = Entry {
         evidence: Evidence::Approved {
+            place: None,
+            writes: crate::disks::WriteMark::default(),
             hash: "h".into(),
             proof: ProofKind::Sampled,
             digest: Some("d1".into()),

@@ -214,7 +214,19 @@ fn after_another_writer_a_part_of_the_disk_is_no_proof() {
         others_wrote: true,
         ..at(Progress::Intended).remove(0)
     };
-    let plan = planned(&disk(), blank(), vec![entry.clone()]);
+    let partly = Probe::Blank(crate::disks::Blankness {
+        size: 4096,
+        bytes: 2048,
+        largest_unread: 2048,
+        regions: 1,
+        writes: crate::disks::WriteMark {
+            boot_id: "boot-2".into(),
+            diskseq: Some(2),
+            counters: crate::disks::WriteCounters::parse("1 2 3 4 5 6 7 8 9 10 11"),
+        },
+        ..crate::disks::Blankness::default()
+    });
+    let plan = planned(&disk(), partly, vec![entry.clone()]);
     assert_eq!(refusal(&plan), Some(RefusalKind::Unfinished));
     assert_ne!(plan.refusals[0].evidence, "");
     let whole = Probe::Blank(crate::disks::Blankness {

@@ -193,7 +193,7 @@ proptest! {
     fn approving_every_refusal_formats_no_known_data((wanted, mut world) in worlds()) {
         for disk in world.plan(&wanted).disks {
             for refusal in disk.refusals {
-                world.journal.approvals.push(Approval { name: disk.name.clone(), hash: refusal.evidence, at_ns: 2 });
+                world.journal.approvals.push(Approval { name: disk.name.clone(), hash: refusal.evidence, at_ns: 2, facts: Vec::new() });
             }
         }
         check_destruction(&wanted, &world)?;
