@@ -92,7 +92,7 @@ churn-soak: ## Kill the leading collector N times during churn, on real API serv
 
 disk-soak: ## Kill the engine of secondary disks at N random moments: make disk-soak N=500
 	@$(CARGO) build -q -p virtfleet-tests --bin disk-stage
-	@VIRTFLEET_DISK_KILLS=$(if $(filter command line,$(origin N)),$(N),500) $(CARGO) test -q -p virtfleet-tests --test disks_crash -- --nocapture
+	@VIRTFLEET_DISK_KILLS=$(if $(filter command line,$(origin N)),$(N),500) $(CARGO) test -q -p virtfleet-tests --test disks_crash --test disks_clones -- --nocapture
 
 disk-generate: ## Generate N disks and format none with foreign bytes unannounced: make disk-generate N=2000 SEED=1
 	@VIRTFLEET_DISK_GENERATED=$(if $(filter command line,$(origin N)),$(N),2000) VIRTFLEET_DISK_SEED=$(or $(SEED),1) $(CARGO) test -q -p virtfleet-tests --test disks_generated -- --nocapture

@@ -6,6 +6,8 @@
 
 #[path = "guest_disks/boots.rs"]
 mod boots;
+#[path = "guest_disks/clones.rs"]
+mod clones;
 #[path = "guest_disks/cuts.rs"]
 mod cuts;
 #[path = "guest_disks/errors.rs"]

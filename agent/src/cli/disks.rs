@@ -264,6 +264,17 @@ fn line(step: &Step) -> String {
                 intent.filesystem
             )
         }
+        Step::EraseClone(intent) => {
+            let proof = &intent.proof;
+            let how = if intent.resume { "go on to erase" } else { "erase" };
+            format!(
+                "{word}: {how} {} partitions in {} bytes, an untouched clone of {}'s image (GUID {})",
+                proof.partitions.len(),
+                proof.image_bytes,
+                proof.root,
+                proof.disk_guid
+            )
+        }
         Step::Format(intent) => format!("{word}: {} with UUID {}", intent.filesystem, intent.uuid),
         Step::Encrypt { intent, .. } => format!("{word}: LUKS2 with UUID {}", intent.uuid),
         Step::Open { mapping, .. } => format!("{word}: as /dev/mapper/{mapping}"),

@@ -3,6 +3,8 @@
 //! The folder is opened once, before anything is mounted, and used through that descriptor alone: a mount above it later hides
 //! it from others and not from us. Every write is on the disk, with the folder, when the call returns.
 
+mod erasing;
+
 use std::{
     fs::{self, File, Metadata},
     io::{self, Read as _, Write as _},

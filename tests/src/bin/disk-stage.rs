@@ -215,7 +215,7 @@ fn pass() -> Result<()> {
         } else {
             &SystemCommands
         },
-        kinds: Kinds::WithLoop,
+        kinds: order.root_loop.map_or(Kinds::WithLoop, Kinds::LoopRoot),
         witness: &killer,
         ..machine.engine(&roots, None)
     };

@@ -71,6 +71,8 @@ pub struct Order {
     pub systemd: bool,
     /// It is the pass of a boot, and no later one.
     pub boot: bool,
+    /// The number of the loop device that counts as the root disk.
+    pub root_loop: Option<u32>,
     /// Only the plan.
     pub plan: bool,
     /// A person's approval: name and evidence.

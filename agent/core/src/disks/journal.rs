@@ -75,6 +75,12 @@ pub enum Evidence {
     Blank(Blankness),
     /// It held the declared filesystem already: it was mounted as it is, and nothing was formatted.
     Found,
+    /// It held an untouched clone of the OS image, which the agent erased. What is made on it rests on the blankness found after that,
+    /// never on this.
+    ErasedClone {
+        /// [`super::clone::CloneProof::digest`].
+        digest: String,
+    },
     /// A person has judged a refusal that had this hash.
     Approved {
         /// See [`super::plan::Refusal::evidence`].
@@ -99,6 +105,8 @@ impl Evidence {
             Self::Blank(blank) => blank.proof,
             Self::Approved { proof, .. } => *proof,
             Self::Found => ProofKind::Sampled,
+            // It is replaced by the proof that follows the erasure; alone it permits nothing.
+            Self::ErasedClone { .. } => ProofKind::Full,
         }
     }
 
@@ -113,7 +121,7 @@ impl Evidence {
                 blank.writes = WriteMark::default();
             }
             Self::Approved { writes, .. } => *writes = WriteMark::default(),
-            Self::Found => {}
+            Self::Found | Self::ErasedClone { .. } => {}
         }
     }
 }

@@ -13,6 +13,7 @@
 
 mod check;
 mod checksum;
+pub mod clone;
 pub mod device;
 pub mod duplicates;
 pub mod ends;
@@ -40,6 +41,7 @@ pub mod uuids;
 pub mod wanted;
 pub mod writes;
 
+pub use clone::{CloneProof, CloneState, Deviation, EraseIntent, EraseRecord};
 pub use device::{Bus, Carried, DevNumber, Device, DeviceId, Use};
 pub use partition::Partition;
 pub use plan::{DiskPlan, FormatIntent, Plan, Refusal, RefusalKind, Step};

@@ -8,6 +8,7 @@ pub use super::{
 };
 
 use super::{
+    clone::EraseIntent,
     device::DeviceId,
     journal::Evidence,
     wanted::{Encryption, Key, Owner},
@@ -52,6 +53,8 @@ pub enum Place {
 pub enum Step {
     /// Put the zeros back that the proof saw, over what our own `mkfs` left unfinished, so that it can run again.
     ClearUnfinished(FormatIntent),
+    /// Erase an untouched clone of the OS image, so that the disk is blank.
+    EraseClone(EraseIntent),
     /// Make the filesystem (or swap) on a disk that is proven blank.
     Format(FormatIntent),
     /// Make a LUKS2 container on a disk that is proven blank.
@@ -179,6 +182,7 @@ impl Step {
     pub fn word(&self) -> &'static str {
         match self {
             Self::ClearUnfinished(_) => "clear-unfinished",
+            Self::EraseClone(_) => "erase-clone",
             Self::Format(_) => "format",
             Self::Encrypt { .. } => "encrypt",
             Self::Open { .. } => "open",
@@ -201,7 +205,11 @@ impl Step {
     pub fn destroys(&self) -> bool {
         matches!(
             self,
-            Self::ClearUnfinished(_) | Self::Format(_) | Self::Encrypt { .. } | Self::FormatMapped { .. }
+            Self::ClearUnfinished(_)
+                | Self::EraseClone(_)
+                | Self::Format(_)
+                | Self::Encrypt { .. }
+                | Self::FormatMapped { .. }
         )
     }
 }
@@ -222,6 +230,8 @@ pub enum RefusalKind {
     InUse,
     /// There is data on it that is not what was declared.
     ForeignData,
+    /// It is declared with `content: image-clone` and not proven to be an untouched clone of the OS image.
+    NotAClone,
     /// There are bytes on it that nobody knows.
     UnknownData,
     /// What is on it could not be found out.

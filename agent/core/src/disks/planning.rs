@@ -4,6 +4,7 @@
 
 mod approval;
 mod case;
+mod clone;
 mod content;
 mod files;
 mod foreign;

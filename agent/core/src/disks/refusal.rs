@@ -54,6 +54,7 @@ impl RefusalKind {
             Self::NotEligible => "not-eligible",
             Self::InUse => "in-use",
             Self::ForeignData => "foreign-data",
+            Self::NotAClone => "not-a-clone",
             Self::UnknownData => "unknown-data",
             Self::Unreadable => "unreadable",
             Self::BlankAgain => "blank-again",

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    clone::CloneState,
     device::{DevNumber, Device, DeviceId},
     probe::Probe,
     wanted::Owner,
@@ -22,6 +23,8 @@ pub struct Seen {
     pub devices: Vec<Device>,
     /// What is on the disks that were matched, by the disk's name in the settings.
     pub probes: BTreeMap<String, Probe>,
+    /// What was found out about disks declared with `content: image-clone` that are not blank, by the disk's name in the settings.
+    pub clones: BTreeMap<String, CloneState>,
     /// Opened LUKS containers of ours, by their name in `/dev/mapper`.
     pub mappings: BTreeMap<String, Mapping>,
     /// What is mounted in the guest.

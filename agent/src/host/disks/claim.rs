@@ -83,7 +83,7 @@ impl Disks<'_> {
                 writes,
                 ..
             } => (*proof, digest.as_deref(), *place, writes),
-            Evidence::Found => {
+            Evidence::Found | Evidence::ErasedClone { .. } => {
                 return Err(refused(
                     id,
                     "what was found on it is nobody's to format".to_owned(),
@@ -115,7 +115,7 @@ impl Disks<'_> {
                     Some(content.clone()),
                 ));
             }
-            (Probe::Blank(_), Evidence::Found) => {
+            (Probe::Blank(_), Evidence::Found | Evidence::ErasedClone { .. }) => {
                 return Err(refused(
                     id,
                     "what was found on it is nobody's to format".to_owned(),

@@ -134,7 +134,7 @@ impl Disks<'_> {
             })
         };
         if is("loop") {
-            return self.kinds == Kinds::WithLoop;
+            return self.kinds != Kinds::Real;
         }
         !NO_DISKS.iter().any(|kind| is(kind))
     }

@@ -12,6 +12,9 @@ mod raw {
     nix::ioctl_read!(diskseq, 0x12, 128, u64);
     // include/uapi/linux/loop.h: LOOP_GET_STATUS64 is the bare number 0x4C05, and struct loop_info64 has 232 bytes.
     nix::ioctl_read_bad!(loop_status, 0x4C05, [u64; 29]);
+    // BLKZEROOUT is _IO(0x12,127) with a pointer to two u64, BLKRRPART _IO(0x12,95).
+    nix::ioctl_write_ptr_bad!(zero_out, nix::request_code_none!(0x12, 127), [u64; 2]);
+    nix::ioctl_none!(reread, 0x12, 95);
 }
 
 /// Its size in bytes (`BLKGETSIZE64`).
@@ -53,6 +56,21 @@ pub(super) fn loop_backing(device: &File) -> Result<Option<DevNumber>, Errno> {
         major: (number & 0x000f_ff00) >> 8,
         minor: (number & 0xff) | ((number >> 12) & 0x000f_ff00),
     }))
+}
+
+/// Zeroes a range, by a command of the device where it has one, and reads of it give zeros when this returns (`BLKZEROOUT`).
+pub(super) fn zero_out(device: &File, offset: u64, length: u64) -> Result<(), Errno> {
+    let range = [offset, length];
+    // SAFETY: the descriptor is open for as long as `device` is borrowed, and the kernel reads two `u64` from where `range` is.
+    #[expect(unsafe_code, reason = "ioctl(2) has no safe form")]
+    unsafe { raw::zero_out(device.as_raw_fd(), &raw const range) }.map(drop)
+}
+
+/// Lets the kernel read the partition table again (`BLKRRPART`). `EBUSY` while a partition is in use, `EINVAL` where there can be none.
+pub(super) fn reread_partitions(device: &File) -> Result<(), Errno> {
+    // SAFETY: the descriptor is open for as long as `device` is borrowed, and the call has no argument.
+    #[expect(unsafe_code, reason = "ioctl(2) has no safe form")]
+    unsafe { raw::reread(device.as_raw_fd()) }.map(drop)
 }
 
 /// `O_DIRECT`: reads come from the device and not from what the kernel remembers; what others have written and the kernel has not

@@ -9,6 +9,7 @@
 //! A [`BlankDisk`] is neither cloned nor written down, and whoever formats consumes it.
 
 mod claim;
+mod clone;
 mod devices;
 mod ends;
 mod facts;
@@ -32,6 +33,7 @@ mod writes;
 mod zero;
 
 pub use claim::{BlankDisk, ClaimError};
+pub use clone::{Begun, ClaimedClone, EraseError};
 pub use devices::DevicesError;
 pub use format::FormatError;
 pub use look::Limits;
@@ -51,6 +53,8 @@ pub enum Kinds {
     Real,
     /// Loop devices too, and everything else as ever: for tests.
     WithLoop,
+    /// The same, and the loop device with this number counts as the root disk.
+    LoopRoot(u32),
 }
 
 /// The disks of this machine.

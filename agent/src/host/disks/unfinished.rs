@@ -46,7 +46,7 @@ impl Disks<'_> {
         let proof = match &entry.evidence {
             Evidence::Blank(blank) => blank.proof,
             Evidence::Approved { proof, .. } => *proof,
-            Evidence::Found => {
+            Evidence::Found | Evidence::ErasedClone { .. } => {
                 return Err(refused(
                     id,
                     "the journal has it as found, not as begun".to_owned(),

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use virtfleet_agent_core::disks::{DiskPlan, Plan, Step, units};
 
 use super::{
-    files, format, grow, luks, place, seed,
+    clone, files, format, grow, luks, place, seed,
     session::{Effect, Session, StepError},
 };
 
@@ -38,6 +38,7 @@ enum Phase {
 fn phase(step: &Step) -> Phase {
     match step {
         Step::ClearUnfinished(_)
+        | Step::EraseClone(_)
         | Step::Format(_)
         | Step::Encrypt { .. }
         | Step::Open { .. }
@@ -192,6 +193,7 @@ fn below_failed(session: &Session<'_>, plan: &DiskPlan) -> Option<StepError> {
 fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, StepError> {
     match step {
         Step::ClearUnfinished(intent) => format::clear(session, intent),
+        Step::EraseClone(intent) => clone::erase(session, intent),
         Step::Format(intent) => format::format(session, intent),
         Step::Encrypt { intent, encryption } => luks::encrypt(session, intent, encryption),
         Step::Open {

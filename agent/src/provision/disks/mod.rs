@@ -14,6 +14,7 @@ mod act;
 mod approve;
 mod around;
 mod carriers;
+mod clone;
 mod files;
 mod format;
 mod found;

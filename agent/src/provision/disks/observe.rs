@@ -6,7 +6,7 @@ use std::{
 };
 
 use virtfleet_agent_core::disks::{
-    Content, Device, DeviceId, Key, Plan, Probe, Seen, Use, Wanted,
+    CloneState, Content, Device, DeviceId, Key, Plan, Probe, Seen, Use, Wanted,
     device::DevNumber,
     journal::{Entry, Journal, Progress},
     matching, mkfs,
@@ -16,7 +16,7 @@ use virtfleet_agent_core::disks::{
 use virtfleet_wire::settings::DiskFilesystem;
 
 use super::{
-    around, carriers,
+    around, carriers, clone,
     looks::{Looks, Wait},
     pass::{Engine, EngineError},
     seed::SEED_DIRECTORY,
@@ -38,6 +38,8 @@ const HEADER: u64 = 16 << 20;
 pub(super) struct Known {
     /// What is on disks that were looked at a moment ago, and which device that was.
     probes: BTreeMap<String, (DeviceId, Probe)>,
+    /// What was found out about clones, for the same devices.
+    clones: BTreeMap<String, CloneState>,
     /// By UUID: sizes of a device and of the filesystem that filled it, as an earlier pass of this boot saw them. A mounted filesystem does not shrink.
     sizes: BTreeMap<String, (u64, u64)>,
 }
@@ -50,6 +52,7 @@ impl Known {
         });
         Self {
             probes: BTreeMap::new(),
+            clones: BTreeMap::new(),
             sizes: sizes.collect(),
         }
     }
@@ -58,6 +61,10 @@ impl Known {
     #[must_use]
     pub(super) fn with(&self, plan: &Plan, seen: &Seen, made: &[(String, Probe)]) -> Self {
         let mut known = self.clone();
+        known.clones.extend(seen.clones.clone());
+        known
+            .clones
+            .retain(|name, _| !made.iter().any(|(made, _)| made == name));
         for disk in &plan.disks {
             let made = made
                 .iter()
@@ -144,14 +151,19 @@ pub(super) fn observe(
         settled &= probe.is_some();
         if let Some(probe) = probe.or_else(|| known.probe(&wanted.name, device).cloned()) {
             seen.probes.insert(wanted.name.clone(), probe);
+            let judged = known.clones.get(&wanted.name);
+            seen.clones
+                .extend(judged.map(|state| (wanted.name.clone(), state.clone())));
         } else {
             looks.want(wanted, device, journal);
-            looked_at.push((&wanted.name, &device.id));
+            looked_at.push((wanted, device));
         }
     }
     looks.wait(wait);
-    for (name, id) in looked_at {
-        seen.probes.insert(name.clone(), looks.probe(name, id));
+    for (wanted, device) in looked_at {
+        let probe = looks.probe(&wanted.name, &device.id);
+        clone::observe(engine, wanted, device, &probe, &mut seen.clones);
+        seen.probes.insert(wanted.name.clone(), probe);
     }
     seen.mappings = mappings(engine, wanted, &devices, journal);
     seen.uuids = carriers::all(engine, &devices, &seen.probes, &selections, settled);

@@ -123,19 +123,23 @@ impl<'e> Session<'e> {
     /// is an extra: where it is not possible, the run goes on and says so.
     pub(super) fn keep_for_undo(&self, intent: &FormatIntent) {
         let judged = matches!(&intent.evidence, Evidence::Approved { digest: Some(_), .. });
-        if !judged {
-            return;
+        if judged {
+            self.keep_ends(&intent.name, &intent.device);
         }
+    }
+
+    /// Keeps the first and the last MiB of a disk that is about to be erased, where that is possible.
+    pub(super) fn keep_ends(&self, name: &str, device: &DeviceId) {
         let folder = self.engine.roots.root(UNDO_DIRECTORY);
         let at = clock().realtime_ns / 1_000_000_000;
         let disks = self.engine.disks();
-        match disks.keep_for_undo(&folder, &intent.name, &intent.device, at) {
+        match disks.keep_for_undo(&folder, name, device, at) {
             Ok(files) => {
                 let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-                tracing::info!(disk = intent.name, files = files.join(", "), "kept for undo");
+                tracing::info!(disk = name, files = files.join(", "), "kept for undo");
             }
             Err(error) => {
-                tracing::warn!(disk = intent.name, %error, "its first and last MiB are not kept for undo");
+                tracing::warn!(disk = name, %error, "its first and last MiB are not kept for undo");
             }
         }
     }

@@ -147,7 +147,9 @@ impl<'a> Case<'a> {
         let ours = |used: &&Use| match used {
             Use::Holder(_) => self.mapping().is_some(),
             Use::Mounted(at) => at.starts_with(&format!("{SEED_DIRECTORY}/")) && self.progress().is_some(),
-            Use::Swap | Use::Partition(_) | Use::Attached(_) | Use::Opened(_) => false,
+            // Partitions of a disk that is judged as a clone belong to its content.
+            Use::Partition(_) => self.clone_state().is_some(),
+            Use::Swap | Use::Attached(_) | Use::Opened(_) => false,
         };
         let foreign: Vec<&Use> = self.device.uses.iter().filter(|used| !ours(used)).collect();
         let holders = self

@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
                 case.tools(&[mkfs::program(case.disk.filesystem)])?;
                 let (_, arguments) = mkfs::arguments(case.disk, &uuid);
                 let intent = case.intent(evidence, layer.kind, &uuid, arguments);
-                let mut steps = Vec::new();
+                let mut steps: Vec<Step> = super::clone::step(case).into_iter().collect();
                 if clear {
                     steps.push(Step::ClearUnfinished(intent.clone()));
                 }
@@ -85,6 +85,9 @@ impl<'a> Run<'a> {
 
 /// Decides by what the probe found.
 pub(super) fn judge(case: &Case<'_>, layer: Layer<'_>, notes: &mut Vec<String>) -> Result<Verdict, Refusal> {
+    if let Some(verdict) = super::clone::judge(case, notes) {
+        return verdict;
+    }
     match case.probe() {
         Probe::Unknown(doubt) => Err(unreadable(case, &doubt.reason, doubt.passing)),
         Probe::Blank(blankness) => blank(case, blankness, notes),
@@ -213,7 +216,7 @@ fn partly_proven(case: &Case<'_>, blankness: &Blankness) -> Option<Refusal> {
 }
 
 /// The entry of a disk that had another name, when it was this one and was made.
-fn former<'a>(case: &Case<'a>) -> Option<&'a Entry> {
+pub(super) fn former<'a>(case: &Case<'a>) -> Option<&'a Entry> {
     let mut entries = case.journal.entries.iter();
     entries.find(|entry| entry.key == case.key && entry.progress > Progress::Intended)
 }

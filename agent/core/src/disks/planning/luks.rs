@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
         key_files(case, encryption, header, true)?;
         let (_, arguments) = mkfs::luks_arguments(header);
         let intent = case.intent(evidence.clone(), "luks2", header, arguments);
-        let mut steps = Vec::new();
+        let mut steps: Vec<Step> = super::clone::step(case).into_iter().collect();
         if clear {
             steps.push(Step::ClearUnfinished(intent.clone()));
         }

@@ -1,4 +1,5 @@
 mod arbitrary;
+mod clones;
 mod files;
 mod judged;
 mod luks;

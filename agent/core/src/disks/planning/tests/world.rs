@@ -86,6 +86,11 @@ impl World {
                 assert_eq!(intent.device, device);
                 self.seen.probes.insert(name.clone(), nothing(declared));
             }
+            Step::EraseClone(intent) => {
+                assert_eq!(intent.device, device);
+                self.seen.clones.remove(name);
+                self.seen.probes.insert(name.clone(), nothing(declared));
+            }
             Step::Format(intent) => {
                 self.entry(intent, Progress::Formatted, None);
                 self.seen

@@ -1,0 +1,121 @@
+//! Reading a disk image, whatever it lies on.
+
+use super::super::probe::Region;
+
+/// Bytes of a disk. The host implements it over an open device, tests over memory.
+pub trait Source {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+
+    /// Reads exactly that many bytes.
+    ///
+    /// # Errors
+    /// A read error, a timeout, or a range beyond the end, in one sentence.
+    fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, String>;
+}
+
+/// Bytes compared or scanned with one read.
+pub(super) const CHUNK: u64 = 1 << 20;
+
+/// Whether all bytes are zero.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    static ZEROS: [u8; 4096] = [0; 4096];
+    bytes.chunks(ZEROS.len()).all(|part| *part == ZEROS[..part.len()])
+}
+
+/// Reads exactly that many bytes, and refuses a range beyond the end without reading.
+pub(super) fn read(source: &mut dyn Source, offset: u64, length: u64) -> Result<Vec<u8>, String> {
+    let end = offset.checked_add(length);
+    let length = usize::try_from(length).ok();
+    match (end, length) {
+        (Some(end), Some(length)) if end <= source.size() => {
+            let bytes = source.read(offset, length)?;
+            if bytes.len() == length {
+                Ok(bytes)
+            } else {
+                Err(format!(
+                    "{} of {length} bytes were read at byte {offset}",
+                    bytes.len()
+                ))
+            }
+        }
+        _ => Err(format!(
+            "byte {offset} lies beyond the end of the disk ({} bytes)",
+            source.size()
+        )),
+    }
+}
+
+/// The first byte of the region that is neither zero nor equal to the same byte of `root`, with both values. A byte that `root`
+/// does not have counts as zero there.
+pub(super) fn first_foreign(
+    clone: &mut dyn Source,
+    root: &mut dyn Source,
+    region: Region,
+) -> Result<Option<(u64, u8, u8)>, String> {
+    for (offset, length) in chunks(region) {
+        let here = read(clone, offset, length)?;
+        if is_zero(&here) {
+            continue;
+        }
+        let there = padded(root, offset, length)?;
+        if here == there {
+            continue;
+        }
+        let mut pairs = here.iter().zip(&there);
+        if let Some(at) = pairs.position(|(here, there)| *here != 0 && here != there) {
+            return Ok(Some((offset + at as u64, here[at], there[at])));
+        }
+    }
+    Ok(None)
+}
+
+/// The first byte of the region that differs from the same byte of `root`, except at the offsets in `ignored`.
+pub(super) fn first_difference(
+    clone: &mut dyn Source,
+    root: &mut dyn Source,
+    region: Region,
+    ignored: &[u64],
+) -> Result<Option<(u64, u8, u8)>, String> {
+    for (offset, length) in chunks(region) {
+        let here = read(clone, offset, length)?;
+        let there = padded(root, offset, length)?;
+        if here == there {
+            continue;
+        }
+        let mut pairs = (offset..).zip(here.into_iter().zip(there));
+        let differs = |(at, (here, there)): &(u64, (u8, u8))| here != there && !ignored.contains(at);
+        if let Some((at, (here, there))) = pairs.find(differs) {
+            return Ok(Some((at, here, there)));
+        }
+    }
+    Ok(None)
+}
+
+fn padded(source: &mut dyn Source, offset: u64, length: u64) -> Result<Vec<u8>, String> {
+    let there = source.size().saturating_sub(offset).min(length);
+    let mut bytes = if there == 0 {
+        Vec::new()
+    } else {
+        read(source, offset, there)?
+    };
+    bytes.resize(usize::try_from(length).unwrap_or_default(), 0);
+    Ok(bytes)
+}
+
+/// The region in pieces of at most [`CHUNK`] bytes.
+pub(super) fn chunks(region: Region) -> impl Iterator<Item = (u64, u64)> {
+    (0..region.length.div_ceil(CHUNK)).map(move |index| {
+        let begin = index * CHUNK;
+        (region.offset + begin, (region.length - begin).min(CHUNK))
+    })
+}
+
+/// A little-endian number at a byte offset; zero beyond the end.
+pub(super) fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
+    let mut value = [0; 8];
+    if let Some(found) = bytes.get(at..at + N) {
+        value[..N].copy_from_slice(found);
+    }
+    u64::from_le_bytes(value)
+}

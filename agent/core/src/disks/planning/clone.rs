@@ -1,0 +1,144 @@
+//! A disk declared with `content: image-clone` that is not blank: erased when it is proven to be an untouched clone, else refused.
+
+use virtfleet_wire::settings::DiskContent;
+
+use super::{
+    super::{
+        clone::{CloneProof, CloneState, Deviation, EraseIntent, EraseRecord},
+        device::Use,
+        journal::{Entry, Progress},
+        plan::{Refusal, RefusalKind, Step},
+    },
+    case::Case,
+    content::{Verdict, former, unreadable},
+};
+
+/// How many deviations are named in the message; all of them are in the facts.
+const NAMED: usize = 3;
+
+impl<'a> Case<'a> {
+    /// What was found out about it as a clone; none for a disk that is not declared as one.
+    pub(super) fn clone_state(&self) -> Option<&'a CloneState> {
+        let seen = self.seen;
+        (self.disk.content == DiskContent::ImageClone)
+            .then(|| seen.clones.get(&self.disk.name))
+            .flatten()
+    }
+}
+
+/// What follows for a disk that was judged as a clone; none for any other.
+pub(super) fn judge(case: &Case<'_>, notes: &mut Vec<String>) -> Option<Result<Verdict, Refusal>> {
+    Some(match case.clone_state()? {
+        CloneState::Unknown(doubt) => Err(unreadable(case, &doubt.reason, doubt.passing)),
+        CloneState::Refused { deviations } => Err(refused(case, deviations)),
+        CloneState::Untouched(proof) | CloneState::Interrupted { proof, .. } => erase(case, proof, notes),
+    })
+}
+
+fn erase(case: &Case<'_>, proof: &CloneProof, notes: &mut Vec<String>) -> Result<Verdict, Refusal> {
+    if let Some(entry) = case
+        .entry
+        .or_else(|| former(case))
+        .filter(|entry| was_made(entry))
+    {
+        return Err(replaced(case, entry));
+    }
+    // Partitions alone are no use by anybody.
+    if case
+        .device
+        .uses
+        .iter()
+        .any(|used| !matches!(used, Use::Partition(_)))
+        || case.disk.shared
+    {
+        return Err(unreadable(case, "it is in use", true));
+    }
+    for partition in &proof.partitions {
+        notes.push(format!("partition {}: {}", partition.number, partition.because));
+    }
+    let behind = if proof.behind_read == proof.behind {
+        format!("all {} bytes behind the image are zero", proof.behind)
+    } else {
+        format!(
+            "of {} bytes behind the image {} were read and are zero (`proof: full` reads all)",
+            proof.behind, proof.behind_read
+        )
+    };
+    notes.push(behind);
+    notes.push(format!(
+        "the first boot of {} was at or before {} s since 1970, by {}",
+        proof.root, proof.first_boot.at, proof.first_boot.source
+    ));
+    Ok(Verdict::Make {
+        evidence: EraseRecord::evidence(proof),
+        clear: false,
+    })
+}
+
+/// The step that erases it, when it is a clone that may be erased.
+pub(super) fn step(case: &Case<'_>) -> Option<Step> {
+    let (proof, resume) = match case.clone_state()? {
+        CloneState::Untouched(proof) => (proof, false),
+        CloneState::Interrupted { proof, .. } => (proof, true),
+        CloneState::Refused { .. } | CloneState::Unknown(_) => return None,
+    };
+    Some(Step::EraseClone(EraseIntent {
+        name: case.disk.name.clone(),
+        key: case.key.clone(),
+        device: case.id().clone(),
+        proof: proof.clone(),
+        resume,
+    }))
+}
+
+fn was_made(entry: &Entry) -> bool {
+    entry.progress > Progress::Intended
+}
+
+/// The journal has a filesystem on this disk, and a clone is there.
+fn replaced(case: &Case<'_>, entry: &Entry) -> Refusal {
+    case.refuse(
+        RefusalKind::NotAClone,
+        format!(
+            "{} holds an untouched clone of the OS image, and the journal says that the agent has made {} with UUID {} on it: the \
+             volume was replaced, and its data may be lost",
+            case.device.node(),
+            entry.filesystem,
+            entry.uuid
+        ),
+        format!(
+            "restore the volume. If it was replaced on purpose, remove the clone by hand (`wipefs --all` on each partition and on \
+             {}), look at the plan again, and approve what remains",
+            case.device.node()
+        ),
+        vec![("journalUuid", entry.uuid.clone())],
+    )
+}
+
+fn refused(case: &Case<'_>, deviations: &[Deviation]) -> Refusal {
+    let node = case.device.node();
+    let sentences: Vec<String> = deviations.iter().map(Deviation::sentence).collect();
+    let mut named = sentences
+        .iter()
+        .take(NAMED)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("; ");
+    if sentences.len() > NAMED {
+        let more = sentences.len() - NAMED;
+        named = format!("{named}; and {more} more");
+    }
+    let facts = sentences
+        .into_iter()
+        .map(|sentence| ("deviation", sentence))
+        .collect();
+    case.refuse(
+        RefusalKind::NotAClone,
+        format!("{node} is not proven to be an untouched clone of the OS image: {named}"),
+        format!(
+            "compare it with the root disk (`lsblk -o NAME,SIZE,PARTUUID,UUID,FSTYPE`). If nothing on it is needed, back it up and remove \
+             it by hand (`wipefs --all` on each partition and on {node}), look at the plan again, and approve what remains"
+        ),
+        facts,
+    )
+}

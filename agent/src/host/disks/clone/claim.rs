@@ -1,0 +1,105 @@
+//! The second judgement of a clone, right before it is erased.
+
+use std::path::PathBuf;
+
+use virtfleet_agent_core::disks::{
+    DeviceId, Use,
+    clone::{CloneProof, CloneState, Deviation, EraseIntent, Fingerprint},
+};
+use virtfleet_wire::settings::ProofKind;
+
+use super::{
+    super::{
+        ClaimError, Disks,
+        claim::{refused, unknown},
+        reader::Held,
+    },
+    look::{Begun, image},
+};
+
+/// A disk that is proven at this moment to be an untouched clone, or what is left of one that the agent has begun to erase; locked and
+/// held exclusively. Consumed by [`Disks::erase_clone`].
+#[derive(Debug)]
+pub struct ClaimedClone {
+    pub(super) held: Held,
+    pub(super) path: PathBuf,
+    pub(super) id: DeviceId,
+    /// The proof of this moment, or of the erasure that goes on.
+    pub(super) proof: CloneProof,
+    /// What each block of the image holds or held.
+    pub(super) print: Fingerprint,
+    pub(super) kind: ProofKind,
+}
+
+impl ClaimedClone {
+    /// Why it may be erased.
+    pub fn proof(&self) -> &CloneProof {
+        &self.proof
+    }
+
+    /// The digests of the blocks, to be journaled before the first byte is erased.
+    pub fn fingerprint(&self) -> &Fingerprint {
+        &self.print
+    }
+}
+
+impl Disks<'_> {
+    /// Judges the disk again, under the lock and an exclusive open, compares with the intent, and takes the digests of all blocks.
+    ///
+    /// # Errors
+    /// The device or its content is not that of the intent, or it is in use.
+    pub fn claim_clone(
+        &self,
+        intent: &EraseIntent,
+        kind: ProofKind,
+        begun: Option<Begun>,
+    ) -> Result<ClaimedClone, ClaimError> {
+        let id = &intent.device;
+        let device = self.devices()?.into_iter().find(|device| device.id == *id);
+        let Some(device) = device else {
+            return Err(refused(id, "it is another device now".to_owned(), None));
+        };
+        let used = device.uses.iter().find(|used| !matches!(used, Use::Partition(_)));
+        if device.carries_system || device.read_only || used.is_some() {
+            return Err(refused(
+                id,
+                "it is in use, read-only, or carries the system".to_owned(),
+                None,
+            ));
+        }
+        let against = self
+            .against(&device, kind, begun.clone())
+            .map_err(|deviation| refused(id, deviation.sentence(), None))?;
+        let region = (!intent.resume).then(|| image(id.size, intent.proof.image_bytes));
+        let (held, judged) = self.judge_clone(id, against, region).map_err(unknown(id))?;
+        self.unopened(id).map_err(unknown(id))?;
+        let path = self.node(id);
+        let (proof, print) = match (judged.state, begun, judged.print) {
+            (Some(CloneState::Interrupted { proof, .. }), Some((_, print)), _) if intent.resume => {
+                (proof, print)
+            }
+            (Some(CloneState::Untouched(proof)), _, Some(print)) => (proof, print),
+            (Some(CloneState::Refused { deviations }), ..) => {
+                let all: Vec<String> = deviations.iter().map(Deviation::sentence).collect();
+                return Err(refused(id, all.join("; "), None));
+            }
+            (Some(CloneState::Unknown(doubt)), ..) => return Err(unknown(id)(doubt)),
+            _ => return Err(refused(id, "it is no clone any more as planned".to_owned(), None)),
+        };
+        if proof.digest != intent.proof.digest || proof.image_bytes != intent.proof.image_bytes {
+            return Err(refused(
+                id,
+                "it is not the clone that was planned for".to_owned(),
+                None,
+            ));
+        }
+        Ok(ClaimedClone {
+            held,
+            path,
+            id: id.clone(),
+            proof,
+            print,
+            kind,
+        })
+    }
+}
