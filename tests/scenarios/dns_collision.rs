@@ -201,19 +201,19 @@ fn cluster_dns_dies(test: &str) -> Result<()> {
         infra,
     };
     eventually(Duration::from_secs(10), "what DHCP gives", || {
-        let text = world.guest.resolv_conf()?;
-        ensure!(text.contains(OTHER), "{text:?}");
+        let written = world.guest.resolv_conf()?;
+        ensure!(written.contains(OTHER), "{written:?}");
         Ok(())
     })?;
     world.settings(
         "{manage: auto, policy: ClusterFirst, cluster: {nameservers: [10.77.0.53], namespace: ns}, probe: {timeout: 500ms}}",
     )?;
     let uses = |nameserver: &str, not: &str| -> Result<()> {
-        let text = world.guest.resolv_conf()?;
-        let line = |one: &str| text.contains(&format!("nameserver {one}\n"));
+        let written = world.guest.resolv_conf()?;
+        let line = |one: &str| written.contains(&format!("nameserver {one}\n"));
         ensure!(
             line(nameserver) && !line(not) && !line(NODE_LOCAL),
-            "{text}\n{:#}",
+            "{written}\n{:#}",
             world.state()?
         );
         world.guest.lookup("host.example")
@@ -234,9 +234,9 @@ fn cluster_dns_dies(test: &str) -> Result<()> {
     );
     let findings = world.findings()?;
     ensure!(findings.contains(&critical), "{findings:?}");
-    let text = world.guest.resolv_conf()?;
+    let written = world.guest.resolv_conf()?;
     world.agent("apply dns")?;
-    ensure!(world.guest.resolv_conf()? == text, "not at rest");
+    ensure!(world.guest.resolv_conf()? == written, "not at rest");
 
     // The user cluster's cache starts meanwhile, with the platform's nameserver behind it.
     let _cache = world.start_cache()?;
