@@ -1,7 +1,7 @@
 //! What is in use now, behind a stub.
 
 use super::{
-    ours, resolv,
+    given, ours, resolv,
     resolv::ResolvConf,
     seen::{Owner, Seen},
     split::without_split,
@@ -43,22 +43,35 @@ pub(super) fn stub_only(conf: &ResolvConf) -> bool {
     !conf.nameservers.is_empty() && conf.nameservers.iter().all(std::net::IpAddr::is_loopback)
 }
 
+/// What the agent's own file tells the resolver, whether the resolver has taken it up or not: `None` where no such file is there. For a plain file that is
+/// `/etc/resolv.conf` itself, once the agent has replaced it.
+pub(super) fn configured(seen: &Seen) -> Option<ResolvConf> {
+    let own = |path: &str| seen.files.get(path).filter(|text| ours::is_ours(text));
+    match seen.owner {
+        Owner::Resolved => own(ours::RESOLVED).map(|text| given::resolved_conf(text)),
+        Owner::NetworkManager => {
+            let text = own(ours::NETWORK_MANAGER)?;
+            let servers = text.lines().find_map(|line| line.strip_prefix("servers="))?;
+            let mut conf = ResolvConf::default();
+            servers.split(',').for_each(|word| conf.add_server(word));
+            Some(conf)
+        }
+        Owner::File | Owner::Resolvconf if ours::taken_over(&seen.resolv_conf) => {
+            seen.resolv_conf.text.as_deref().map(resolv::parse)
+        }
+        Owner::File | Owner::Resolvconf => None,
+    }
+}
+
 /// NetworkManager forwards from its dnsmasq to what we have told it, else to what was given on its links.
 fn behind_network_manager(seen: &Seen, file: ResolvConf) -> ResolvConf {
-    let told = seen
-        .files
-        .get(ours::NETWORK_MANAGER)
-        .filter(|text| ours::is_ours(text))
-        .and_then(|text| text.lines().find_map(|line| line.strip_prefix("servers=")));
-    let mut behind = ResolvConf::default();
-    match told {
-        Some(servers) => servers.split(',').for_each(|word| behind.add_server(word)),
-        None => {
-            for given in seen.links.iter().flat_map(|link| &link.given) {
-                behind.append(&given.conf);
-            }
+    let behind = configured(seen).unwrap_or_else(|| {
+        let mut given = ResolvConf::default();
+        for one in seen.links.iter().flat_map(|link| &link.given) {
+            given.append(&one.conf);
         }
-    }
+        given
+    });
     if behind.nameservers.is_empty() {
         return file;
     }

@@ -14,7 +14,7 @@ use super::{
     asked::Asked,
     choice::{Choice, choose},
     collision::{self, Collision},
-    effective::effective,
+    effective::{configured, effective},
     inherited::{inherited, kept},
     kubelet::{for_kubelet, kubelet_reads},
     merge::{Merged, Trimmed, Warning, merge},
@@ -381,8 +381,8 @@ impl Plan {
     }
 
     /// The platform's own nameservers, for as long as `ClusterFirst` has none that can be used: a node needs names to recover, and those that it was given are the only others.
-    /// Search domains and options stay as requested, so that names mean the same. Only when nothing that is in use can be used, or when they are in use for this reason
-    /// already. Never a nameserver that collides, so never the user cluster's.
+    /// Search domains and options stay as requested, so that names mean the same. Only when nothing that is in use can be used, or when the agent has
+    /// configured them for this reason already. Never a nameserver that collides, so never the user cluster's.
     fn platform_fallback(
         &self,
         asked: &Asked,
@@ -406,7 +406,8 @@ impl Plan {
         let now = effective(seen);
         let in_use = choose(&only(&now, &now), &collisions, &self.judged).is_some();
         let platforms = |one: &IpAddr| platform.nameservers.contains(one);
-        let fell_back = !ours::paths(seen).is_empty() && now.nameservers.iter().all(platforms);
+        let told = configured(seen).unwrap_or_else(|| now.clone());
+        let fell_back = !ours::paths(seen).is_empty() && told.nameservers.iter().all(platforms);
         if in_use && !fell_back {
             return None;
         }
