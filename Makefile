@@ -80,7 +80,7 @@ guest-soak: static ## Cut the power of N first boots at seeded moments: make gue
 	@target/debug/guest-soak --cuts $(if $(filter command line,$(origin N)),$(N),20)
 
 guest-disk-soak: static ## Disks in guests, all that takes minutes: N power cuts, LUKS and TPM, Debian 12, foreign and unreadable disks, races
-	@VIRTFLEET_DISK_CUTS=$(if $(filter command line,$(origin N)),$(N),20) $(CARGO) test -q -p virtfleet-tests --test guest_disks -- --nocapture --test-threads=1 power_is_cut luks debian_12 anything_on_them cannot_be_read passes_at_once goes_during_a_pass swap_is_used shared_disk
+	@VIRTFLEET_DISK_CUTS=$(if $(filter command line,$(origin N)),$(N),20) $(CARGO) test -q -p virtfleet-tests --test guest_disks -- --nocapture --test-threads=1 power_is_cut around_a_mkfs luks debian_12 anything_on_them cannot_be_read passes_at_once goes_during_a_pass swap_is_used shared_disk
 
 guest-dns-soak: static ## DNS in guests, with what takes minutes: N power cuts while it is changed, and Debian 12
 	@VIRTFLEET_DNS_CUTS=$(if $(filter command line,$(origin N)),$(N),6) $(CARGO) test -q -p virtfleet-tests --test guest_dns -- --nocapture --test-threads=1

@@ -14,6 +14,8 @@ mod cuts;
 mod errors;
 #[path = "guest_disks/foreign.rs"]
 mod foreign;
+#[path = "guest_disks/guard.rs"]
+mod guard;
 #[path = "guest_disks/hotplug.rs"]
 mod hotplug;
 #[path = "guest_disks/kit.rs"]
