@@ -39,5 +39,6 @@ pub mod scrape;
 pub mod sim;
 pub mod skip;
 pub mod stage;
+pub mod swap;
 pub mod this_machine;
 pub mod wait;

@@ -17,7 +17,7 @@ use virtfleet_agent_core::disks::{
 };
 use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom};
 
-use crate::{process::Launch, skip};
+use crate::{process::Launch, skip, swap};
 
 /// How long a tool may take on a machine that is busy.
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -115,6 +115,15 @@ impl Loop {
         let mut bytes = vec![0; length];
         self.held.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
+    }
+}
+
+impl Drop for Loop {
+    /// Ends the use as swap, which would keep the device and which no namespace ends.
+    fn drop(&mut self) {
+        if let Err(error) = swap::end(&self.node) {
+            eprintln!("{}: {error:#}", self.node.display());
+        }
     }
 }
 

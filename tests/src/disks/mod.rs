@@ -4,8 +4,10 @@
 //! test ── Stage ── unshare ─▶ disk-stage host (first process there, chroot) ── disk-stage pass (the engine; killed, and run again)
 //!           └ LoopDisk (losetup)
 //! ```
-//! Nothing leaks: mounts end with the namespace, processes with its first one, loop devices with a watcher that outlives even a killed test.
+//! Nothing leaks: mounts end with the namespace, processes with its first one, loop devices with their last user. Swap and
+//! the folder of a test that was killed are removed by the next stage.
 
+mod folder;
 mod loops;
 mod stage;
 mod systemd;

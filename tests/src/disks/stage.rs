@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use virtfleet_wire::settings::DiskSettings;
 
-use super::{LoopDisk, systemd};
+use super::{LoopDisk, folder, systemd};
 use crate::{
     bins,
     process::{Launch, Process},
@@ -168,7 +168,7 @@ pub struct Stage {
 impl Stage {
     /// Builds the root and boots it.
     pub fn new() -> Result<Self> {
-        let folder = tempfile::tempdir().context("a folder for the stage")?;
+        let folder = folder::new()?;
         let mut stage = Self {
             host: None,
             folder,

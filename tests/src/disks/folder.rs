@@ -1,0 +1,56 @@
+//! The folder of a stage, and what a killed test has left of its own.
+
+use std::{fs, path::Path, process};
+
+use anyhow::{Context as _, Result};
+
+use crate::swap;
+
+/// Folders of stages begin so, with the number of the test's process behind it.
+const PREFIX: &str = "virtfleet-stage-";
+
+/// A new folder; before that, removes those of processes that are gone, and ends the swap on files in them.
+///
+/// # Errors
+/// The folder cannot be made, or swap cannot be ended.
+pub(super) fn new() -> Result<tempfile::TempDir> {
+    let all = std::env::temp_dir();
+    swap::end_where(|file| {
+        file.strip_prefix(&all).is_ok_and(|file| {
+            file.iter()
+                .next()
+                .is_some_and(|name| is_of_nobody(&name.to_string_lossy()))
+        })
+    })?;
+    for entry in fs::read_dir(&all).into_iter().flatten().flatten() {
+        if is_of_nobody(&entry.file_name().to_string_lossy()) {
+            // Another test may do the same at this moment.
+            drop(fs::remove_dir_all(entry.path()));
+        }
+    }
+    tempfile::Builder::new()
+        .prefix(&format!("{PREFIX}{}-", process::id()))
+        .tempdir()
+        .context("a folder for the stage")
+}
+
+/// Whether a name is that of a stage's folder whose process is gone.
+fn is_of_nobody(name: &str) -> bool {
+    let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    owner.is_some_and(|(owner, _)| owner.parse::<u32>().is_ok() && !Path::new("/proc").join(owner).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_folder_of_a_process_that_is_gone_is_of_nobody() {
+        let name = |owner: u32| format!("{PREFIX}{owner}-x");
+        assert!(is_of_nobody(&name(u32::MAX)));
+        assert!(!is_of_nobody(&name(process::id())));
+        assert!(!is_of_nobody("virtfleet-stage-"));
+        assert!(!is_of_nobody("virtfleet-stage-x-1"));
+        assert!(!is_of_nobody("other-1-x"));
+    }
+}
