@@ -6,11 +6,12 @@
 use std::{fs::File, os::unix::fs::FileExt as _, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use virtfleet_agent_core::disks::regions;
 use virtfleet_tests::{
     disks::{LoopDisk, Order, Outcome, Stage, needs},
     skip,
 };
-use virtfleet_wire::settings::{DiskContent, DiskFilesystem, DiskMatch, DiskSettings};
+use virtfleet_wire::settings::{DiskContent, DiskFilesystem, DiskMatch, DiskSettings, ProofKind};
 
 const TIER: u8 = 2;
 const MIB: u64 = 1 << 20;
@@ -232,6 +233,61 @@ fn tier2_only_an_untouched_clone_is_erased() -> Result<()> {
             "{audit:?}"
         );
         scene.stage.no_serial(&disk)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn tier2_what_is_behind_the_image_is_read_for_as_long_as_there_is_time() -> Result<()> {
+    let name = "tier2_what_is_behind_the_image_is_read_for_as_long_as_there_is_time";
+    if skip::need(TIER, name, needs(&PROGRAMS))?.is_none() {
+        return Ok(());
+    }
+    let scene = Scene::new()?;
+    let bytes = 384 * MIB;
+    let disk = scene.clone("behind", bytes)?;
+    // Reading it takes longer than the usual time on a busy machine.
+    let timed = DiskSettings {
+        proof_seconds: Some(180),
+        ..declared("behind")
+    };
+    let whole = scene.plan(std::slice::from_ref(&timed))?.plan.to_string();
+    ensure!(
+        whole.contains("behind the image were read and are zero"),
+        "{whole}"
+    );
+    // A byte that the samples do not meet.
+    let always = regions::regions(bytes, ProofKind::Sampled);
+    let place = (300 * MIB..bytes).find(|place| !regions::holds(&always, *place));
+    let place = place.context("the samples leave nothing out")?;
+    flip(&disk, place)?;
+    let sampled = DiskSettings {
+        proof: ProofKind::Sampled,
+        ..declared("behind")
+    };
+    let missed = scene.plan(&[sampled])?.plan.to_string();
+    ensure!(
+        missed.contains("eraseClone") && missed.contains("the largest run that could have been missed"),
+        "{missed}"
+    );
+    let refused = scene.plan(std::slice::from_ref(&timed))?;
+    ensure!(refused.refusals("behind") == ["not-a-clone"], "{}", refused.plan);
+    let text = refused.plan.to_string();
+    ensure!(text.contains(&format!("byte {place} is 0x55")), "{text}");
+    // Read whole, a clone above `approveAbove` is erased; else it needs the word of the platform.
+    flip(&disk, place)?;
+    let large = |proof, new| DiskSettings {
+        proof,
+        proof_seconds: (proof == ProofKind::Timed).then_some(180),
+        new,
+        approve_above: Some("256Mi".to_owned()),
+        ..declared("behind")
+    };
+    let partly = scene.plan(&[large(ProofKind::Sampled, false)])?;
+    ensure!(partly.refusals("behind") == ["not-a-clone"], "{}", partly.plan);
+    for (proof, new) in [(ProofKind::Timed, false), (ProofKind::Sampled, true)] {
+        let plan = scene.plan(&[large(proof, new)])?.plan.to_string();
+        ensure!(plan.contains("eraseClone"), "{plan}");
     }
     Ok(())
 }

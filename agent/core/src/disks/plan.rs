@@ -336,6 +336,7 @@ impl Plan {
                     | Step::Format(intent)
                     | Step::Encrypt { intent, .. }
                     | Step::FormatMapped { intent, .. } => intent.evidence.forget_reading(),
+                    Step::EraseClone(intent) => intent.proof.forget_reading(),
                     _ => {}
                 }
             }

@@ -31,12 +31,12 @@ use crate::host::disks::{
 };
 
 /// How many looks that answer are under way at a time.
-const AT_ONCE: usize = 4;
+pub(super) const AT_ONCE: usize = 4;
 /// How long a look takes at the most of a disk that is well: 100 MiB, and the tools.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How often it is logged how far a probe is.
-const PROGRESS: Duration = Duration::from_secs(5);
+pub(super) const PROGRESS: Duration = Duration::from_secs(5);
 
 /// A container, as blkid names it.
 const LUKS: &str = "crypto_LUKS";

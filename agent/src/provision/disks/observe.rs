@@ -160,11 +160,15 @@ pub(super) fn observe(
         }
     }
     looks.wait(wait);
-    for (wanted, device) in looked_at {
-        let probe = looks.probe(&wanted.name, &device.id);
-        clone::observe(engine, wanted, device, &probe, &mut seen.clones);
-        seen.probes.insert(wanted.name.clone(), probe);
-    }
+    let looked_at: Vec<_> = looked_at
+        .into_iter()
+        .map(|(wanted, device)| (wanted, device, looks.probe(&wanted.name, &device.id)))
+        .collect();
+    seen.clones.extend(clone::observe(engine, &looked_at));
+    let probes = looked_at
+        .into_iter()
+        .map(|(wanted, _, probe)| (wanted.name.clone(), probe));
+    seen.probes.extend(probes);
     seen.mappings = mappings(engine, wanted, &devices, journal);
     seen.uuids = carriers::all(engine, &devices, &seen.probes, &selections, settled);
     sizes_and_owners(engine, wanted, &devices, &seen, &mut mounts, known);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    super::probe::Region,
+    super::{probe::Region, writes::WriteMark},
     CheckedPartition, CloneProof, Deviation, FirstBoot,
     ext4::{self, Superblock, Volume},
     fat,
@@ -155,6 +155,8 @@ impl Judgement<'_> {
             digest,
             behind_read: 0,
             behind: self.clone.size().saturating_sub(image_bytes),
+            largest_unread: self.clone.size().saturating_sub(image_bytes),
+            writes: WriteMark::default(),
         }))
     }
 

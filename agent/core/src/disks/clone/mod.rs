@@ -18,7 +18,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use super::{device::DeviceId, journal, probe::Doubt, wanted::Key};
+use super::{device::DeviceId, journal, probe::Doubt, size, wanted::Key, writes::WriteMark};
 
 pub use fingerprint::{BLOCK, Fingerprint, Foreign};
 pub use judge::{Sector, judge};
@@ -72,6 +72,47 @@ pub struct CloneProof {
     pub behind_read: u64,
     /// Bytes behind the image.
     pub behind: u64,
+    /// The longest run of bytes behind the image that was not read; 0 when all was read.
+    #[serde(default)]
+    pub largest_unread: u64,
+    /// The clone's write counters before the first read.
+    #[serde(default)]
+    pub writes: WriteMark,
+}
+
+impl CloneProof {
+    /// Whether every byte behind the image was read.
+    pub fn is_whole(&self) -> bool {
+        self.behind_read == self.behind
+    }
+
+    /// How much behind the image was proven to be zero, in one sentence.
+    pub fn words(&self) -> String {
+        if self.is_whole() {
+            return format!(
+                "all {} bytes behind the image were read and are zero",
+                self.behind
+            );
+        }
+        format!(
+            "of {} bytes behind the image {} were read and are zero; the largest run that could have been missed is {} ({} \
+             bytes); `proof: full` reads all, `proofSeconds` more",
+            self.behind,
+            self.behind_read,
+            size::words(self.largest_unread),
+            self.largest_unread
+        )
+    }
+
+    /// Removes how far the proof came in its time, and the write counters: they differ between two proofs of a disk that
+    /// nobody has written to.
+    pub(super) fn forget_reading(&mut self) {
+        if !self.is_whole() {
+            self.behind_read = 0;
+            self.largest_unread = 1;
+        }
+        self.writes = WriteMark::default();
+    }
 }
 
 /// One way in which a disk is unlike an untouched clone.

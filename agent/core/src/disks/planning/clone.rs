@@ -8,6 +8,7 @@ use super::{
         device::Use,
         journal::{Entry, Progress},
         plan::{Refusal, RefusalKind, Step},
+        size,
     },
     case::Case,
     content::{Verdict, former, unreadable},
@@ -53,18 +54,13 @@ fn erase(case: &Case<'_>, proof: &CloneProof, notes: &mut Vec<String>) -> Result
     {
         return Err(unreadable(case, "it is in use", true));
     }
+    if let Some(refusal) = partly_proven(case, proof) {
+        return Err(refusal);
+    }
     for partition in &proof.partitions {
         notes.push(format!("partition {}: {}", partition.number, partition.because));
     }
-    let behind = if proof.behind_read == proof.behind {
-        format!("all {} bytes behind the image are zero", proof.behind)
-    } else {
-        format!(
-            "of {} bytes behind the image {} were read and are zero (`proof: full` reads all)",
-            proof.behind, proof.behind_read
-        )
-    };
-    notes.push(behind);
+    notes.push(proof.words());
     notes.push(format!(
         "the first boot of {} was at or before {} s since 1970, by {}",
         proof.root, proof.first_boot.at, proof.first_boot.source
@@ -89,6 +85,25 @@ pub(super) fn step(case: &Case<'_>) -> Option<Step> {
         proof: proof.clone(),
         resume,
     }))
+}
+
+/// The refusal of a large clone that was not read whole and that nobody vouches for as new.
+fn partly_proven(case: &Case<'_>, proof: &CloneProof) -> Option<Refusal> {
+    let disk = case.disk;
+    if proof.is_whole() || disk.new || case.id().size <= disk.approve_above {
+        return None;
+    }
+    Some(case.refuse(
+        RefusalKind::NotAClone,
+        format!(
+            "{} is larger than `approveAbove` ({}) and was not read whole: {}",
+            case.device.node(),
+            size::words(disk.approve_above),
+            proof.words()
+        ),
+        "set `new: true` when the platform says that the volume is new, or `proof: full` to read all of it".to_owned(),
+        Vec::new(),
+    ))
 }
 
 fn was_made(entry: &Entry) -> bool {

@@ -1,9 +1,9 @@
 //! The second judgement of a clone, right before it is erased.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use virtfleet_agent_core::disks::{
-    DeviceId, Use,
+    DeviceId, Use, WritesSince,
     clone::{CloneProof, CloneState, Deviation, EraseIntent, Fingerprint},
 };
 use virtfleet_wire::settings::ProofKind;
@@ -46,12 +46,16 @@ impl ClaimedClone {
 impl Disks<'_> {
     /// Judges the disk again, under the lock and an exclusive open, compares with the intent, and takes the digests of all blocks.
     ///
+    /// What a proof by time has read behind the image is not read again when the write counters say that nothing was written
+    /// since; where they cannot say, it is read for another `budget`.
+    ///
     /// # Errors
     /// The device or its content is not that of the intent, or it is in use.
     pub fn claim_clone(
         &self,
         intent: &EraseIntent,
         kind: ProofKind,
+        budget: Duration,
         begun: Option<Begun>,
     ) -> Result<ClaimedClone, ClaimError> {
         let id = &intent.device;
@@ -68,10 +72,28 @@ impl Disks<'_> {
             ));
         }
         let against = self
-            .against(&device, kind, begun.clone())
+            .against(&device, kind, budget, begun.clone())
             .map_err(|deviation| refused(id, deviation.sentence(), None))?;
         let region = (!intent.resume).then(|| image(id.size, intent.proof.image_bytes));
-        let (held, judged) = self.judge_clone(id, against, region).map_err(unknown(id))?;
+        let (held, judged) = self
+            .judge_clone(id, against.clone().without_time(), region, &mut |_| {})
+            .map_err(unknown(id))?;
+        let (held, judged) = match held.mark.since(&intent.proof.writes) {
+            WritesSince::None => (held, judged),
+            WritesSince::Some(what) => {
+                return Err(refused(
+                    id,
+                    format!("since it was read for the plan, {what}"),
+                    None,
+                ));
+            }
+            WritesSince::Unknown(_) if kind == ProofKind::Timed => {
+                drop(held);
+                self.judge_clone(id, against, region, &mut |_| {})
+                    .map_err(unknown(id))?
+            }
+            WritesSince::Unknown(_) => (held, judged),
+        };
         self.unopened(id).map_err(unknown(id))?;
         let path = self.node(id);
         let (proof, print) = match (judged.state, begun, judged.print) {

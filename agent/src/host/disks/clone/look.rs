@@ -4,7 +4,7 @@ use std::{
     cell::Cell,
     fs::File,
     sync::mpsc::{SyncSender, sync_channel},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use virtfleet_agent_core::disks::{
@@ -37,8 +37,18 @@ pub(super) struct Against {
     root: RootDisk,
     first_boot: FirstBoot,
     proof: ProofKind,
+    /// How long is read on behind the image after what every proof reads. None when it was read for the plan and nothing was
+    /// written since.
+    budget: Option<Duration>,
     clone_block: u32,
     begun: Option<Begun>,
+}
+
+impl Against {
+    /// Without reading on behind the image.
+    pub(super) fn without_time(self) -> Self {
+        Self { budget: None, ..self }
+    }
 }
 
 /// What a judgement found.
@@ -51,9 +61,17 @@ pub(super) struct Judged {
 }
 
 impl Disks<'_> {
-    /// Judges a disk as a clone of the OS image. `begun` is what the journal has of an erasure of it. None when nothing of the image is
-    /// left on it: then the ordinary proof decides.
-    pub fn look_clone(&self, device: &Device, proof: ProofKind, begun: Option<Begun>) -> Option<CloneState> {
+    /// Judges a disk as a clone of the OS image. `budget` is how long a [`ProofKind::Timed`] proof reads on behind the image, and
+    /// `begun` what the journal has of an erasure of it. `progress` receives the bytes read so far, of both disks. None when
+    /// nothing of the image is left on it: then the ordinary proof decides.
+    pub fn look_clone(
+        &self,
+        device: &Device,
+        proof: ProofKind,
+        budget: Duration,
+        begun: Option<Begun>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Option<CloneState> {
         let used = device.uses.iter().find(|used| !matches!(used, Use::Partition(_)));
         if let Some(used) = used {
             // The plan refuses it as in use before anything else.
@@ -62,11 +80,11 @@ impl Disks<'_> {
                 true,
             )));
         }
-        match self.against(device, proof, begun) {
+        match self.against(device, proof, budget, begun) {
             Err(deviation) => Some(CloneState::Refused {
                 deviations: vec![deviation],
             }),
-            Ok(against) => match self.judge_clone(&device.id, against, None) {
+            Ok(against) => match self.judge_clone(&device.id, against, None, progress) {
                 Ok((_, judged)) => judged.state,
                 Err(doubt) => Some(CloneState::Unknown(doubt)),
             },
@@ -78,6 +96,7 @@ impl Disks<'_> {
         &self,
         device: &Device,
         proof: ProofKind,
+        budget: Duration,
         begun: Option<Begun>,
     ) -> Result<Against, Deviation> {
         let missing = |field: &str, here: String, why: &str| Deviation {
@@ -108,6 +127,7 @@ impl Disks<'_> {
             root,
             first_boot,
             proof,
+            budget: (proof == ProofKind::Timed).then_some(budget),
             clone_block: device.logical_block,
             begun: begun.filter(|(record, _)| record.fits(&device.id)),
         })
@@ -122,6 +142,7 @@ impl Disks<'_> {
         id: &DeviceId,
         against: Against,
         image: Option<Region>,
+        progress: &mut dyn FnMut(u64),
     ) -> Result<(Held, Judged), Doubt> {
         let limits = Limits::default();
         let path = self.node(id);
@@ -134,6 +155,8 @@ impl Disks<'_> {
         let (held, _) = Reader::start(order, Vec::new(), limits)?.wait(limits.all, &mut |_| {})?;
         let (give, take) = sync_channel(1);
         let (size, node) = (id.size, path.clone());
+        let patience = patience(size) + against.budget.unwrap_or_default();
+        let mark = held.mark.clone();
         let reader = Reader::spawn(path, limits, limits.read, move |say| {
             let file = held.exclusive.as_ref().unwrap_or(&held.lock);
             let failed = |reason| Failure::Doubt(doubt(format!("{}: {reason}", node.display()), true));
@@ -141,11 +164,14 @@ impl Disks<'_> {
                 .map(|image| fingerprint(file, size, image, say))
                 .transpose()
                 .map_err(failed)?;
-            let state = judged(file, size, &against, say).map_err(failed)?;
+            let mut state = judged(file, size, &against, say).map_err(failed)?;
+            if let Some(CloneState::Untouched(proof) | CloneState::Interrupted { proof, .. }) = &mut state {
+                proof.writes = mark;
+            }
             give.send(Judged { state, print }).ok();
             Ok((held, Bytes::default()))
         })?;
-        let (held, _) = reader.wait(patience(size), &mut |_| {})?;
+        let (held, _) = reader.wait(patience, progress)?;
         self.still(&held, id)?;
         Ok((held, take.try_recv().unwrap_or_default()))
     }
@@ -184,7 +210,7 @@ fn judged(
             Ok(0) => return Ok(None),
             Ok(left) => {
                 let mut proof = record.proof.clone();
-                if let Err(deviation) = behind(&mut here, &mut proof, against.proof)? {
+                if let Err(deviation) = behind(&mut here, &mut proof, against)? {
                     return Ok(Some(CloneState::Refused {
                         deviations: vec![deviation],
                     }));
@@ -221,7 +247,7 @@ fn judged(
         Ok(proof) => proof,
         Err(deviations) => return Ok(Some(CloneState::Refused { deviations })),
     };
-    Ok(Some(match behind(&mut here, &mut proof, against.proof)? {
+    Ok(Some(match behind(&mut here, &mut proof, against)? {
         Ok(()) => CloneState::Untouched(proof),
         Err(deviation) => CloneState::Refused {
             deviations: vec![deviation],
@@ -246,38 +272,56 @@ fn left(here: &mut Open<'_>, print: &Fingerprint) -> Result<Result<u64, u64>, St
     Ok(Ok(left))
 }
 
-/// Whether what lies behind the image is zero, as far as the proof of blankness reads it.
+/// Whether what lies behind the image is zero: what every proof reads there, and then, for as long as there is time, the rest in the
+/// order of a proof by time.
 fn behind(
     here: &mut Open<'_>,
     proof: &mut clone::CloneProof,
-    kind: ProofKind,
+    against: &Against,
 ) -> Result<Result<(), Deviation>, String> {
+    let since = Instant::now();
     let size = here.size();
     let begin = proof.image_bytes.min(size);
     proof.behind = size - begin;
-    proof.behind_read = 0;
-    for region in regions::regions(size, kind) {
-        let start = region.offset.max(begin);
-        let end = region.offset + region.length;
-        let mut at = start;
-        while at < end {
-            let length = (end - at).min(CHUNK as u64);
-            let bytes = here.read(at, usize::try_from(length).unwrap_or(CHUNK))?;
+    let cut = |region: Region| {
+        let offset = region.offset.max(begin);
+        let length = (region.offset + region.length).saturating_sub(offset);
+        (length > 0).then_some(Region { offset, length })
+    };
+    let always: Vec<Region> = regions::regions(size, against.proof)
+        .into_iter()
+        .filter_map(cut)
+        .collect();
+    let mut read = Vec::new();
+    let in_time = |_: &Region| against.budget.is_some_and(|budget| since.elapsed() < budget);
+    for region in always
+        .into_iter()
+        .chain(regions::blocks(size).filter_map(cut).take_while(in_time))
+    {
+        for (offset, length) in chunks(&[region]) {
+            let bytes = here.read(offset, length)?;
             if !clone::is_zero(&bytes)
                 && let Some(place) = bytes.iter().position(|byte| *byte != 0)
             {
                 return Ok(Err(Deviation {
                     place: "behind the image".to_owned(),
-                    field: format!("byte {}", at + place as u64),
+                    field: format!("byte {}", offset + place as u64),
                     here: format!("{:#04x}", bytes[place]),
                     root: String::new(),
                     why: "a clone is followed by zeros only".to_owned(),
                 }));
             }
-            proof.behind_read += length;
-            at += length;
         }
+        read.push(region);
     }
+    read = regions::merged(read);
+    proof.behind_read = read.iter().map(|region| region.length).sum();
+    // The image counts as read here: it was compared with the root disk's.
+    read.push(Region {
+        offset: 0,
+        length: begin,
+    });
+    proof.largest_unread = regions::largest_unread(size, &regions::merged(read));
     Ok(Ok(()))
 }
 

@@ -11,6 +11,7 @@ use super::super::super::{
     probe::Doubt,
     seen::Seen,
     wanted::Wanted,
+    writes::WriteMark,
 };
 
 fn proof() -> CloneProof {
@@ -31,6 +32,8 @@ fn proof() -> CloneProof {
         digest: "d".into(),
         behind_read: 5,
         behind: 9,
+        largest_unread: 4,
+        writes: WriteMark::default(),
     }
 }
 
@@ -154,6 +157,58 @@ fn nothing_else_is_erased() {
     let journal = journal(vec![entry("a", &device(1, Some("s-a")), Progress::Intended)]);
     let plan = planned(&declared(), &found(&declared(), untouched()), &journal);
     assert_eq!(words(&plan)[0], "erase-clone");
+}
+
+#[test]
+fn a_large_clone_that_was_not_read_whole_needs_the_word_of_the_platform() {
+    let large = Wanted {
+        approve_above: 1 << 20,
+        ..declared()
+    };
+    let untouched = |proof| CloneState::Untouched(proof);
+    let none = Journal::default();
+    let plan = planned(&large, &found(&large, untouched(proof())), &none);
+    assert!(plan.disks[0].steps.is_empty(), "{plan:?}");
+    let refusal = &plan.disks[0].refusals[0];
+    assert_eq!(refusal.kind, RefusalKind::NotAClone);
+    assert_eq!(refusal.evidence, "", "no approval: {refusal:?}");
+    assert!(
+        refusal.message.contains("of 9 bytes behind the image 5"),
+        "{}",
+        refusal.message
+    );
+    let whole = CloneProof {
+        behind_read: 9,
+        largest_unread: 0,
+        ..proof()
+    };
+    let vouched = Wanted {
+        new: true,
+        ..large.clone()
+    };
+    for (wanted, proof) in [(&large, whole), (&vouched, proof())] {
+        let plan = planned(wanted, &found(wanted, untouched(proof)), &none);
+        assert_eq!(words(&plan)[0], "erase-clone", "{plan:?}");
+    }
+}
+
+#[test]
+fn how_far_the_proof_came_in_its_time_is_no_other_plan() {
+    let none = Journal::default();
+    let with = |behind_read, largest_unread| {
+        let proof = CloneProof {
+            behind_read,
+            largest_unread,
+            ..proof()
+        };
+        planned(
+            &declared(),
+            &found(&declared(), CloneState::Untouched(proof)),
+            &none,
+        )
+    };
+    assert!(with(5, 4).agrees_with(&with(7, 2)));
+    assert!(!with(5, 4).agrees_with(&with(9, 0)));
 }
 
 #[test]
