@@ -1,0 +1,212 @@
+//! What share of a blank disk a proof reads in its time, beside dd(1) in the same run; and how long the window is between the
+//! agent's last check and the first byte that the tool writes, tool by tool.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use virtfleet_agent::host::{
+    CommandError, Commands, Done, Roots, SystemCommands, Tool,
+    disks::{Disks, Kinds, Limits},
+};
+use virtfleet_agent_core::disks::{Blankness, Probe};
+use virtfleet_tests::{
+    loops::{self, Loop},
+    process::Launch,
+};
+use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
+
+const GIB: u64 = 1 << 30;
+/// The default of `proofSeconds`.
+const BUDGET: Duration = Duration::from_secs(20);
+const SIZES: [(&str, u64); 2] = [("100 GiB", 100 * GIB), ("1 TiB", 1024 * GIB)];
+/// Disks that each tool formats.
+const ROUNDS: usize = 15;
+/// Large enough for each tool.
+const SMALL: u64 = GIB / 2;
+const UUID: &str = "6f1c1f3a-95d6-5e0b-8b43-0123456789ab";
+const TOOLS: [DiskFilesystem; 4] = [
+    DiskFilesystem::Ext4,
+    DiskFilesystem::Xfs,
+    DiskFilesystem::Btrfs,
+    DiskFilesystem::Swap,
+];
+
+fn main() -> Result<()> {
+    loops::needs()?;
+    let folder = tempfile::tempdir()?;
+    println!(
+        "blank disks (sparse files behind loop devices), {} s each",
+        BUDGET.as_secs()
+    );
+    println!(
+        "{:10} {:14} {:>10} {:>8} {:>14} {:>12} {:>10}",
+        "disk", "loop device", "read", "share", "largest unread", "dd reads", "ratio"
+    );
+    for (words, bytes) in SIZES {
+        for (kind, arguments) in [("buffered", &[][..]), ("direct I/O", &["--direct-io=on"][..])] {
+            share(folder.path(), words, bytes, kind, arguments)?;
+        }
+    }
+    println!();
+    println!("from the last check to the first byte that the tool writes, {ROUNDS} disks each");
+    println!("{:10} {:>10} {:>10}", "tool", "median", "longest");
+    for kind in TOOLS {
+        let mut windows = Vec::new();
+        for _ in 0..ROUNDS {
+            windows.push(window(folder.path(), kind)?);
+        }
+        windows.sort_unstable();
+        let name = if kind == DiskFilesystem::Swap {
+            "mkswap".to_owned()
+        } else {
+            format!("mkfs.{}", kind.word())
+        };
+        println!(
+            "{name:10} {:>10.1?} {:>10.1?}",
+            windows[ROUNDS / 2],
+            windows[ROUNDS - 1]
+        );
+    }
+    Ok(())
+}
+
+/// Prints how far the agent's proof and dd come on one disk.
+fn share(folder: &Path, words: &str, bytes: u64, kind: &str, arguments: &[&str]) -> Result<()> {
+    let image = folder.join("share");
+    File::create(&image)?.set_len(bytes)?;
+    let Ok(disk) = Loop::attach_with(&image, arguments) else {
+        println!("{words:10} {kind:14} not measured: losetup refuses {arguments:?} here");
+        return Ok(());
+    };
+    let blank = proven(&disk)?;
+    let peer = dd(&disk)?;
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+    let ratio = |one: u64, other: u64| one as f64 / other as f64;
+    println!(
+        "{words:10} {kind:14} {:>6.1} GiB {:>7.1}% {:>10.1} MiB {:>8.1} GiB {:>10.2}",
+        ratio(blank.bytes, GIB),
+        ratio(blank.bytes, bytes) * 100.0,
+        ratio(blank.largest_unread, 1 << 20),
+        ratio(peer, GIB),
+        ratio(blank.bytes, peer),
+    );
+    drop(disk);
+    fs::remove_file(image)?;
+    Ok(())
+}
+
+fn proven(disk: &Loop) -> Result<Blankness> {
+    let limits = Limits {
+        budget: BUDGET,
+        ..Limits::default()
+    };
+    let device = disk.device()?;
+    let roots = Roots::default();
+    match loops::disks(&roots).look_within(&device, ProofKind::Timed, None, limits, &mut |_, _| {}) {
+        Probe::Blank(blank) => Ok(blank),
+        other => anyhow::bail!("{} is not blank: {other:?}", device.node()),
+    }
+}
+
+/// Bytes that dd reads in the same time, in blocks as large as the agent's, without the page cache.
+fn dd(disk: &Loop) -> Result<u64> {
+    let seconds = BUDGET.as_secs().to_string();
+    let output = Launch::new("timeout")
+        .args([
+            "-s",
+            "INT",
+            &seconds,
+            "dd",
+            "of=/dev/null",
+            "bs=4M",
+            "iflag=direct",
+        ])
+        .arg(format!("if={}", disk.node().display()))
+        .output(BUDGET * 4)?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let bytes = text
+        .lines()
+        .find_map(|line| line.split_once(" bytes")?.0.trim().parse().ok());
+    bytes.with_context(|| format!("dd says {text:?}"))
+}
+
+/// Notes when the agent starts the tool, which is after its last check.
+#[derive(Default)]
+struct Noting(Mutex<Option<Instant>>);
+
+impl Noting {
+    fn started(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Commands for Noting {
+    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+        SystemCommands.run(tool)
+    }
+
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        SystemCommands.run_with_lock(tool, lock)
+    }
+}
+
+/// One format: from the last check to the first byte that the tool gives to the kernel, as `wchar` of `/proc/<pid>/io` says.
+fn window(folder: &Path, kind: DiskFilesystem) -> Result<Duration> {
+    let disk = Loop::blank(folder, "window", SMALL)?;
+    let device = disk.device()?;
+    let blank = loops::blankness(&device, ProofKind::Sampled)?;
+    let intent = loops::intent(&device, kind, &blank, UUID);
+    let (roots, commands) = (Roots::default(), Noting::default());
+    let disks = Disks {
+        roots: &roots,
+        commands: &commands,
+        kinds: Kinds::WithLoop,
+    };
+    let window = thread::scope(|scope| -> Result<Duration> {
+        let format = scope.spawn(|| -> Result<()> {
+            let claimed = disks.claim(&intent)?;
+            disks.format(claimed, &intent)?;
+            Ok(())
+        });
+        let mut first = None;
+        while !format.is_finished() && first.is_none() {
+            match commands.started() {
+                Some(started) if has_written() => first = Some(started.elapsed()),
+                Some(_) => {}
+                None => thread::park_timeout(Duration::from_micros(100)),
+            }
+        }
+        format
+            .join()
+            .map_err(|_| anyhow::anyhow!("the format panicked"))??;
+        first.context("the tool ended before its first write was seen")
+    })?;
+    fs::remove_file(folder.join("window"))?;
+    ensure!(window < Duration::from_mins(1), "{window:?}");
+    Ok(window)
+}
+
+/// Whether a child of this process has written anything.
+fn has_written() -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process::id()));
+    let children = tasks.into_iter().flatten().flatten().flat_map(|task| {
+        let all = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        all.split_ascii_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    });
+    children.into_iter().any(|child| {
+        let text = fs::read_to_string(format!("/proc/{child}/io")).unwrap_or_default();
+        let written = text.lines().find_map(|line| line.strip_prefix("wchar: "));
+        // Messages are shorter than any superblock.
+        written.is_some_and(|bytes| bytes.parse::<u64>().is_ok_and(|bytes| bytes >= 512))
+    })
+}
