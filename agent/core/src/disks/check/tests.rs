@@ -232,6 +232,34 @@ fn what_does_not_go_together_is_named() {
 }
 
 #[test]
+fn how_a_disk_is_proven_blank_makes_sense() {
+    for (settings, key) in [
+        (r#"{"proofSeconds": 1}"#, None),
+        (r#"{"proof": "timed", "proofSeconds": 180}"#, None),
+        (r#"{"proofSeconds": 0}"#, Some("proofSeconds")),
+        (r#"{"proofSeconds": 181}"#, Some("proofSeconds")),
+        (r#"{"proof": "full", "proofSeconds": 20}"#, Some("proofSeconds")),
+        (
+            r#"{"proof": "sampled", "proofSeconds": 20}"#,
+            Some("proofSeconds"),
+        ),
+        (r#"{"approveAbove": "500G", "new": true}"#, None),
+        (r#"{"approveAbove": "0"}"#, None),
+        (r#"{"approveAbove": "much"}"#, Some("approveAbove")),
+        (r#"{"approveAbove": ""}"#, Some("approveAbove")),
+    ] {
+        assert_eq!(
+            bad(with(settings)),
+            key.into_iter().collect::<Vec<_>>(),
+            "{settings}"
+        );
+    }
+    let above = |settings| check(&[with(settings)]).0[0].approve_above;
+    assert_eq!(above("{}"), 1 << 40);
+    assert_eq!(above(r#"{"approveAbove": "2Ti"}"#), 2 << 40);
+}
+
+#[test]
 fn a_label_fits_its_filesystem() {
     use DiskFilesystem::{Btrfs, Ext4, Swap, Xfs};
     for (filesystem, label, good) in [

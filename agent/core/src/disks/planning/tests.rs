@@ -1,3 +1,4 @@
+mod approvals;
 mod arbitrary;
 mod clones;
 mod files;
