@@ -1,5 +1,5 @@
 //! Others who write at the wrong moment. Whoever plays by the rules (the whole-disk lock, or an exclusive open) never meets us; of whoever does not, we
-//! see what was there at our last look, and the window after it is measured here.
+//! see what was there at our last look; `make bench-proof` measures the window after it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,10 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use nix::{
-    libc,
-    sys::inotify::{AddWatchFlags, InitFlags, Inotify},
-};
+use nix::libc;
 use virtfleet_agent::host::{
     CommandError, Commands, Done, Roots, SystemCommands, Tool,
     disks::{ClaimError, Disks, Kinds, Limits},
@@ -175,66 +172,6 @@ fn tier2_a_formatter_without_manners_is_never_formatted_over_when_it_was_first()
             }
             println!("{ROUNDS} rounds; a claim takes {claim:?}, with the format {whole:?}: {count:?}");
             ensure!(count.refused > 0 && count.ours + count.after_us > 0, "{count:?}");
-            Ok(())
-        },
-    )
-    .unwrap();
-}
-
-#[test]
-fn tier2_the_window_after_the_last_look_is_as_long_as_a_program_takes_to_start() {
-    run(
-        "tier2_the_window_after_the_last_look_is_as_long_as_a_program_takes_to_start",
-        || {
-            let folder = tempfile::tempdir()?;
-            for filesystem in [
-                DiskFilesystem::Ext4,
-                DiskFilesystem::Xfs,
-                DiskFilesystem::Btrfs,
-                DiskFilesystem::Swap,
-            ] {
-                let device = Loop::blank(folder.path(), "disk", 400 * MIB)?;
-                let seen = device.device()?;
-                let blank = blankness(&seen, ProofKind::Sampled)?;
-                let intent = intent(&seen, filesystem, &blank, OURS);
-                let watched = Watched::default();
-                let roots = Roots::default();
-                let disks = Disks {
-                    roots: &roots,
-                    commands: &watched,
-                    kinds: Kinds::WithLoop,
-                };
-                let disk = disks.claim(&intent)?;
-                let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-                inotify.add_watch(device.node(), AddWatchFlags::IN_OPEN | AddWatchFlags::IN_MODIFY)?;
-                let (done, ended) = std::sync::mpsc::channel::<()>();
-                let listener = std::thread::spawn(move || {
-                    let mut events = Vec::new();
-                    while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                        for event in inotify.read_events().unwrap_or_default() {
-                            events.push((now(), event.mask));
-                        }
-                        std::thread::yield_now();
-                    }
-                    events
-                });
-                disks.format(disk, &intent)?;
-                drop(done);
-                let events = listener.join().map_err(|_| anyhow::anyhow!("the listener"))?;
-                let started = watched.0.lock().unwrap_or_else(PoisonError::into_inner).context("no formatter was started")?;
-                let after = |mask: AddWatchFlags| {
-                    let event = events
-                        .iter()
-                        .find(|(at, found)| *at >= started && found.intersects(mask));
-                    event.map(|(at, _)| at.saturating_sub(started))
-                };
-                println!(
-                    "{}: from the end of the last look to the tool's first open {:?}, to its first write {:?}",
-                    filesystem.word(),
-                    after(AddWatchFlags::IN_OPEN),
-                    after(AddWatchFlags::IN_MODIFY)
-                );
-            }
             Ok(())
         },
     )

@@ -68,7 +68,7 @@ impl World {
         guest.write("/etc/resolv.conf", "")?;
         guest.dhclient()?;
         // dhclient's script empties the file before it writes it.
-        eventually(Duration::from_secs(10), "what DHCP gives", || {
+        eventually(Duration::from_secs(30), "what DHCP gives", || {
             let text = guest.resolv_conf()?;
             ensure!(text.contains(NODE_LOCAL), "{text:?}");
             Ok(())
@@ -200,7 +200,7 @@ fn cluster_dns_dies(test: &str) -> Result<()> {
         inside,
         infra,
     };
-    eventually(Duration::from_secs(10), "what DHCP gives", || {
+    eventually(Duration::from_secs(30), "what DHCP gives", || {
         let written = world.guest.resolv_conf()?;
         ensure!(written.contains(OTHER), "{written:?}");
         Ok(())
