@@ -67,6 +67,28 @@ fn services_saw_all(machine: &Guest) -> Result<()> {
     Ok(())
 }
 
+/// What is logged while a disk is read to prove that it is blank.
+const READING: &str = "to prove that it is blank";
+
+/// Each disk was read by time, the log says how far, and the serial console has shown the progress.
+fn proven(machine: &Guest) -> Result<()> {
+    let log = machine.run("journalctl --no-pager -o cat -b -u virtfleet-provision")?;
+    let proofs: Vec<&str> = log.lines().filter(|line| line.contains("blank, ")).collect();
+    println!("{}", proofs.join("\n"));
+    ensure!(
+        proofs.len() == 3
+            && proofs
+                .iter()
+                .all(|line| line.contains("could have been missed") || line.contains("fully proven")),
+        "{log}"
+    );
+    ensure!(
+        machine.console().contains(READING),
+        "the console shows no progress; the log:\n{log}"
+    );
+    Ok(())
+}
+
 fn three(test: &str, suite: Suite, reboot: bool) {
     play(test, |scene| {
         if skip::need(4, test, needs(suite))?.is_none() {
@@ -98,6 +120,7 @@ fn three(test: &str, suite: Suite, reboot: bool) {
             first.each_ref().map(|(kind, _)| kind.as_str()) == ["ext4", "xfs", "btrfs"],
             "{first:?}"
         );
+        proven(&machine)?;
         let after = machine.run(LOOK)?;
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
         ensure!(machine.run("stat -c %a /var/lib/kubelet")? == "711");
@@ -136,6 +159,11 @@ fn three(test: &str, suite: Suite, reboot: bool) {
                 == "kept\nkept\nkept"
         );
         machine.run_until("systemctl is-active --quiet virtfleet-provision", "provisioning")?;
+        let log = machine.run("journalctl --no-pager -b -u virtfleet-provision")?;
+        ensure!(
+            !log.contains(READING),
+            "a boot that formats nothing has read disks:\n{log}"
+        );
         kit::settled(&machine)?;
         for name in ["containerd", "kubelet", "data"] {
             ensure!(
