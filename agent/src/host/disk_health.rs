@@ -212,8 +212,11 @@ fn name(roots: &Roots, number: DevNumber) -> Option<String> {
 /// Whether it is the disk itself, or something that stands on it.
 fn stands_on(roots: &Roots, block: &str, device: &str) -> bool {
     block == device
-        || list(&roots.sys(format!("block/{device}/holders")))
-            .is_ok_and(|holders| holders.iter().any(|holder| holder == block))
+        // A partition has its directory below that of its disk, and a link here.
+        || ["block", "class/block"].iter().any(|folder| {
+            list(&roots.sys(format!("{folder}/{device}/holders")))
+                .is_ok_and(|holders| holders.iter().any(|holder| holder == block))
+        })
 }
 
 /// The swap area, by `/proc/swaps`, which counts in KiB.

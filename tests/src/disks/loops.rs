@@ -35,6 +35,46 @@ impl LoopDisk {
         })
     }
 
+    /// A disk with a partition table, from a script of sfdisk(8).
+    ///
+    /// partx(8) hands the partitions to the kernel, because a kernel without parsers of partition
+    /// tables finds none.
+    pub fn partitioned(folder: &Path, name: &str, bytes: u64, script: &str) -> Result<Self> {
+        let path = folder.join(format!("{name}.img"));
+        File::create(&path)?.set_len(bytes)?;
+        Launch::new("sfdisk")
+            .arg("--quiet")
+            .arg(&path)
+            .stdin(script)
+            .text(SOON)?;
+        Self::with_table(path)
+    }
+
+    /// A disk from a file that has a partition table.
+    pub fn with_table(file: PathBuf) -> Result<Self> {
+        let device = Loop::attach_with(&file, &["--partscan"])?;
+        let disk = Self {
+            node: device.node().display().to_string(),
+            file,
+            _device: device,
+        };
+        disk.read_table()?;
+        Ok(disk)
+    }
+
+    /// Has the kernel's partitions follow the table on the disk.
+    pub fn read_table(&self) -> Result<()> {
+        Launch::new("partx")
+            .args(["--update", &self.node])
+            .text(SOON)
+            .map(drop)
+    }
+
+    /// The node of a partition.
+    pub fn part(&self, index: u32) -> String {
+        format!("{}p{index}", self.node)
+    }
+
     /// Major and minor number, as udev's data has them in a file's name.
     pub fn number(&self) -> Result<String> {
         let number = fs::metadata(&self.node)?.rdev();

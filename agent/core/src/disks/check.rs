@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use virtfleet_wire::settings::{DiskContent, DiskFilesystem, DiskOwner, DiskSettings, ProofKind, SeedFrom};
 
 use super::{
-    mkfs, size,
+    mkfs, partition, size,
     wanted::{Encryption, KeySource, Owner, Wanted, WantedProblem},
 };
 
@@ -110,8 +110,12 @@ impl<'a> One<'a> {
             path: disk.matching.path.clone(),
             size,
             order: disk.matching.order,
-            part_uuid: None,
-            part_label: None,
+            part_uuid: disk
+                .matching
+                .part_uuid
+                .as_ref()
+                .map(|uuid| uuid.to_ascii_lowercase()),
+            part_label: disk.matching.part_label.clone(),
             filesystem: disk.filesystem,
             mount_point: disk.mount_point.clone(),
             options: disk.options.clone(),
@@ -170,11 +174,13 @@ impl<'a> One<'a> {
                 "the name alone, as `ls /dev/disk/by-path` shows it, without the directory",
             );
         }
-        let identity = identities.iter().any(|(_, value)| value.is_some());
+        self.partition();
+        let partition = matching.part_uuid.is_some() || matching.part_label.is_some();
+        let identity = partition || identities.iter().any(|(_, value)| value.is_some());
         if !identity && matching.size.is_none() && matching.order.is_none() {
             self.refuse(
                 "match",
-                "empty, so any disk would fit; name the disk by serial, volume or path",
+                "empty, so any disk would fit; name the disk by serial, volume or path, or a partition by partUuid or partLabel",
             );
         } else if (!identity || matching.order.is_some()) && !matching.allow_positional {
             self.refuse(
@@ -238,6 +244,25 @@ impl<'a> One<'a> {
         })
     }
 
+    /// A partition that is named.
+    fn partition(&mut self) {
+        let matching = &self.disk.matching;
+        let label = matching.part_label.as_deref();
+        let uuid = matching.part_uuid.as_deref();
+        if let Some(message) = uuid.and_then(partition::uuid_objection) {
+            self.refuse("match.partUuid", message);
+        }
+        if let Some(message) = label.and_then(partition::label_objection) {
+            self.refuse("match.partLabel", message);
+        }
+        if (uuid.is_some() || label.is_some()) && matching.order.is_some() {
+            self.refuse(
+                "match.order",
+                "counts whole disks; leave it out with partUuid or partLabel",
+            );
+        }
+    }
+
     /// What does not go together.
     fn shape(&mut self) {
         let disk = self.disk;
@@ -280,6 +305,12 @@ impl<'a> One<'a> {
                 "content",
                 "image-clone is for a volume that arrives once as a clone; an emptyDisk (ephemeral: true) is blank at each \
                  start, so leave content out",
+            ),
+            (
+                clone && (disk.matching.part_uuid.is_some() || disk.matching.part_label.is_some()),
+                "content",
+                "image-clone erases a whole disk and cannot erase a partition; leave out match.partUuid and \
+                 match.partLabel, or content",
             ),
             (
                 disk.encryption.is_some() && disk.shared,

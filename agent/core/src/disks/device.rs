@@ -56,12 +56,13 @@ impl DeviceId {
     /// Whether `now` can be this device after it has grown: the same serial, the same partition at the same place,
     /// and not smaller. Kernel names and numbers are not compared, because each boot assigns them anew.
     pub fn may_have_become(&self, now: &Self) -> bool {
-        let same_place = match (&self.partition, &now.partition) {
-            (None, None) => true,
-            (Some(before), Some(now)) => (before.start, &before.uuid) == (now.start, &now.uuid),
-            _ => false,
-        };
-        same_place && self.serial == now.serial && self.size <= now.size
+        self.place() == now.place() && self.serial == now.serial && self.size <= now.size
+    }
+
+    /// Of a partition what stays when it grows: its first byte on the disk, and its PARTUUID.
+    pub fn place(&self) -> Option<(u64, Option<&str>)> {
+        let partition = self.partition.as_ref()?;
+        Some((partition.start, partition.uuid.as_deref()))
     }
 }
 

@@ -96,5 +96,43 @@ fn use_of(disk: &Wanted) -> &'static str {
     }
 }
 
+/// What is wrong with a PARTUUID in the settings; none when it can be one.
+pub(super) fn uuid_objection(uuid: &str) -> Option<String> {
+    let groups: Vec<&str> = uuid.split('-').collect();
+    let lengths: Vec<usize> = groups.iter().map(|group| group.len()).collect();
+    let hex = groups
+        .iter()
+        .all(|group| group.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let known = lengths == [8, 4, 4, 4, 12] || lengths == [8, 2];
+    if !hex || !known {
+        return Some(format!(
+            "{uuid:?} is no PARTUUID: a GPT partition GUID such as 0fc63daf-8483-4772-8e79-3d69d8477de4, or \
+             xxxxxxxx-NN for MBR, as `lsblk -o NAME,PARTUUID` prints it"
+        ));
+    }
+    let zero = |text: &str| text.bytes().all(|byte| byte == b'0');
+    let unset = if lengths.len() == 2 {
+        zero(groups[0])
+    } else {
+        groups.iter().all(|group| zero(group))
+    };
+    unset.then(|| {
+        format!("{uuid:?} names no disk: a table without an identifier shows zeros; give it one (`sfdisk --disk-id`)")
+    })
+}
+
+/// What is wrong with a PARTLABEL in the settings; none when it can be one.
+pub(super) fn label_objection(label: &str) -> Option<String> {
+    // UEFI 2.10, table 5.6: 36 UTF-16 units.
+    const MAX_UNITS: usize = 36;
+    let printable = label.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    let edges = label.trim() != label;
+    (label.is_empty() || label.len() > MAX_UNITS || !printable || edges).then(|| {
+        format!(
+            "{label:?} is no PARTLABEL: 1 to {MAX_UNITS} printable ASCII characters, no space around them"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests;

@@ -62,7 +62,10 @@ pub(super) fn btrfs(roots: &Roots, mut look: Look) -> Look {
 /// Errors and timeouts of a SCSI disk, in hexadecimal (`drivers/scsi/scsi_sysfs.c`); virtio and NVMe count none.
 pub(super) fn scsi(roots: &Roots, device: &str) -> (Option<u64>, Option<u64>) {
     let count = |file: &str| {
-        let text = line(&roots.sys(format!("block/{device}/device/{file}")))?;
+        let of_disk = line(&roots.sys(format!("block/{device}/device/{file}")));
+        // Of a partition the link leads below the directory of its disk.
+        let of_partition = || line(&roots.sys(format!("class/block/{device}/../device/{file}")));
+        let text = of_disk.or_else(of_partition)?;
         u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
     };
     (count("ioerr_cnt"), count("iotmo_cnt"))

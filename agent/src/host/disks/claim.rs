@@ -197,13 +197,12 @@ impl Disks<'_> {
     /// # Errors
     /// With the reason why it must not be formatted.
     pub(super) fn unused(&self, id: &DeviceId) -> Result<(), ClaimError> {
-        let device = self
-            .devices()?
-            .into_iter()
-            .find(|device| device.id.number == id.number);
-        let Some(device) = device else {
-            return Err(refused(id, "it is no disk any more".to_owned(), None));
+        let Some(device) = self.current(id)? else {
+            return Err(refused(id, "it is not there any more".to_owned(), None));
         };
+        if let Some(fault) = device.fault {
+            return Err(refused(id, fault, None));
+        }
         if let Some(reason) = unlike(&device, id) {
             return Err(refused(id, reason, None));
         }

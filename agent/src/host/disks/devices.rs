@@ -13,8 +13,9 @@ use virtfleet_agent_core::disks::{Bus, DevNumber, Device, DeviceId, Doubt, Use};
 use super::{
     Disks, Kinds,
     facts::{block, dev_number, line, link_name, number},
-    names, system,
-    uses::{self, MountsError},
+    names,
+    partitions::{self, TableSource},
+    uses::{self, MountsError, Users},
 };
 use crate::host::{ReadError, list};
 
@@ -25,6 +26,8 @@ const NO_DISKS: [&str; 12] = [
 
 /// How long a process that only reads a disk is waited for.
 const READERS: Duration = Duration::from_secs(2);
+/// How long udev may take to be done with partitions, which come one by one at boot.
+const UDEV: Duration = Duration::from_secs(5);
 
 /// Why the disks are not known. Nothing may be formatted then.
 #[derive(Debug, thiserror::Error)]
@@ -45,24 +48,77 @@ pub enum DevicesError {
 impl Disks<'_> {
     /// Every whole disk. One that goes away while it is looked at, or that has no size (an empty card reader), is left out.
     pub fn devices(&self) -> Result<Vec<Device>, DevicesError> {
+        Ok(self.disks_and_users()?.0)
+    }
+
+    /// Every whole disk, and after them their partitions, with what their tables say as udev has
+    /// read it.
+    ///
+    /// # Errors
+    /// As [`Disks::devices`].
+    pub fn devices_and_partitions(&self) -> Result<Vec<Device>, DevicesError> {
+        let (mut devices, users) = self.disks_and_users()?;
+        let udev = partitions::udev_runs(&devices);
+        if udev {
+            self.wait_for_udev(&devices);
+        }
+        let partitions: Vec<Device> = devices
+            .iter()
+            .flat_map(|disk| self.partitions_of(disk, &users, udev))
+            .collect();
+        devices.extend(partitions);
+        Ok(devices)
+    }
+
+    /// Waits until udev has read the table entry of each partition, but no longer than [`UDEV`].
+    fn wait_for_udev(&self, disks: &[Device]) {
+        let begun = Instant::now();
+        while begun.elapsed() < UDEV && !partitions::udev_is_done(self.roots, disks) {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a thread of a one-shot program; udev signals nothing"
+            )]
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The device of that number now; of a partition with what the table on the disk says. None
+    /// when it is gone.
+    ///
+    /// # Errors
+    /// As [`Disks::devices`].
+    pub fn current(&self, id: &DeviceId) -> Result<Option<Device>, DevicesError> {
+        let (devices, users) = self.disks_and_users()?;
+        let number = id
+            .partition
+            .as_ref()
+            .map_or(id.number, |partition| partition.disk_number);
+        let disk = devices.into_iter().find(|device| device.id.number == number);
+        if id.partition.is_none() {
+            return Ok(disk);
+        }
+        let partition =
+            disk.and_then(|disk| self.partition(&disk, &id.name, &users, TableSource::Disk, false));
+        Ok(partition.filter(|partition| partition.id.number == id.number))
+    }
+
+    fn disks_and_users(&self) -> Result<(Vec<Device>, Users), DevicesError> {
         let path = self.roots.sys("block");
         let names = list(&path).map_err(|reason| DevicesError::List { path, reason })?;
-        let mounts = uses::mounts(self.roots)?;
-        let swaps = uses::swaps(self.roots)?;
-        let kernel = uses::users(self.roots);
-        let system = system::disks(self.roots, &mounts);
+        let users = Users::read(self.roots)?;
         let names = names
             .into_iter()
             .map(|name| name.replace('!', "/"))
             .filter(|name| self.counts(name));
-        Ok(names
+        let devices = names
             .filter_map(|name| {
                 let mut device = self.device(&name)?;
-                device.carries_system = system.contains(&name);
-                device.uses = uses::of(self.roots, &name, device.id.number, &mounts, &swaps, &kernel);
+                device.carries_system = users.system.contains(&name);
+                device.uses = uses::of(self.roots, &name, device.id.number, &users);
                 Some(device)
             })
-            .collect())
+            .collect();
+        Ok((devices, users))
     }
 
     /// Adds to the uses of each disk the processes that have it, or a partition of it, open for writing. This process and its descendants are none.
@@ -119,8 +175,12 @@ impl Disks<'_> {
         }
     }
 
-    /// The numbers of the disk and of its partitions.
+    /// The numbers of the disk and of its partitions; those of a partition and of its disk, through
+    /// which it can be written, too.
     fn numbers(&self, id: &DeviceId) -> BTreeSet<DevNumber> {
+        if let Some(partition) = &id.partition {
+            return [id.number, partition.disk_number].into();
+        }
         let partitions = super::facts::partitions(self.roots, &id.name);
         let partitions = partitions.into_iter().filter_map(|(_, number)| number);
         partitions.chain([id.number]).collect()

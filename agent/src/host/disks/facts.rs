@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use virtfleet_agent_core::disks::DevNumber;
+use virtfleet_agent_core::disks::{DevNumber, DeviceId};
 
 use crate::host::{Roots, list, read_text};
 
@@ -45,6 +45,19 @@ pub(super) fn block(roots: &Roots, name: &str) -> PathBuf {
     roots.sys("block").join(name.replace('/', "!"))
 }
 
+/// The directory of a partition. Names are those of `/dev`, where sysfs writes `!` for a slash.
+pub(super) fn partition_folder(roots: &Roots, disk: &str, partition: &str) -> PathBuf {
+    block(roots, disk).join(partition.replace('/', "!"))
+}
+
+/// The directory of a disk or a partition.
+pub(super) fn folder(roots: &Roots, id: &DeviceId) -> PathBuf {
+    match &id.partition {
+        Some(partition) => partition_folder(roots, &partition.disk, &id.name),
+        None => block(roots, &id.name),
+    }
+}
+
 /// The partitions that the kernel knows on a disk, by name, with their numbers.
 pub(super) fn partitions(roots: &Roots, disk: &str) -> Vec<(String, Option<DevNumber>)> {
     let folder = block(roots, disk);
@@ -54,7 +67,7 @@ pub(super) fn partitions(roots: &Roots, disk: &str) -> Vec<(String, Option<DevNu
         .filter(|name| folder.join(name).join("partition").exists())
         .map(|name| {
             let number = line(&folder.join(&name).join("dev")).and_then(|text| dev_number(&text));
-            (name, number)
+            (name.replace('!', "/"), number)
         })
         .collect()
 }

@@ -125,7 +125,7 @@ impl Disks<'_> {
             .unwritten(held, &disk.id, &disk.mark, limits)
             .map_err(changed)?;
         self.still(&held, &disk.id).map_err(changed)?;
-        if let Err(source) = run(&held.lock) {
+        if let Err(source) = run(held.locked()) {
             let again = Reader::mark(held, &path, self.roots, &disk.id, limits)
                 .and_then(|reader| reader.wait(limits.all, &mut |_| {}));
             let untouched =

@@ -46,7 +46,22 @@ pub(super) fn check(file: &File, id: &DeviceId) -> Result<(), NotIt> {
     Ok(())
 }
 
+/// The open file is the disk that a partition is on.
+pub(super) fn check_disk(file: &File, number: DevNumber, diskseq: Option<u64>) -> Result<(), NotIt> {
+    is_number(&file.metadata()?, number)?;
+    let now = ioctl::diskseq(file).map_err(io::Error::from)?;
+    if now == diskseq {
+        Ok(())
+    } else {
+        Err(NotIt::Sequence { was: diskseq, now })
+    }
+}
+
 fn check_number(metadata: &Metadata, id: &DeviceId) -> Result<(), NotIt> {
+    is_number(metadata, id.number)
+}
+
+fn is_number(metadata: &Metadata, was: DevNumber) -> Result<(), NotIt> {
     if !metadata.file_type().is_block_device() {
         return Err(NotIt::NoDevice);
     }
@@ -55,9 +70,9 @@ fn check_number(metadata: &Metadata, id: &DeviceId) -> Result<(), NotIt> {
         major: libc::major(number),
         minor: libc::minor(number),
     };
-    if now == id.number {
+    if now == was {
         Ok(())
     } else {
-        Err(NotIt::Number { was: id.number, now })
+        Err(NotIt::Number { was, now })
     }
 }

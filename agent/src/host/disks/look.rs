@@ -103,6 +103,7 @@ impl Disks<'_> {
             length: id.size.min(CHUNK as u64),
         };
         let (held, bytes) = Reader::start(order, vec![start], limits)?.wait(limits.all, &mut |_| {})?;
+        self.still_in_table(id)?;
         let begun = Instant::now();
         if let Some(content) = self.known(id, &bytes)? {
             let probe = Probe::HasData(content);

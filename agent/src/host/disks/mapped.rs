@@ -52,10 +52,7 @@ impl Disks<'_> {
                 container.luks_uuid
             )));
         }
-        let below = self
-            .devices()?
-            .into_iter()
-            .find(|device| device.id.number == disk.number);
+        let below = self.current(disk)?;
         if below.is_none_or(|below| below.id != *disk) {
             return Err(refuse("the disk below it is another one now".to_owned()));
         }
@@ -134,7 +131,7 @@ impl Disks<'_> {
             .map_err(changed)?;
         drop(held.exclusive.take());
         self.still(&held, &id).map_err(changed)?;
-        mkfs::run(self.commands, program, &intent.arguments, &path, &held.lock).map_err(|source| {
+        mkfs::run(self.commands, program, &intent.arguments, &path, held.locked()).map_err(|source| {
             FormatError::Tool {
                 path: path.clone(),
                 source: Box::new(source),

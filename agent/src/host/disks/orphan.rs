@@ -40,7 +40,7 @@ impl Disks<'_> {
     /// when it is stopped or does not end in 20 s. Returns what was ended, in words for a log.
     ///
     /// A process is the tool only when its program, the UUID in its arguments, the device as its last
-    /// argument and the device as its standard input are those of the entry.
+    /// argument and the locked disk as its standard input are those of the entry.
     pub fn end_orphan(&self, entry: &Entry) -> Option<String> {
         let begun = Instant::now();
         let mut ended = None;
@@ -80,7 +80,9 @@ impl Disks<'_> {
 
     fn orphan(&self, entry: &Entry) -> Option<Orphan> {
         let processes = list(&self.roots.procfs).ok()?;
-        let number = node_number(&self.node(&entry.device))?;
+        // The lock is that of the whole disk, also for a partition.
+        let locked = self.roots.root(format!("/dev/{}", entry.device.disk()));
+        let number = node_number(&locked)?;
         processes
             .iter()
             .filter_map(|name| name.parse().ok())

@@ -8,19 +8,23 @@
 //! A thread that hangs in the kernel is left behind: its next message finds nobody, and it ends and closes what it holds.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io,
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     thread,
     time::{Duration, Instant},
 };
 
-use virtfleet_agent_core::disks::{DeviceId, Doubt, Region, WriteMark, regions};
+use virtfleet_agent_core::disks::{DeviceId, Doubt, Region, regions};
 use virtfleet_runtime::digest::Sha256;
 
-use super::{identity, ioctl, uses, writes};
+pub(super) use super::held::Held;
+use super::{
+    held::{Last, open},
+    identity, writes,
+};
 use crate::host::Roots;
 
 /// What direct reads need buffers, places and lengths to be multiples of, on every device that there is.
@@ -31,9 +35,6 @@ pub(super) const CHUNK: usize = 1 << 20;
 /// How much is read at once while there is time.
 #[expect(clippy::cast_possible_truncation, reason = "4 MiB")]
 const BLOCK: usize = regions::BLOCK_BYTES as usize;
-
-/// How long the last close of a device may take.
-const CLOSE: Duration = Duration::from_secs(5);
 
 /// How long a look may take, blkid's own deadline (a minute) aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,49 +58,6 @@ impl Default for Limits {
             read: Duration::from_secs(40),
             all: Duration::from_mins(1),
             budget: Duration::from_secs(20),
-        }
-    }
-}
-
-/// The open device.
-#[derive(Debug)]
-pub(super) struct Held {
-    /// Carries the lock of the whole disk (flock(2), as `BLOCK_DEVICE_LOCKING` of systemd has it).
-    pub(super) lock: File,
-    /// Carries the kernel's exclusive claim; none when the device is known to be in use.
-    pub(super) exclusive: Option<File>,
-    /// The write counters when it was opened, before the first read; or, after [`Reader::mark`], of that moment. Taken only with the exclusive claim.
-    pub(super) mark: WriteMark,
-    /// Behind those, so that it is closed last.
-    _last: Last,
-}
-
-/// The lock's file once more. The last close of a device waits in the kernel for every read that is under way, others' too, so it is left
-/// to a thread, and waited for no longer than a healthy disk takes.
-#[derive(Debug)]
-pub(super) struct Last(Option<File>);
-
-impl Last {
-    fn of(lock: &File) -> io::Result<Self> {
-        Ok(Self(Some(lock.try_clone()?)))
-    }
-}
-
-impl Drop for Last {
-    fn drop(&mut self) {
-        let file = self.0.take();
-        let (say, closed) = sync_channel(1);
-        let close = move || {
-            drop(file);
-            say.send(()).ok();
-        };
-        // Without a thread it is closed here.
-        if thread::Builder::new()
-            .name("disk-close".to_owned())
-            .spawn(close)
-            .is_ok()
-        {
-            closed.recv_timeout(CLOSE).ok();
         }
     }
 }
@@ -220,6 +178,14 @@ impl Reader {
     ) -> Result<Self, Doubt> {
         let (node, roots, id) = (path.to_owned(), roots.clone(), id.clone());
         Self::spawn(path.to_owned(), limits, limits.read, move |_| {
+            if let Some(Last(Some(disk))) = &held.whole {
+                disk.sync_all().map_err(|error| {
+                    Failure::Doubt(doubt(
+                        format!("cannot write out the disk of {}: {error}", node.display()),
+                        false,
+                    ))
+                })?;
+            }
             let file = held.exclusive.as_ref().unwrap_or(&held.lock);
             held.mark = writes::mark(&roots, &id, file).map_err(|error| {
                 Failure::Doubt(doubt(
@@ -305,49 +271,6 @@ pub(super) enum Failure {
 
 pub(super) fn tell(say: &SyncSender<Message>, message: Message) -> Result<(), Failure> {
     say.send(message).map_err(|_| Failure::NobodyListens)
-}
-
-fn open(order: &Order, say: &SyncSender<Message>) -> Result<Held, Failure> {
-    let path = &order.path;
-    let failed = |what: &str, error: io::Error| {
-        let passing = uses::is_busy(&error);
-        let reason = if passing {
-            format!(
-                "{} is in use: the kernel does not give it exclusively",
-                path.display()
-            )
-        } else {
-            format!("cannot {what} {}: {error}", path.display())
-        };
-        Failure::Doubt(doubt(reason, passing))
-    };
-    let another = |error| Failure::Doubt(doubt(format!("{} {error}", path.display()), true));
-    let with = |flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
-    let lock = with(ioctl::DIRECT).map_err(|error| failed("open", error))?;
-    lock.lock().map_err(|error| failed("lock", error))?;
-    tell(say, Message::Locked)?;
-    identity::check(&lock, &order.id).map_err(another)?;
-    let exclusive = if order.exclusive {
-        let file = with(ioctl::EXCLUSIVE).map_err(|error| failed("open", error))?;
-        identity::check(&file, &order.id).map_err(another)?;
-        Some(file)
-    } else {
-        None
-    };
-    let last = Last::of(&lock).map_err(|error| failed("open", error))?;
-    tell(say, Message::Opened)?;
-    let mark = match &exclusive {
-        Some(file) => {
-            writes::mark(&order.roots, &order.id, file).map_err(|error| failed("write out", error))?
-        }
-        None => WriteMark::default(),
-    };
-    Ok(Held {
-        lock,
-        exclusive,
-        mark,
-        _last: last,
-    })
 }
 
 /// Room for a chunk, at an address that direct reads take.

@@ -325,7 +325,7 @@ impl Disks<'_> {
             .set_len(id.size)
             .map_err(|error| failed("make a file of that size", &error))?;
         let program = tool::program(run.filesystem).ok_or_else(|| failed("no such tool", &run.filesystem))?;
-        let queue = block(self.roots, &id.name).join("queue");
+        let queue = block(self.roots, id.disk()).join("queue");
         let bytes = |name: &str| number(&queue.join(name)).unwrap_or(512).to_string();
         // env(1), because the runner of commands clears the environment; mke2fs(8), ENVIRONMENT: a
         // file has no sectors of its own.

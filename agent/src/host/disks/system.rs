@@ -16,8 +16,9 @@ const PLACES: [&str; 4] = ["/", "/boot", "/usr", "/var"];
 /// Mappings of mappings, deeper than anybody builds them.
 const DEEPEST: usize = 16;
 
-/// The names of the whole disks below the system's mounts, through partitions, device mapper and md.
-pub(super) fn disks(roots: &Roots, mounts: &[UsedMount]) -> BTreeSet<String> {
+/// The names of the whole disks below the system's mounts, through partitions, device mapper and
+/// md, and the names of these partitions.
+pub(super) fn names(roots: &Roots, mounts: &[UsedMount]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for mount in mounts.iter().filter(|mount| mount.first) {
         if PLACES.contains(&mount.at.as_str()) || mount.at.starts_with("/boot/") {
@@ -40,11 +41,8 @@ fn follow(folder: &Path, depth: usize, names: &mut BTreeSet<String>) {
     } else {
         folder.to_owned()
     };
-    names.extend(
-        disk.file_name()
-            .and_then(|name| name.to_str())
-            .map(|name| name.replace('!', "/")),
-    );
+    let name = |folder: &Path| Some(folder.file_name()?.to_str()?.replace('!', "/"));
+    names.extend([name(&disk), name(folder)].into_iter().flatten());
     for slave in list(&folder.join("slaves")).unwrap_or_default() {
         if let (Some(depth), Ok(slave)) = (
             depth.checked_sub(1),

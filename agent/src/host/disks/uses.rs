@@ -12,12 +12,12 @@ use std::{
 
 use nix::{errno::Errno, libc};
 use virtfleet_agent_core::{
-    disks::{DevNumber, Use},
+    disks::{DevNumber, Device, Use},
     procfs::mountinfo,
 };
 
 pub(super) use self::{kernel::users, open::openers};
-use super::facts::{block, partitions};
+use super::facts::{block, partition_folder, partitions};
 use crate::host::{ReadError, Roots, list, read_bounded, read_text};
 
 /// The most bytes of one process's mounts. A node with thousands of pods has a few MiB.
@@ -152,15 +152,77 @@ pub(super) fn swaps(roots: &Roots) -> Result<BTreeSet<DevNumber>, MountsError> {
     Ok(names.filter_map(|name| node_number(&roots.root(name))).collect())
 }
 
-/// The uses of one disk.
-pub(super) fn of(
+/// Users of all block devices at one moment.
+pub(super) struct Users {
+    mounts: Vec<UsedMount>,
+    swaps: BTreeSet<DevNumber>,
+    kernel: Vec<(DevNumber, String)>,
+    /// Names of the disks and partitions below the system's mounts.
+    pub(super) system: BTreeSet<String>,
+}
+
+impl Users {
+    /// # Errors
+    /// When mounts or swap areas cannot be read.
+    pub(super) fn read(roots: &Roots) -> Result<Self, MountsError> {
+        let mounts = mounts(roots)?;
+        Ok(Self {
+            system: super::system::names(roots, &mounts),
+            mounts,
+            swaps: swaps(roots)?,
+            kernel: users(roots),
+        })
+    }
+
+    /// Mounts, swap and loop devices or exports of the devices with these numbers.
+    fn of(&self, numbers: &[DevNumber]) -> Vec<Use> {
+        let mounted = self.mounts.iter().filter(|mount| numbers.contains(&mount.number));
+        let mut uses: Vec<Use> = mounted.map(|mount| Use::Mounted(mount.at.clone())).collect();
+        if numbers.iter().any(|number| self.swaps.contains(number)) {
+            uses.push(Use::Swap);
+        }
+        let attached = self.kernel.iter().filter(|(number, _)| numbers.contains(number));
+        uses.extend(attached.map(|(_, user)| Use::Attached(user.clone())));
+        uses
+    }
+}
+
+/// The uses of a partition: its own, and those of the whole disk as a device of its own. Other
+/// partitions do not count.
+pub(super) fn of_partition(
     roots: &Roots,
+    disk: &Device,
     name: &str,
     number: DevNumber,
-    mounts: &[UsedMount],
-    swaps: &BTreeSet<DevNumber>,
-    kernel: &[(DevNumber, String)],
+    all: &Users,
 ) -> Vec<Use> {
+    let folder = partition_folder(roots, &disk.id.name, name);
+    let mut holders: BTreeSet<String> = BTreeSet::new();
+    for folder in [folder, block(roots, &disk.id.name)] {
+        holders.extend(list(&folder.join("holders")).unwrap_or_default());
+    }
+    holders.extend(btrfs_of(roots, &[name, &disk.id.name]));
+    let mut uses: Vec<Use> = holders.into_iter().map(Use::Holder).collect();
+    uses.extend(all.of(&[number, disk.id.number]));
+    uses
+}
+
+/// The btrfs filesystems that have one of these devices. A btrfs of several devices names one of
+/// them as its source; sysfs has all.
+fn btrfs_of(roots: &Roots, names: &[&str]) -> Vec<String> {
+    let filesystems = list(&roots.sys("fs/btrfs")).unwrap_or_default();
+    let has = |filesystem: &String| {
+        let members = list(&roots.sys("fs/btrfs").join(filesystem).join("devices")).unwrap_or_default();
+        members.iter().any(|member| names.contains(&member.as_str()))
+    };
+    let filesystems = filesystems.into_iter().filter(has);
+    filesystems
+        .map(|filesystem| format!("btrfs {filesystem}"))
+        .collect()
+}
+
+/// The uses of one disk.
+pub(super) fn of(roots: &Roots, name: &str, number: DevNumber, all: &Users) -> Vec<Use> {
     let mut uses = Vec::new();
     let folder = block(roots, name);
     let mut numbers = vec![number];
@@ -169,25 +231,14 @@ pub(super) fn of(
         .into_iter()
         .collect();
     for (partition, number) in partitions(roots, name) {
-        holders.extend(list(&folder.join(&partition).join("holders")).unwrap_or_default());
+        let folder = partition_folder(roots, name, &partition);
+        holders.extend(list(&folder.join("holders")).unwrap_or_default());
         numbers.extend(number);
         uses.push(Use::Partition(partition));
     }
-    // A btrfs of several devices names one of them as its source; here are all.
-    for filesystem in list(&roots.sys("fs/btrfs")).unwrap_or_default() {
-        let members = list(&roots.sys("fs/btrfs").join(&filesystem).join("devices")).unwrap_or_default();
-        if members.iter().any(|member| member == name) {
-            holders.insert(format!("btrfs {filesystem}"));
-        }
-    }
+    holders.extend(btrfs_of(roots, &[name]));
     uses.extend(holders.into_iter().map(Use::Holder));
-    let mounted = mounts.iter().filter(|mount| numbers.contains(&mount.number));
-    uses.extend(mounted.map(|mount| Use::Mounted(mount.at.clone())));
-    if numbers.iter().any(|number| swaps.contains(number)) {
-        uses.push(Use::Swap);
-    }
-    let attached = kernel.iter().filter(|(number, _)| numbers.contains(number));
-    uses.extend(attached.map(|(_, user)| Use::Attached(user.clone())));
+    uses.extend(all.of(&numbers));
     uses
 }
 

@@ -2,13 +2,15 @@
 
 use std::{
     fs::File,
-    io, thread,
+    io,
+    path::Path,
+    thread,
     time::{Duration, Instant},
 };
 
 use virtfleet_agent_core::disks::{DeviceId, WriteCounters, WriteMark};
 
-use super::facts::{block, line, number};
+use super::facts::{block, folder, line, number, partition_folder, partitions};
 use crate::host::{Roots, read_text};
 
 /// How long writes that are under way may take to complete. Those that take longer make the counters unusable.
@@ -23,7 +25,8 @@ const IN_FLIGHT: Duration = Duration::from_secs(2);
 /// When the dirty pages cannot be written out.
 pub(super) fn mark(roots: &Roots, id: &DeviceId, file: &File) -> io::Result<WriteMark> {
     file.sync_all()?;
-    let folder = block(roots, &id.name);
+    let folder = folder(roots, id);
+    let disk = block(roots, id.disk());
     let begun = Instant::now();
     // `inflight` has the reads and the writes under way (Documentation/ABI/stable/sysfs-block).
     let settled = loop {
@@ -42,13 +45,51 @@ pub(super) fn mark(roots: &Roots, id: &DeviceId, file: &File) -> io::Result<Writ
             }
         }
     };
-    let counts = number(&folder.join("queue/iostats")) == Some(1);
-    let counters = line(&folder.join("stat")).and_then(|text| WriteCounters::parse(&text));
+    let counts = number(&disk.join("queue/iostats")) == Some(1);
+    let counters = match &id.partition {
+        None => stat(&folder),
+        Some(partition) => without_neighbours(roots, &partition.disk, &id.name),
+    };
     Ok(WriteMark {
         boot_id: boot_id(roots),
-        diskseq: number(&folder.join("diskseq")),
+        diskseq: number(&disk.join("diskseq")),
         counters: counters.filter(|_| counts && settled),
     })
+}
+
+fn stat(folder: &Path) -> Option<WriteCounters> {
+    WriteCounters::parse(&line(&folder.join("stat"))?)
+}
+
+/// What was written to a partition: the counters of its disk without those of all other partitions.
+/// The partition's own counters would miss what is written through the disk's node. None while the
+/// neighbours are written to all the time.
+fn without_neighbours(roots: &Roots, disk: &str, partition: &str) -> Option<WriteCounters> {
+    const TRIES: usize = 10;
+    let neighbours = || -> Option<WriteCounters> {
+        let names = partitions(roots, disk).into_iter().map(|(name, _)| name);
+        let mut sum = WriteCounters {
+            written: 0,
+            discarded: 0,
+        };
+        for name in names.filter(|name| name != partition) {
+            let one = stat(&partition_folder(roots, disk, &name))?;
+            sum.written += one.written;
+            sum.discarded += one.discarded;
+        }
+        Some(sum)
+    };
+    for _ in 0..TRIES {
+        let before = neighbours()?;
+        let all = stat(&block(roots, disk))?;
+        if neighbours()? == before {
+            return Some(WriteCounters {
+                written: all.written.checked_sub(before.written)?,
+                discarded: all.discarded.checked_sub(before.discarded)?,
+            });
+        }
+    }
+    None
 }
 
 /// The kernel's identifier of this boot; empty when it cannot be read.

@@ -1,6 +1,6 @@
 //! A person's word on a refusal.
 
-use virtfleet_agent_core::disks::{Refusal, journal::Approval};
+use virtfleet_agent_core::disks::{DiskPlan, Refusal, journal::Approval};
 use virtfleet_wire::settings::DiskSettings;
 
 use super::pass::{Engine, EngineError};
@@ -18,6 +18,19 @@ pub enum ApproveError {
     /// Nobody is called so.
     #[error("no declared disk has the name or serial {0:?}; virtfleet-agent plan disks lists them")]
     Unknown(String),
+    /// The serial is that of several declared disks, e.g. of partitions of one disk.
+    #[error(
+        "several declared disks have the serial {serial:?}: {}; name one of them: \
+         `virtfleet-agent disks approve {first} --evidence HASH`", names.join(", ")
+    )]
+    Several {
+        /// The serial.
+        serial: String,
+        /// The name of one.
+        first: String,
+        /// Each name, with the device and the PARTUUID.
+        names: Vec<String>,
+    },
     /// It is not refused for this reason, or not any more.
     #[error("disk {name} has no refusal with that evidence{}", known(.evidence))]
     Other {
@@ -41,6 +54,17 @@ fn known(evidence: &[String]) -> String {
     }
 }
 
+/// The declared name, with the device that it is, e.g. `logs (/dev/vda3, PARTUUID …)`.
+fn with_device(plan: &DiskPlan) -> String {
+    let Some(device) = &plan.device else {
+        return plan.name.clone();
+    };
+    let partition = device.partition.as_ref();
+    let uuid = partition.and_then(|partition| partition.uuid.as_deref());
+    let uuid = uuid.map_or(String::new(), |uuid| format!(", PARTUUID {uuid}"));
+    format!("{} (/dev/{}{uuid})", plan.name, device.name)
+}
+
 /// Writes down that the refusal with that evidence was judged; the disk's name.
 pub fn approve(
     engine: &Engine<'_>,
@@ -54,18 +78,23 @@ pub fn approve(
         let wanted = observed.wanted.iter().find(|wanted| wanted.name == name);
         wanted.and_then(|wanted| wanted.serial.clone())
     };
-    let plan = observed
-        .plan
-        .disks
-        .iter()
-        .find(|plan| plan.name == who)
-        .or_else(|| {
-            observed.plan.disks.iter().find(|plan| {
-                let seen = plan.device.as_ref().and_then(|device| device.serial.clone());
-                seen.as_deref() == Some(who) || serial(&plan.name).as_deref() == Some(who)
-            })
-        })
-        .ok_or_else(|| ApproveError::Unknown(who.to_owned()))?;
+    let named = observed.plan.disks.iter().find(|plan| plan.name == who);
+    let of_serial = observed.plan.disks.iter().filter(|plan| {
+        let seen = plan.device.as_ref().and_then(|device| device.serial.clone());
+        seen.as_deref() == Some(who) || serial(&plan.name).as_deref() == Some(who)
+    });
+    let plan = match (named, &of_serial.collect::<Vec<_>>()[..]) {
+        (Some(plan), _) => plan,
+        (None, [plan]) => plan,
+        (None, []) => return Err(ApproveError::Unknown(who.to_owned())),
+        (None, several) => {
+            return Err(ApproveError::Several {
+                serial: who.to_owned(),
+                first: several[0].name.clone(),
+                names: several.iter().map(|plan| with_device(plan)).collect(),
+            });
+        }
+    };
     let open: Vec<&Refusal> = plan
         .refusals
         .iter()

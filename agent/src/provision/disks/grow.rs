@@ -1,6 +1,6 @@
 //! Step `grow`: online, with the filesystem's own tool, and never smaller.
 
-use virtfleet_agent_core::disks::plan::Place;
+use virtfleet_agent_core::disks::{DeviceId, plan::Place};
 
 use super::{
     luks::node,
@@ -18,9 +18,11 @@ pub(super) fn grow(
     let commands = session.engine.commands;
     if let Place::Disk(id) = place {
         session.same(id)?;
-        // The device may have grown since the plan.
-        let now = session.engine.disks().devices()?;
-        let now = now.into_iter().find(|device| device.id.number == id.number);
+        // The device may have grown since the plan, and its partition table may have changed.
+        let now = session.engine.disks().current(id)?;
+        if let Some(fault) = now.as_ref().and_then(|device| device.fault.as_ref()) {
+            return Err(table_changed(mount_point, id, fault));
+        }
         let id = now.as_ref().map_or(id, |device| &device.id);
         if let Some((kind, offset)) = session.engine.disks().metadata_behind(id, from)? {
             return Err(StepError::new(format!(
@@ -38,4 +40,15 @@ pub(super) fn grow(
         other => return Err(StepError::new(format!("{other} does not grow"))),
     };
     Ok(Effect::Changed)
+}
+
+/// Why nothing grows in a partition on which kernel and table do not agree: the kernel's end may
+/// lie in another partition of the new table.
+pub(super) fn table_changed(what: &str, id: &DeviceId, fault: &str) -> StepError {
+    let (name, disk) = (&id.name, id.disk());
+    StepError::new(format!(
+        "{what} does not grow: {fault}. Compare `sfdisk --dump /dev/{disk}` with \
+         /sys/class/block/{name}, and let the kernel read the table again \
+         (`partx --update /dev/{disk}`, or a reboot)"
+    ))
 }

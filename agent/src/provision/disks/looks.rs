@@ -119,13 +119,14 @@ impl<'s, 'e> Looks<'s, 'e> {
                 .filter(|left| !left.is_zero())
                 .collect();
             if left.len() < AT_ONCE
-                && let Some(order) = self.queue.pop_front()
+                && let Some(order) = self.next()
             {
                 self.start(order);
                 continue;
             }
             let over = self.running.is_empty() || wait == Wait::Short && left.is_empty();
-            if over && self.queue.is_empty() {
+            // What is in the queue still waits for a disk that somebody reads.
+            if over {
                 return;
             }
             let next = left.into_iter().min().unwrap_or(Duration::from_hours(1));
@@ -140,6 +141,16 @@ impl<'s, 'e> Looks<'s, 'e> {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
+    }
+
+    /// The first in the queue whose disk nobody reads: partitions of one disk wait for each other,
+    /// because its lock is one.
+    fn next(&mut self) -> Option<Order> {
+        let read: BTreeSet<&str> = self.running.values().map(|(id, _)| id.disk()).collect();
+        let free =
+            |order: &Order| !read.contains(order.device.id.disk()) || order.device.id.partition.is_none();
+        let at = self.queue.iter().position(free)?;
+        self.queue.remove(at)
     }
 
     /// What was seen on that device; not known while the look is under way.

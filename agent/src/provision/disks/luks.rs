@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use virtfleet_agent_core::disks::{
     Content, DeviceId, FormatIntent, Probe, Step,
     journal::{Entry, Progress},
-    keys::{PCRS, Shut},
+    keys::{self, PCRS, Shut},
     plan::Place,
     uuids,
     wanted::{Encryption, KeySource},
@@ -259,6 +259,22 @@ pub(super) fn grow(
     encryption: &Encryption,
 ) -> Result<Effect, StepError> {
     let commands = session.engine.commands;
+    let below = session
+        .observed
+        .plan
+        .disks
+        .iter()
+        .find(|plan| keys::mapping(&plan.name) == mapping);
+    if let Some(id) = below
+        .and_then(|plan| plan.device.as_ref())
+        .filter(|id| id.partition.is_some())
+    {
+        session.same(id)?;
+        let now = session.engine.disks().current(id)?;
+        if let Some(fault) = now.and_then(|device| device.fault) {
+            return Err(super::grow::table_changed(mapping, id, &fault));
+        }
+    }
     let key = key_file(session, encryption)?;
     let resized = match &encryption.key {
         // The recovery key need not be on the guest.

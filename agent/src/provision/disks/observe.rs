@@ -106,7 +106,11 @@ pub(super) fn observe(
     wait: Wait,
 ) -> Result<Seen, EngineError> {
     let disks = engine.disks();
-    let mut devices = disks.devices()?;
+    let mut devices = if wanted.iter().any(Wanted::names_partition) {
+        disks.devices_and_partitions()?
+    } else {
+        disks.devices()?
+    };
     disks.add_writers(&mut devices)?;
     carriers::ask(engine, wanted, &mut devices);
     for device in &mut devices {
@@ -219,6 +223,7 @@ fn in_place(
             entry.boot_id == engine.boot_id
                 && entry.progress == Progress::Used
                 && (entry.device.number, entry.device.diskseq) == (device.id.number, device.id.diskseq)
+                && entry.device.place() == device.id.place()
         })
         .map(|entry| &entry.uuid);
     Some(Probe::HasData(Content {

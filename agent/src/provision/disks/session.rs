@@ -252,10 +252,11 @@ impl<'e> Session<'e> {
 
     /// The device is the one that the plan was made for.
     pub(super) fn same(&self, id: &DeviceId) -> Result<(), StepError> {
-        let devices = self.engine.disks().devices()?;
-        if devices.iter().any(|device| {
+        let device = self.engine.disks().current(id)?;
+        if device.is_some_and(|device| {
             let now = &device.id;
             (&now.name, now.number, now.diskseq, &now.serial) == (&id.name, id.number, id.diskseq, &id.serial)
+                && now.place() == id.place()
         }) {
             Ok(())
         } else {

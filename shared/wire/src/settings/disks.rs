@@ -81,6 +81,12 @@ pub struct DiskMatch {
     pub path: Option<String>,
     /// The exact size, e.g. `100Gi` or a number of bytes.
     pub size: Option<String>,
+    /// PARTUUID of a partition: a GPT partition GUID, or `xxxxxxxx-NN` for MBR. The partition is
+    /// then the declared disk; `serial`, `volume`, `path` and `size` say which disk it is on.
+    /// Copies of a disk carry the same PARTUUIDs.
+    pub part_uuid: Option<String>,
+    /// Name of a partition in a GPT table (PARTLABEL). Like `partUuid`; both may be given.
+    pub part_label: Option<String>,
     /// Which one, from 1, of the disks that fit the rest and that nobody else claims, in the order of their PCI addresses. Needs `allowPositional`.
     pub order: Option<u32>,
     /// Accept a disk by size and order alone. A disk that comes or goes may shift the order: only for platforms that give no serial.

@@ -2,6 +2,8 @@ use virtfleet_wire::settings::{DiskEncryption, DiskMatch, Luks2Settings};
 
 use super::*;
 
+mod order;
+
 fn disk(name: &str) -> DiskSettings {
     DiskSettings {
         matching: DiskMatch {
@@ -106,6 +108,18 @@ fn a_disk_is_named_by_what_it_is_or_by_consent_by_where() {
             r#"{"size": "1Gi", "order": 0, "allowPositional": true}"#,
             &["match.order"],
         ),
+        (r#"{"partUuid": "0FC63DAF-8483-4772-8E79-3D69D8477DE4"}"#, &GOOD),
+        (
+            r#"{"partUuid": "fb705cfa-02", "serial": "a", "size": "1Gi"}"#,
+            &GOOD,
+        ),
+        (r#"{"partLabel": "blank part", "path": "pci-*"}"#, &GOOD),
+        (r#"{"partUuid": "fb705cfa"}"#, &["match.partUuid"]),
+        (r#"{"partLabel": " a"}"#, &["match.partLabel"]),
+        (
+            r#"{"partLabel": "a", "size": "1Gi", "order": 1, "allowPositional": true}"#,
+            &["match.order"],
+        ),
         (r#"{"serial": ""}"#, &["match.serial"]),
         (r#"{"serial": "a "}"#, &["match.serial"]),
         (r#"{"volume": " a"}"#, &["match.volume"]),
@@ -192,6 +206,14 @@ fn what_does_not_go_together_is_named() {
         (r#"{"content": "image-clone"}"#, &GOOD),
         (r#"{"content": "blank", "shared": true}"#, &GOOD),
         (r#"{"content": "image-clone", "shared": true}"#, &["content"]),
+        (
+            r#"{"content": "image-clone", "match": {"partLabel": "blank"}}"#,
+            &["content"],
+        ),
+        (
+            r#"{"content": "image-clone", "match": {"partUuid": "fb705cfa-02", "path": "pci-*"}}"#,
+            &["content"],
+        ),
         (r#"{"content": "image-clone", "ephemeral": true}"#, &["content"]),
         (
             r#"{"filesystem": "swap", "mountPoint": null, "owner": {}}"#,
@@ -431,59 +453,4 @@ fn keys_are_files_of_the_root_disk_and_a_tpm_needs_a_second() {
     ];
     let (wanted, problems) = check(&disks);
     assert_eq!((wanted.len(), problems.len()), (1, 1));
-}
-
-fn at(name: &str, path: &str) -> DiskSettings {
-    DiskSettings {
-        mount_point: Some(path.into()),
-        ..disk(name)
-    }
-}
-
-fn names(settings: &[DiskSettings]) -> Vec<String> {
-    check(settings).0.into_iter().map(|disk| disk.name).collect()
-}
-
-#[test]
-fn disks_below_others_come_after_them() {
-    let settings = [
-        at("c", "/d/x/y"),
-        at("b", "/d/x"),
-        at("n", "/data"),
-        at("a", "/d"),
-        at("z", "/e"),
-    ];
-    assert_eq!(names(&settings), ["n", "a", "z", "b", "c"]);
-    let swap = DiskSettings {
-        filesystem: DiskFilesystem::Swap,
-        mount_point: None,
-        ..disk("s")
-    };
-    assert_eq!(names(&[swap, at("b", "/x")]), ["s", "b"]);
-}
-
-#[test]
-fn one_mount_point_is_for_one_disk() {
-    let (wanted, problems) = check(&[at("a", "/x"), at("b", "/x"), at("c", "/y")]);
-    assert_eq!((wanted.len(), problems.len()), (1, 2));
-}
-
-#[test]
-fn what_is_below_a_refused_disk_is_refused_too() {
-    let broken = DiskSettings {
-        required: true,
-        reserved_percent: Some(99),
-        ..at("a", "/x")
-    };
-    let (wanted, problems) = check(&[at("c", "/x/y/z"), at("b", "/x/y"), broken, at("d", "/xy")]);
-    assert_eq!(
-        wanted.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>(),
-        ["d"]
-    );
-    let mut refused: Vec<_> = problems
-        .iter()
-        .map(|problem| (problem.disk.as_str(), problem.required))
-        .collect();
-    refused.sort_unstable();
-    assert_eq!(refused, [("a", true), ("b", false), ("c", false)]);
 }

@@ -35,23 +35,29 @@ pub(super) fn describe(partition: &Partition) -> String {
     format!(", PARTUUID {}{label}", or_none(&partition.uuid))
 }
 
-/// Refuses as long as udev has not read the table entry of a partition that may be another one of the same name.
+/// Refuses as long as the table entry of a partition is not known that may be the named one, or
+/// another one of that name.
 pub(super) fn all_known(disk: &Wanted, devices: &[Device]) -> Result<(), Refusal> {
     let unknown = devices.iter().find(|device| {
         let partition = device.id.partition.as_ref();
         partition.is_some_and(|partition| partition.uuid.is_none()) && disk_fits(disk, device, devices)
     });
     let Some(unknown) = unknown else { return Ok(()) };
-    let node = unknown.node();
+    let (node, disk) = (unknown.node(), unknown.id.disk());
+    let why = unknown
+        .fault
+        .clone()
+        .unwrap_or_else(|| "udev has not read its partition table entry yet".to_owned());
     Err(Refusal::new(
         RefusalKind::Unreadable,
         Some(&unknown.id),
+        format!("the PARTUUID of {node} is not known, and it may be the named partition: {why}"),
         format!(
-            "udev has not read the partition table entry of {node} yet, which may be the partition that is named"
+            "the next run reads it again: `systemctl start virtfleet-reconcile.service`. If it stays so, compare \
+             `sfdisk --dump /dev/{disk}` with `lsblk /dev/{disk}`, and let the kernel read the table again \
+             (`partx --update /dev/{disk}`, or a reboot)"
         ),
-        "the next run reads it again: `systemctl start virtfleet-reconcile.service`; if it stays so, `udevadm info` \
-         and `dmesg` say why",
-        vec![("partition", node)],
+        vec![("partition", node), ("why", why)],
     ))
 }
 

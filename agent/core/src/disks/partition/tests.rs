@@ -61,3 +61,34 @@ fn attributes_that_forbid_writing_are_heeded() {
     assert!(objection(1).unwrap().contains("bit 0"));
     assert!(objection(1 << 60).unwrap().contains("bit 60"));
 }
+
+#[test]
+fn what_can_be_a_partuuid_and_a_partlabel() {
+    for (uuid, good) in [
+        ("0fc63daf-8483-4772-8e79-3d69d8477de4", true),
+        ("0FC63DAF-8483-4772-8E79-3D69D8477DE4", true),
+        ("fb705cfa-02", true),
+        ("fb705cfa-2", false),
+        ("00000000-01", false),
+        ("00000000-0000-0000-0000-000000000000", false),
+        ("0fc63daf84834772-8e79-3d69d8477de4", false),
+        ("0gc63daf-8483-4772-8e79-3d69d8477de4", false),
+        ("\u{e4}", false),
+        ("", false),
+        ("-", false),
+    ] {
+        assert_eq!(uuid_objection(uuid).is_none(), good, "{uuid}");
+    }
+    for (label, good) in [
+        ("data", true),
+        ("blank part", true),
+        (&"a".repeat(36), true),
+        (&"a".repeat(37), false),
+        ("", false),
+        (" a", false),
+        ("a\n", false),
+        ("d\u{e4}", false),
+    ] {
+        assert_eq!(label_objection(label).is_none(), good, "{label}");
+    }
+}

@@ -72,6 +72,11 @@ impl<'a> Run<'a> {
         let (Some(from), Some(path)) = (from, disk.mount_point.as_deref()) else {
             return Vec::new();
         };
+        if case.device.fault.is_some() {
+            // The table has changed: the kernel's end of the partition may lie in another one. A
+            // note says so already.
+            return Vec::new();
+        }
         let to = case.bytes();
         let device_bytes = case.mapping().map_or(to, |mapping| mapping.size);
         if from > device_bytes {

@@ -169,3 +169,89 @@ fn mounts_that_cannot_be_read_are_an_error() {
         "{error}"
     );
 }
+
+/// A partition in the tree of its disk, and what udev says of it.
+fn partition(guest: &Guest, name: &str, number: &str, place: (u32, u64, u64), table: (u64, u64)) {
+    let (index, start, size) = place;
+    let files = [
+        ("partition", index.to_string()),
+        ("start", start.to_string()),
+        ("size", size.to_string()),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(file, text)| (*file, text.as_str())).collect();
+    let folder = guest.device(&format!("pci/vda/{name}"), number, &files);
+    // `device` has written another size before.
+    fs::write(folder.join("size"), format!("{size}\n")).unwrap();
+    let data = format!(
+        "I:1\nE:ID_PART_ENTRY_SCHEME=gpt\nE:ID_PART_ENTRY_NAME={name}\nE:ID_PART_ENTRY_UUID=aa-{index}\n\
+         E:ID_PART_ENTRY_TYPE=0fc63daf-8483-4772-8e79-3d69d8477de4\nE:ID_PART_ENTRY_NUMBER={index}\n\
+         E:ID_PART_ENTRY_OFFSET={}\nE:ID_PART_ENTRY_SIZE={}\n",
+        table.0, table.1
+    );
+    fs::write(guest.folder.path().join(format!("udev/b{number}")), data).unwrap();
+}
+
+#[test]
+fn partitions_of_the_root_disk_are_told_apart() {
+    let guest = Guest::new("1 0 252:1 / / rw - ext4 /dev/vda1 rw\n2 1 252:2 / /mnt rw - ext4 /dev/vda2 rw\n");
+    guest.device(
+        "pci/vda",
+        "252:0",
+        &[("serial", "root"), ("diskseq", "5"), ("size", "4194304")],
+    );
+    fs::write(guest.folder.path().join("udev/b252:0"), "I:1\n").unwrap();
+    partition(&guest, "vda1", "252:1", (1, 2048, 200_000), (2048, 200_000));
+    partition(&guest, "vda2", "252:2", (2, 300_000, 200_000), (300_000, 200_000));
+    partition(&guest, "vda3", "252:3", (3, 600_000, 200_000), (600_000, 200_000));
+    partition(&guest, "vda4", "252:4", (4, 900_000, 200_000), (900_000, 200_000));
+    partition(
+        &guest,
+        "vda5",
+        "252:5",
+        (5, 1_000_000, 200_000),
+        (1_000_000, 200_000),
+    );
+    let commands = FakeCommands::content();
+    let disks = Disks {
+        roots: &guest.roots,
+        commands: &commands,
+        kinds: Kinds::Real,
+    };
+    assert_eq!(
+        disks.devices().unwrap().len(),
+        1,
+        "partitions are listed only where they are asked for"
+    );
+    let devices = disks.devices_and_partitions().unwrap();
+    let of = |name: &str| devices.iter().find(|device| device.id.name == name).unwrap();
+    assert!(of("vda").carries_system && of("vda1").carries_system);
+    assert!(!of("vda2").carries_system && !of("vda3").carries_system);
+    assert_eq!(of("vda2").uses, [Use::Mounted("/mnt".to_owned())]);
+    let blank = of("vda3");
+    assert!(blank.uses.is_empty() && blank.fault.is_none() && !blank.read_only);
+    assert_eq!(
+        (blank.id.size, blank.id.diskseq, blank.id.serial.as_deref()),
+        (200_000 * 512, Some(5), Some("root"))
+    );
+    let place = blank.id.partition.as_ref().unwrap();
+    assert_eq!(
+        (
+            place.disk.as_str(),
+            place.index,
+            place.start,
+            place.uuid.as_deref(),
+            place.label.as_deref()
+        ),
+        ("vda", 3, 600_000 * 512, Some("aa-3"), Some("vda3"))
+    );
+    for name in ["vda4", "vda5"] {
+        assert!(of(name).fault.as_ref().unwrap().contains("overlaps"), "{name}");
+    }
+    // Somebody uses the whole disk.
+    let disk = guest.roots.sys("block/vda");
+    let mapping = guest.device("virtual/dm-0", "253:0", &[]);
+    Guest::stack(&mapping, &disk);
+    let devices = disks.devices_and_partitions().unwrap();
+    let blank = devices.iter().find(|device| device.id.name == "vda3").unwrap();
+    assert_eq!(blank.uses, [Use::Holder("dm-0".to_owned())]);
+}

@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use virtfleet_agent_core::disks::Doubt;
 
+use super::super::partitions::TableEntry;
 use crate::host::{CommandError, Commands, Done, Tool};
 
 /// It reads a few hundred KiB.
@@ -40,6 +41,8 @@ pub fn probe(commands: &dyn Commands, device: &Path) -> Result<Option<Known>, Do
     // blkid(8), EXIT STATUS: 2 nothing found or unreadable, 4 usage or other errors, 8 ambivalent.
     let done = run(&[])?;
     match done.code {
+        // Of a partition it prints the entry in the table, also when nothing is on it.
+        0 if parse(&done.stdout).is_none() && is_entry_alone(&done.stdout) => Ok(None),
         0 => match parse(&done.stdout) {
             Some(known) => Ok(Some(known)),
             None => Err(strange(device, &done)),
@@ -63,6 +66,45 @@ pub fn probe(commands: &dyn Commands, device: &Path) -> Result<Option<Known>, Do
         }
         _ => Err(strange(device, &done)),
     }
+}
+
+/// The entry of a partition in the table on its disk; none when blkid finds no such entry, or the
+/// device is no partition.
+///
+/// # Errors
+/// blkid is missing, failed, or did not end in time.
+pub(in super::super) fn table_entry(
+    commands: &dyn Commands,
+    device: &Path,
+) -> Result<Option<TableEntry>, Doubt> {
+    // One kind of superblock alone is looked for, so that no content makes the result ambivalent.
+    let tool = Tool::new("blkid")
+        .args(["--probe", "--output", "export", "--match-types", "swap"])
+        .arg(device)
+        .deadline(DEADLINE);
+    let done = commands.run(&tool).map_err(|error| Doubt {
+        passing: matches!(error, CommandError::Late { .. } | CommandError::Stuck(_)),
+        reason: error.to_string(),
+    })?;
+    match done.code {
+        0 => {
+            let lines = done.stdout.lines().filter_map(|line| line.split_once('='));
+            Ok(TableEntry::parse(lines.filter_map(|(key, value)| {
+                Some((key.strip_prefix("PART_ENTRY_")?, value))
+            })))
+        }
+        2 => Ok(None),
+        _ => Err(strange(device, &done)),
+    }
+}
+
+/// Whether there is nothing but the device's name and the entry in a partition table.
+fn is_entry_alone(text: &str) -> bool {
+    let mut keys = text
+        .lines()
+        .filter(|line| !line.is_empty())
+        .map(|line| line.split_once('=').map_or(line, |(key, _)| key));
+    text.contains("\nPART_ENTRY_UUID=") && keys.all(|key| key == "DEVNAME" || key.starts_with("PART_ENTRY_"))
 }
 
 fn strange(device: &Path, done: &Done) -> Doubt {

@@ -113,6 +113,12 @@ fn its_table_must_agree_and_its_type_must_fit() {
         });
         let plan = one(&disk(), &world, &journal(vec![]));
         assert_eq!((refusal(&plan), plan.notes.len()), (None, 1), "{plan:?}");
+        // It grows only where the kernel and the table agree on its end.
+        let disk = Wanted { grow: true, ..disk() };
+        world.mounts[0].filesystem_bytes = Some(device.id.size / 2);
+        let plan = one(&disk, &world, &journal(vec![]));
+        let grows = words(&plan).contains(&"grow");
+        assert_eq!(grows, device.fault.is_none(), "{plan:?}");
     }
 }
 

@@ -1,0 +1,277 @@
+//! Partitions that the settings may name: where the kernel has them, and what their table says.
+//!
+//! ```text
+//! sysfs (disk, start, size) ─┐
+//! udev's data, else blkid ───┴─▶ Device with a Partition; `fault` where the two differ
+//! ```
+
+use std::path::Path;
+
+use virtfleet_agent_core::{
+    disks::{Carried, Device, DeviceId, Doubt, Partition},
+    procfs::udev,
+};
+
+use super::{
+    Disks, Roots,
+    facts::{dev_number, line, number, partition_folder, partitions},
+    names,
+    tools::blkid,
+    uses::{self, Users},
+};
+
+/// Sysfs and libblkid count in sectors of this many bytes, whatever the disk's own block size.
+const SECTOR: u64 = 512;
+
+/// An entry of a partition table, as blkid(8) and udev print it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TableEntry {
+    /// PARTUUID, in lower case.
+    pub(super) uuid: Option<String>,
+    /// PARTLABEL.
+    pub(super) label: Option<String>,
+    /// Type, in lower case.
+    pub(super) kind: String,
+    /// Attributes of a GPT entry; 0 for MBR, where the flag means "active".
+    pub(super) attributes: u64,
+    /// Its number.
+    pub(super) index: Option<u32>,
+    /// First byte on the disk.
+    pub(super) start: Option<u64>,
+    /// Bytes.
+    pub(super) size: Option<u64>,
+}
+
+impl TableEntry {
+    /// From properties whose names begin with `PART_ENTRY_`, without that prefix; none when there
+    /// is none.
+    pub(super) fn parse<'a>(properties: impl Iterator<Item = (&'a str, &'a str)>) -> Option<Self> {
+        let mut entry = Self::default();
+        let mut gpt = false;
+        for (key, value) in properties {
+            let bytes = || value.parse::<u64>().ok()?.checked_mul(SECTOR);
+            match key {
+                "SCHEME" => gpt = value == "gpt",
+                "UUID" => entry.uuid = Some(value.to_ascii_lowercase()),
+                "NAME" => entry.label = Some(unescaped(value)),
+                "TYPE" => entry.kind = value.to_ascii_lowercase(),
+                "FLAGS" => {
+                    let digits = value.trim_start_matches("0x");
+                    // Attributes that cannot be read are taken as set.
+                    entry.attributes = u64::from_str_radix(digits, 16).unwrap_or(u64::MAX);
+                }
+                "NUMBER" => entry.index = value.parse().ok(),
+                "OFFSET" => entry.start = bytes(),
+                "SIZE" => entry.size = bytes(),
+                _ => {}
+            }
+        }
+        if !gpt {
+            entry.attributes = 0;
+        }
+        entry.uuid.is_some().then_some(entry)
+    }
+
+    /// How the kernel's partition differs from the table's; none when it does not.
+    fn differs(&self, index: u32, start: u64, size: u64) -> Option<String> {
+        let kernel = (Some(index), Some(start), Some(size));
+        (kernel != (self.index, self.start, self.size)).then(|| {
+            let or_none = |value: Option<u64>| value.map_or("nothing".to_owned(), |value| value.to_string());
+            format!(
+                "the kernel has partition {index} at byte {start} with {size} bytes, and the table on the disk has \
+                 partition {} at byte {} with {} bytes",
+                or_none(self.index.map(u64::from)),
+                or_none(self.start),
+                or_none(self.size)
+            )
+        })
+    }
+}
+
+/// Resolves `\xHH` (udev, blkid) and `\c` (blkid's export format).
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'\\' {
+            bytes.push(*first);
+            continue;
+        }
+        let hex = after
+            .strip_prefix(b"x")
+            .and_then(|hex| str::from_utf8(hex.get(..2)?).ok());
+        if let Some(byte) = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            bytes.push(byte);
+            rest = &after[3..];
+        } else if let Some((next, after)) = after.split_first() {
+            bytes.push(*next);
+            rest = after;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Where a partition's table entry is taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TableSource {
+    /// udev's data, which costs no read; blkid where there is no udev, and where udev's data differ
+    /// from the kernel's.
+    Udev,
+    /// blkid, which reads the table on the disk.
+    Disk,
+}
+
+impl Disks<'_> {
+    /// The partitions of a disk. One that goes away meanwhile is left out. `udev` says whether udev
+    /// runs here.
+    pub(super) fn partitions_of(&self, disk: &Device, users: &Users, udev: bool) -> Vec<Device> {
+        let names = partitions(self.roots, &disk.id.name);
+        names
+            .into_iter()
+            .filter_map(|(name, _)| self.partition(disk, &name, users, TableSource::Udev, udev))
+            .collect()
+    }
+
+    /// One partition of a disk.
+    pub(super) fn partition(
+        &self,
+        disk: &Device,
+        name: &str,
+        users: &Users,
+        source: TableSource,
+        udev: bool,
+    ) -> Option<Device> {
+        let folder = partition_folder(self.roots, &disk.id.name, name);
+        let dev = dev_number(&line(&folder.join("dev"))?)?;
+        let (index, start, size) = place(&folder)?;
+        let data = names::udev_data(self.roots, dev);
+        let of_udev = || {
+            let properties = udev::properties(&data);
+            TableEntry::parse(
+                properties.filter_map(|(key, value)| Some((key.strip_prefix("ID_PART_ENTRY_")?, value))),
+            )
+        };
+        let known = match source {
+            TableSource::Udev => of_udev().filter(|entry| entry.differs(index, start, size).is_none()),
+            TableSource::Disk => None,
+        };
+        let done = names::carried(&data) != Carried::Unknown;
+        let (entry, fault) = match known {
+            Some(entry) => (entry, None),
+            // udev is there and not done with it: its data come soon, and the device is not
+            // disturbed.
+            None if source == TableSource::Udev && udev && !done => (TableEntry::default(), None),
+            None => match blkid::table_entry(self.commands, &self.roots.root(format!("/dev/{name}"))) {
+                Ok(Some(entry)) => {
+                    let fault = entry.differs(index, start, size);
+                    (entry, fault)
+                }
+                Ok(None) => (
+                    of_udev().unwrap_or_default(),
+                    Some("the partition table on the disk has no such partition".to_owned()),
+                ),
+                Err(doubt) => (TableEntry::default(), Some(doubt.reason)),
+            },
+        };
+        let fault = fault.or_else(|| self.overlap(&disk.id.name, name, start, size));
+        Some(Device {
+            id: DeviceId {
+                name: name.to_owned(),
+                number: dev,
+                size,
+                partition: Some(Partition {
+                    disk: disk.id.name.clone(),
+                    disk_number: disk.id.number,
+                    index,
+                    start,
+                    uuid: entry.uuid,
+                    label: entry.label,
+                    kind: entry.kind,
+                    attributes: entry.attributes,
+                }),
+                ..disk.id.clone()
+            },
+            syspath: format!("{}/{name}", disk.syspath),
+            // What cannot be read is taken as not writable.
+            read_only: disk.read_only || number(&folder.join("ro")) != Some(0),
+            carries_system: users.system.contains(name),
+            uses: uses::of_partition(self.roots, disk, name, dev, users),
+            carried: names::carried(&data),
+            fault,
+            ..disk.clone()
+        })
+    }
+
+    /// Another partition of the disk that lies on the same bytes.
+    fn overlap(&self, disk: &str, name: &str, start: u64, size: u64) -> Option<String> {
+        let others = partitions(self.roots, disk).into_iter().map(|(other, _)| other);
+        let mut others = others.filter(|other| other != name);
+        let other = others.find(|other| {
+            let place = place(&partition_folder(self.roots, disk, other));
+            place.is_none_or(|(_, from, bytes)| {
+                from < start.saturating_add(size) && start < from.saturating_add(bytes)
+            })
+        })?;
+        Some(format!("the partition {other} overlaps it"))
+    }
+
+    /// Checks that the kernel still has a partition where the identity says, and that the table on
+    /// the disk says the same. Of a whole disk there is nothing to check.
+    ///
+    /// # Errors
+    /// How they differ, or that the table could not be read.
+    pub(super) fn still_in_table(&self, id: &DeviceId) -> Result<(), Doubt> {
+        let Some(partition) = &id.partition else {
+            return Ok(());
+        };
+        let doubt = |reason: String| Doubt {
+            reason: format!("/dev/{}: {reason}", id.name),
+            passing: true,
+        };
+        let folder = partition_folder(self.roots, &partition.disk, &id.name);
+        if place(&folder) != Some((partition.index, partition.start, id.size)) {
+            return Err(doubt(
+                "the kernel has the partition elsewhere now, or not at all".to_owned(),
+            ));
+        }
+        let entry = blkid::table_entry(self.commands, &self.node(id))?;
+        let entry =
+            entry.ok_or_else(|| doubt("the partition table on the disk has no such partition".to_owned()))?;
+        if let Some(reason) = entry.differs(partition.index, partition.start, id.size) {
+            return Err(doubt(reason));
+        }
+        let same = (&entry.uuid, &entry.kind, entry.attributes)
+            == (&partition.uuid, &partition.kind, partition.attributes);
+        if same {
+            Ok(())
+        } else {
+            Err(doubt(
+                "its entry in the partition table has changed: PARTUUID, type or attributes".to_owned(),
+            ))
+        }
+    }
+}
+
+/// Number, first byte and bytes of a partition, as the kernel has them.
+fn place(folder: &Path) -> Option<(u32, u64, u64)> {
+    let bytes = |file: &str| number(&folder.join(file))?.checked_mul(SECTOR);
+    let index = number(&folder.join("partition"))?.try_into().ok()?;
+    let size = bytes("size").filter(|size| *size > 0)?;
+    Some((index, bytes("start")?, size))
+}
+
+/// Whether a device has gone through udev: what is known of its content then is udev's.
+pub(super) fn udev_runs(disks: &[Device]) -> bool {
+    disks.iter().any(|disk| disk.carried != Carried::Unknown)
+}
+
+/// Whether udev is done with all partitions of these disks.
+pub(super) fn udev_is_done(roots: &Roots, disks: &[Device]) -> bool {
+    let partitions = disks.iter().flat_map(|disk| partitions(roots, &disk.id.name));
+    let mut numbers = partitions.filter_map(|(_, number)| number);
+    numbers.all(|number| names::carried(&names::udev_data(roots, number)) != Carried::Unknown)
+}
+
+#[cfg(test)]
+mod tests;
