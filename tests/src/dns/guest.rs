@@ -17,7 +17,8 @@ use crate::{
 
 const SOON: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_mins(2);
-/// Builds the root (`$1`), binds programs (`name path`…) into `/opt`, says its id, and stays as the first process.
+/// Builds the root (`$1`), binds programs (`name path`…) into `/opt`, changes into the root, says its id, and stays as the first process.
+/// The id comes from within the root: whoever entered the process before would have the machine's root, and its `/etc/resolv.conf`.
 const FIRST: &str = r#"set -e; r=$1; shift
 mount --bind "$r" "$r"
 for d in usr bin sbin lib lib64 dev; do
@@ -28,8 +29,8 @@ mount -t proc proc "$r/proc"
 mount -t sysfs sysfs "$r/sys"
 while [ $# -gt 0 ]; do : >"$r/opt/$1"; mount --bind "$2" "$r/opt/$1"; shift 2; done
 read -r id rest </proc/self/stat
-echo "$id" >"$r/run/first.new"; mv "$r/run/first.new" "$r/run/first"
-exec chroot "$r" sleep infinity"#;
+echo "$id" >"$r/run/first.new"
+exec chroot "$r" /bin/sh -c 'mv /run/first.new /run/first && exec sleep infinity'"#;
 /// Real lookups, one after the other, each of another name (`$1`, with `$2` attempts): `ok` or `failed`, and the name.
 const LOOKUPS: &str = r#"i=0; while :; do i=$((i + 1)); name=$(printf "$1" "$i")
 if RES_OPTIONS="timeout:1 attempts:$2" getent ahostsv4 "$name" >/dev/null; then echo "ok $name"; else echo "failed $name"; fi

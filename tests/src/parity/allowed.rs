@@ -98,6 +98,20 @@ pub static ALLOWED: &[Allowed] = &[
         "each program opens sockets of its own while it is scraped",
     ),
     Allowed::new(
+        "node_tcp_connection_states",
+        What::Value,
+        &[MACHINE],
+        "what waits in a socket's queue differs from one moment to the next",
+    )
+    .only(Only::Starts("state", "tx_queued_bytes")),
+    Allowed::new(
+        "node_tcp_connection_states",
+        What::Value,
+        &[MACHINE],
+        "what waits in a socket's queue differs from one moment to the next",
+    )
+    .only(Only::Starts("state", "rx_queued_bytes")),
+    Allowed::new(
         "node_disk_info",
         What::Labels,
         &[MACHINE, "generated", "kubevirt"],
