@@ -292,6 +292,7 @@ fn entry(intent: &FormatIntent) -> Result<Entry> {
         at_ns: 0,
         arguments: intent.arguments.clone(),
         others_wrote: false,
+        binds: Vec::new(),
     })
 }
 

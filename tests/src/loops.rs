@@ -163,6 +163,7 @@ fn wanted(filesystem: DiskFilesystem) -> Wanted {
         part_label: None,
         filesystem,
         mount_point: None,
+        binds: Vec::new(),
         options: Vec::new(),
         owner: None,
         seed_from: SeedFrom::None,

@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::anyhow;
 use virtfleet_agent_core::disks::{
     Plan, Refusal, RefusalKind, Step,
+    binds::mount_point,
     state::{DiskState, DisksState, FORMAT, Standing},
     units,
 };
@@ -158,7 +159,7 @@ fn trim(roots: &Roots, declared: &[DiskSettings]) -> Result<Code, Failure> {
         .iter()
         .filter(|disk| disk.discard && disk.filesystem != DiskFilesystem::Swap)
     {
-        let Some(path) = &disk.mount_point else { continue };
+        let Some(path) = &mount_point(disk) else { continue };
         if !mounts.iter().any(|mount| mount.mount_point == *path) {
             continue;
         }
@@ -291,6 +292,21 @@ fn line(step: &Step) -> String {
         Step::Mount {
             mount_point, uuid, ..
         } => format!("{word}: UUID {uuid} at {mount_point}"),
+        Step::MakeDirectory {
+            directory,
+            path,
+            copy,
+            ..
+        } => {
+            let how = if *copy {
+                "copied from it and compared"
+            } else {
+                "like the one that lies there"
+            };
+            format!("{word}: {directory} for {path}, {how}, where it is not on the disk yet")
+        }
+        Step::Bind { directory, path, .. } => format!("{word}: {directory} at {path}"),
+        Step::RememberBind { directory, path } => format!("{word}: that {directory} is in use at {path}"),
         Step::SwapOn { uuid, .. } => format!("{word}: UUID {uuid}"),
         Step::Remember { uuid, .. } => {
             format!("{word}: that UUID {uuid} is in use, which somebody else has put in its place")
@@ -320,7 +336,7 @@ fn list(disks: &[DiskState]) -> String {
             or(&disk.device),
             or(&size(disk.size_bytes)),
             or(&disk.filesystem),
-            or(&disk.mount_point),
+            or(&disk.places_text()),
             match disk.standing {
                 Standing::Ready => or(&disk.reason()),
                 _ => format!("{}; next: {}", disk.reason(), disk.next()),

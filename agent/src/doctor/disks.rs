@@ -86,7 +86,7 @@ fn one(what: String, disk: &DiskState, wrong: Option<&Finding>) -> Line {
     let place = if disk.mount_point.is_empty() {
         disk.filesystem.clone()
     } else {
-        format!("{} at {}", disk.filesystem, disk.mount_point)
+        format!("{} at {}", disk.filesystem, disk.places_text())
     };
     let detail = match (disk.standing, disk.reason()) {
         (Standing::Ready, reason) if reason.is_empty() => format!("{}: {place}", disk.device),

@@ -12,6 +12,7 @@ mod clock_calls;
 mod command;
 pub mod dbus;
 mod disk_busy;
+mod disk_directory;
 mod disk_health;
 mod disk_identifiers;
 mod disk_journal;
@@ -54,6 +55,9 @@ pub use clock_calls::{ClockCalls, ClockState};
 pub(crate) use command::fake::FakeCommands;
 pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_program, own_program};
 pub use disk_busy::{busy_below, entries_in};
+pub use disk_directory::{
+    DirectoryError, DirectoryState, directory_state, make_afresh, rename_directory, stranger_in,
+};
 pub use disk_health::{Asked, DiskHealth};
 pub use disk_identifiers::{identified, references};
 pub use disk_journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore, UNDO_DIRECTORY};

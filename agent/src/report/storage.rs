@@ -98,7 +98,7 @@ fn item(disk: &DiskState) -> Value {
             })
         })
         .collect();
-    json!({
+    let mut item = json!({
         "name": disk.name,
         "state": disk.standing.word(),
         "key": disk.key,
@@ -115,7 +115,11 @@ fn item(disk: &DiskState) -> Value {
         "notes": disk.notes,
         "error": disk.error,
         "audit": audit,
-    })
+    });
+    if !disk.places.is_empty() {
+        item["places"] = json!(disk.places);
+    }
+    item
 }
 
 /// Without its points, of which the seconds until it is full are made.

@@ -35,7 +35,7 @@ cat >/etc/systemd/system/$name.service <<END
 [Unit]
 Description=a stand-in for $name
 [Service]
-ExecStart=/bin/sh -c 'findmnt -rno TARGET,FSTYPE,UUID | grep -E \"^(/var/lib|/data)\" | sort >/run/saw-$name.new; mv /run/saw-$name.new /run/saw-$name; exec sleep infinity'
+ExecStart=/bin/sh -c 'findmnt -rno TARGET,FSTYPE,UUID | grep -E \"^(/var/lib|/var/log|/data)\" | sort >/run/saw-$name.new; mv /run/saw-$name.new /run/saw-$name; exec sleep infinity'
 [Install]
 WantedBy=multi-user.target
 END

@@ -85,6 +85,17 @@ fn start(unit: &str) -> Result<Done, CommandError> {
         return failed("Unit not found.");
     };
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
+    if let (Some(what), Some(place), Some("bind")) = (value("What=/"), value("Where="), value("Options=")) {
+        let whole = value("AssertPathIsMountPoint=").unwrap_or_default();
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let is_mounted = mounts.lines().any(|line| line.split(' ').nth(1) == Some(whole));
+        let source = value("AssertPathIsDirectory=").unwrap_or_default();
+        if !is_mounted || !Path::new(source).is_dir() {
+            return failed("Assertion failed.");
+        }
+        let tool = Tool::new("mount").args(["--bind", "--"]);
+        return SystemCommands.run(&tool.arg(format!("/{what}")).arg(place));
+    }
     let (Some(what), Some(place)) = (value("What=/dev/disk/by-uuid/"), value("Where=")) else {
         return failed("it has neither What= nor Where=");
     };

@@ -1,5 +1,6 @@
 //! What the types of the settings cannot say: values that are well formed and still cannot be meant, or must not be done.
 
+mod binds;
 mod options;
 mod places;
 
@@ -8,6 +9,7 @@ use std::collections::BTreeSet;
 use virtfleet_wire::settings::{DiskContent, DiskFilesystem, DiskOwner, DiskSettings, ProofKind, SeedFrom};
 
 use super::{
+    binds::{PRIVATE_MODE, mount_point},
     mkfs, partition, size,
     wanted::{Encryption, KeySource, Owner, Wanted, WantedProblem},
 };
@@ -102,7 +104,13 @@ impl<'a> One<'a> {
             self.refuse("mountPoint", message);
         }
         let encryption = self.encryption();
-        let owner = disk.owner.as_ref().map(|owner| self.owner(owner));
+        let binds = self.binds();
+        let private = Owner {
+            mode: Some(PRIVATE_MODE),
+            ..Owner::default()
+        };
+        let owner = disk.owner.as_ref().map(|owner| self.owner("owner", owner));
+        let owner = owner.or_else(|| (!binds.is_empty()).then_some(private));
         Wanted {
             name: disk.name.clone(),
             serial: disk.matching.serial.clone(),
@@ -117,7 +125,8 @@ impl<'a> One<'a> {
                 .map(|uuid| uuid.to_ascii_lowercase()),
             part_label: disk.matching.part_label.clone(),
             filesystem: disk.filesystem,
-            mount_point: disk.mount_point.clone(),
+            mount_point: mount_point(disk),
+            binds,
             options: disk.options.clone(),
             owner,
             seed_from: disk.seed_from,
@@ -267,11 +276,28 @@ impl<'a> One<'a> {
     fn shape(&mut self) {
         let disk = self.disk;
         let swap = disk.filesystem == DiskFilesystem::Swap;
-        let unmounted = disk.mount_point.is_none();
+        let shared_by_places = !disk.places.is_empty();
+        let unmounted = disk.mount_point.is_none() && !shared_by_places;
         let seeds = disk.seed_from == SeedFrom::Existing;
         let clone = disk.content == DiskContent::ImageClone;
         for (wrong, key, message) in [
-            (swap && !unmounted, "mountPoint", "swap is not mounted"),
+            (
+                swap && disk.mount_point.is_some(),
+                "mountPoint",
+                "swap is not mounted",
+            ),
+            (swap && shared_by_places, "places", "swap is not mounted"),
+            (
+                shared_by_places && disk.mount_point.is_some(),
+                "mountPoint",
+                "not together with places: the filesystem is either mounted as a whole at mountPoint, or a directory of it at \
+                 each of its places; leave one of them out",
+            ),
+            (
+                shared_by_places && disk.owner.is_some(),
+                "owner",
+                "with places the root of the filesystem is root's alone; set places[].owner instead",
+            ),
             (
                 unmounted && disk.owner.is_some(),
                 "owner",
@@ -351,12 +377,13 @@ impl<'a> One<'a> {
         }
     }
 
-    fn owner(&mut self, owner: &DiskOwner) -> Owner {
-        for (key, value) in [("owner.user", &owner.user), ("owner.group", &owner.group)] {
+    /// `at` is the key of the owner.
+    fn owner(&mut self, at: &str, owner: &DiskOwner) -> Owner {
+        for (key, value) in [("user", &owner.user), ("group", &owner.group)] {
             let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
             let wrong = |name: &str| name.is_empty() || name.starts_with('-') || !name.bytes().all(known);
             if value.as_deref().is_some_and(wrong) {
-                self.refuse(key, "neither a name nor a number");
+                self.refuse(&format!("{at}.{key}"), "neither a name nor a number");
             }
         }
         let mode = owner.mode.as_deref().map(|text| {
@@ -366,7 +393,7 @@ impl<'a> One<'a> {
                 .filter(|mode| octal && *mode <= 0o7777)
         });
         if mode == Some(None) {
-            self.refuse("owner.mode", "not an octal mode such as \"0711\"");
+            self.refuse(&format!("{at}.mode"), "not an octal mode such as \"0711\"");
         }
         Owner {
             user: owner.user.clone(),

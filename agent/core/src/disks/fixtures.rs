@@ -3,13 +3,14 @@
 use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom};
 
 use super::{
+    binds::{Bind, PRIVATE_MODE, default_directory, private_mount_point},
     device::{Bus, Carried, DevNumber, Device, DeviceId},
     journal::{Entry, Evidence, FORMAT, Journal, Progress},
     partition::{LINUX_DATA, Partition},
     probe::{Blankness, Content, Doubt, Probe},
     seen::{MountPoint, Seen},
     uuids,
-    wanted::{Encryption, Key, KeySource, Wanted},
+    wanted::{Encryption, Key, KeySource, Owner, Wanted},
 };
 
 pub(super) const VM: &str = "6f1c1f3a-95d6-5e0b-8b43-7a0b5d5b0a01";
@@ -30,6 +31,7 @@ pub(super) fn wanted(name: &str) -> Wanted {
         part_label: None,
         filesystem: DiskFilesystem::Ext4,
         mount_point: Some(format!("/mnt/{name}")),
+        binds: Vec::new(),
         options: Vec::new(),
         owner: None,
         seed_from: SeedFrom::None,
@@ -47,6 +49,32 @@ pub(super) fn wanted(name: &str) -> Wanted {
         mkfs_options: Vec::new(),
         discard: false,
         encryption: None,
+    }
+}
+
+/// The same with two places instead of its mount point: `/mnt/<name>` and `/srv/<name>`.
+pub(super) fn shared(disk: Wanted) -> Wanted {
+    let bind = |path: String, mode| Bind {
+        directory: default_directory(&path),
+        path,
+        owner: mode,
+    };
+    let mode = Owner {
+        mode: Some(0o711),
+        ..Owner::default()
+    };
+    let private = Owner {
+        mode: Some(PRIVATE_MODE),
+        ..Owner::default()
+    };
+    Wanted {
+        mount_point: Some(private_mount_point(&disk.name)),
+        binds: vec![
+            bind(format!("/mnt/{}", disk.name), None),
+            bind(format!("/srv/{}", disk.name), Some(mode)),
+        ],
+        owner: Some(private),
+        ..disk
     }
 }
 
@@ -199,6 +227,7 @@ pub(super) fn entry(name: &str, device: &Device, progress: Progress) -> Entry {
         at_ns: 1,
         arguments: Vec::new(),
         others_wrote: false,
+        binds: Vec::new(),
     }
 }
 
@@ -211,7 +240,7 @@ pub(super) fn journal(entries: Vec<Entry>) -> Journal {
 
 /// A guest with systemd, these disks, and an empty directory at each declared mount point.
 pub(super) fn seen(wanted: &[Wanted], devices: Vec<Device>, probes: Vec<(&str, Probe)>) -> Seen {
-    let points = wanted.iter().filter_map(|disk| disk.mount_point.clone());
+    let points = wanted.iter().flat_map(Wanted::paths).map(str::to_owned);
     let empty = MountPoint {
         exists: true,
         ..MountPoint::default()

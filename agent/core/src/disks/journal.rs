@@ -65,6 +65,24 @@ pub struct Entry {
     /// proof that reads a part of the disk is no reason to format it.
     #[serde(default)]
     pub others_wrote: bool,
+    /// Directories of the filesystem that were filled for a place, or mounted at one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub binds: Vec<BindRecord>,
+}
+
+/// What is known of a directory of a filesystem with places. One record for each directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BindRecord {
+    /// The directory's name.
+    pub directory: String,
+    /// The place.
+    pub path: String,
+    /// The directory was mounted at the place, or is about to be: from then on what is in it may be somebody's.
+    pub used: bool,
+    /// What was copied to it, as the agent's stamp of the files at the place; none when nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied: Option<u64>,
 }
 
 /// Why formatting was right.

@@ -11,6 +11,7 @@
 //! journal [`journal::Entry`] together with what it left, makes a [`FormatIntent`]. And a [`FormatIntent`] is only a wish: what `mkfs` takes
 //! is minted by the host from a second look under an exclusive open, which must find the same.
 
+pub mod binds;
 mod check;
 mod checksum;
 pub mod clone;

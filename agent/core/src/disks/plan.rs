@@ -121,6 +121,38 @@ pub enum Step {
         /// How.
         options: Vec<String>,
     },
+    /// Make a directory at the top of the mounted filesystem for one of its places, like the one that lies there. A
+    /// directory that has files already stays as it is.
+    MakeDirectory {
+        /// Where the filesystem is mounted.
+        mount_point: String,
+        /// The directory's name.
+        directory: String,
+        /// The place.
+        path: String,
+        /// Copy the files that lie at the place, and compare.
+        copy: bool,
+        /// Owner and mode, where they are not those of the directory at the place.
+        owner: Option<Owner>,
+    },
+    /// Mount a directory of the mounted filesystem at its place.
+    Bind {
+        /// What the filesystem stands on.
+        place: Place,
+        /// Where the filesystem is mounted.
+        mount_point: String,
+        /// The directory's name.
+        directory: String,
+        /// The place.
+        path: String,
+    },
+    /// Write into the journal that a directory is in use at its place, where the agent has not mounted it.
+    RememberBind {
+        /// The directory's name.
+        directory: String,
+        /// The place.
+        path: String,
+    },
     /// Use it as swap, by UUID.
     SwapOn {
         /// What.
@@ -192,6 +224,10 @@ impl Step {
             Self::RemoveFile { .. } => "remove-file",
             Self::MakeMountPoint { .. } => "make-mount-point",
             Self::Mount { .. } => "mount",
+            Self::MakeDirectory { copy: true, .. } => "fill-directory",
+            Self::MakeDirectory { .. } => "make-directory",
+            Self::Bind { .. } => "bind",
+            Self::RememberBind { .. } => "remember-bind",
             Self::SwapOn { .. } => "swap-on",
             Self::Remember { .. } => "remember",
             Self::Remount { .. } => "remount",

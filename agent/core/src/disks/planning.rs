@@ -3,6 +3,7 @@
 #![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
 
 mod approval;
+mod binds;
 mod case;
 mod clone;
 mod content;
@@ -34,6 +35,7 @@ pub fn plan(wanted: &[Wanted], problems: &[WantedProblem], seen: &Seen, journal:
         journal,
         fstab: seen.files.get(FSTAB).cloned().unwrap_or_default(),
         placed: BTreeSet::new(),
+        refused_places: Vec::new(),
     };
     let mut disks: Vec<DiskPlan> = wanted
         .iter()
@@ -65,6 +67,8 @@ pub(super) struct Run<'a> {
     fstab: String,
     /// Mount points where the disk is, or will be after its steps.
     placed: BTreeSet<&'a str>,
+    /// Refusals of single places of the disk that is being planned; the rest of its steps stay.
+    refused_places: Vec<Refusal>,
 }
 
 impl<'a> Run<'a> {
@@ -106,6 +110,7 @@ impl<'a> Run<'a> {
                 plan.refusals.push(refusal);
             }
         }
+        plan.refusals.append(&mut self.refused_places);
         plan
     }
 

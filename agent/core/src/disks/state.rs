@@ -47,6 +47,18 @@ impl Standing {
     }
 }
 
+/// A place that a declared disk shares with others: a directory of its filesystem is mounted there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PlaceState {
+    /// Where.
+    pub path: String,
+    /// The directory at the top of the filesystem.
+    pub directory: String,
+    /// Whether it is mounted there.
+    pub mounted: bool,
+}
+
 /// One declared disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -68,7 +80,12 @@ pub struct DiskState {
     /// The filesystem's UUID, when it is known.
     pub uuid: String,
     /// Where it is declared to be mounted; empty for swap.
+    ///
+    /// With [`Self::places`] it is the private mount point of the whole filesystem.
     pub mount_point: String,
+    /// Its places, when it has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PlaceState>,
     /// The filesystem's size in bytes, when it is known.
     pub filesystem_bytes: Option<u64>,
     /// Whether containerd and kubelet wait for it.
@@ -128,6 +145,19 @@ impl DisksState {
 }
 
 impl DiskState {
+    /// Where people find it: its places, else its mount point; empty for swap. A place that is not mounted is marked.
+    pub fn places_text(&self) -> String {
+        if self.places.is_empty() {
+            return self.mount_point.clone();
+        }
+        let one = |place: &PlaceState| {
+            let mark = if place.mounted { "" } else { " (not mounted)" };
+            format!("{}{mark}", place.path)
+        };
+        let all: Vec<String> = self.places.iter().map(one).collect();
+        all.join(", ")
+    }
+
     /// Why it stands as it does, in one sentence.
     pub fn reason(&self) -> String {
         if let Some(error) = &self.error {

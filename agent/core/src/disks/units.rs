@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 // Writing to a string cannot fail, so its results are of no use.
 use std::fmt::Write as _;
 
-use super::wanted::Wanted;
+use super::{binds::Bind, wanted::Wanted};
 use virtfleet_wire::settings::DiskFilesystem;
 
 /// Where the files are written: stronger than `/run` and `/usr/lib`, and still there at the next boot.
@@ -85,12 +85,37 @@ impl Placing<'_> {
         // A container is there only once the agent has opened it, and then the agent starts its unit: a boot that asked for it before would wait for the
         // device, on a slow machine in vain, and fail the unit while the agent starts it.
         if self.mapping.is_none() {
-            files.push((
-                wants_path(name),
-                drop_in(name, &format!("Wants={}", specifiers(&unit))),
-            ));
+            let mut units = specifiers(&unit);
+            for bind in &self.wanted.binds {
+                write!(units, " {}", specifiers(&bind_unit(bind))).ok();
+            }
+            files.push((wants_path(name), drop_in(name, &format!("Wants={units}"))));
+        }
+        if let Some(whole) = &self.wanted.mount_point {
+            let binds = self.wanted.binds.iter();
+            files.extend(binds.map(|bind| (bind_path(bind), self.bind(bind, whole))));
         }
         files
+    }
+
+    /// The unit that mounts a directory at its place. systemd makes the source of a bind mount where it is missing, which
+    /// would be on the root disk while the filesystem is not mounted: hence the assertions.
+    fn bind(&self, bind: &Bind, whole: &str) -> String {
+        let name = &self.wanted.name;
+        let source = specifiers(&bind.source(whole));
+        let unit = specifiers(&self.unit());
+        format!(
+            "{}[Unit]\n{MARK}{name}\nDescription=Secondary disk {name} at {} (virtfleet)\n\
+             DefaultDependencies=no\nConflicts=umount.target\n\
+             Before=umount.target containerd.service docker.service crio.service kubelet.service\n\
+             BindsTo={unit}\nAfter=local-fs-pre.target {unit}\n\
+             AssertPathIsMountPoint={}\nAssertPathIsDirectory={source}\n\n\
+             [Mount]\nWhat={source}\nWhere={}\nType=none\nOptions=bind\n",
+            comment(name),
+            specifiers(&bind.path),
+            specifiers(whole),
+            specifiers(&bind.path),
+        )
     }
 
     fn head(&self) -> String {
@@ -141,8 +166,8 @@ impl Placing<'_> {
         }
     }
 
-    /// Its line of fstab with the comment that marks it.
-    fn fstab_lines(&self) -> String {
+    /// Its lines of fstab with the comments that mark them, without those of the places in `held`.
+    fn fstab_lines(&self, held: &[&str]) -> String {
         let wanted = self.wanted;
         let what = match self.mapping {
             Some(_) => self.what(),
@@ -155,25 +180,48 @@ impl Placing<'_> {
         };
         let mut options = wanted.options.clone();
         options.extend(["nofail".to_owned(), "x-systemd.device-timeout=30s".to_owned()]);
-        format!(
+        let mut text = format!(
             "{FSTAB_MARK}{}\n{what} {place} {} {} 0 {pass}\n",
             wanted.name,
             wanted.filesystem.word(),
             options.join(",")
-        )
+        );
+        let binds = wanted
+            .binds
+            .iter()
+            .filter(|bind| !held.contains(&bind.path.as_str()));
+        for bind in binds {
+            writeln!(
+                text,
+                "{}\n{} {} none bind,nofail 0 0",
+                fstab_mark(&wanted.name, bind),
+                bind.source(place),
+                bind.path
+            )
+            .ok();
+        }
+        text
     }
 
-    /// The whole of fstab with this disk's line in place of the one that it had, or at the end.
-    pub fn fstab(&self, before: &str) -> String {
+    /// The whole of fstab with this disk's lines in place of those that it had, or at the end. A place in `held` gets no
+    /// line that it has not.
+    pub fn fstab(&self, before: &str, held: &[&str]) -> String {
         let mark = format!("{FSTAB_MARK}{}", self.wanted.name);
+        let of_place = format!("{mark} at ");
+        let has = |path: &str| {
+            before
+                .lines()
+                .any(|line| line.strip_prefix(&of_place) == Some(path))
+        };
+        let held: Vec<&str> = held.iter().copied().filter(|path| !has(path)).collect();
         let mut text = String::new();
         let mut lines = before.lines();
         let mut written = false;
         while let Some(line) = lines.next() {
-            if line == mark {
+            if line == mark || line.starts_with(&of_place) {
                 lines.next();
                 if !written {
-                    text.push_str(&self.fstab_lines());
+                    text.push_str(&self.fstab_lines(&held));
                     written = true;
                 }
             } else {
@@ -182,10 +230,25 @@ impl Placing<'_> {
             }
         }
         if !written {
-            text.push_str(&self.fstab_lines());
+            text.push_str(&self.fstab_lines(&held));
         }
         text
     }
+}
+
+/// The name of the unit of a place.
+fn bind_unit(bind: &Bind) -> String {
+    format!("{}.mount", escape_path(&bind.path))
+}
+
+/// The file of the unit of a place.
+pub fn bind_path(bind: &Bind) -> String {
+    format!("{DIRECTORY}/{}", bind_unit(bind))
+}
+
+/// The comment above a place's line of fstab.
+fn fstab_mark(name: &str, bind: &Bind) -> String {
+    format!("{FSTAB_MARK}{name} at {}", bind.path)
 }
 
 /// The drop-in by which a boot asks for the disk's unit. A file and not a link in `multi-user.target.wants`: it can carry the mark.
@@ -250,7 +313,11 @@ pub fn places_of(text: &str) -> Vec<&str> {
 
 /// The mount options that the unit of a disk has, or its line of fstab without those that we add.
 pub fn options_of(files: &BTreeMap<String, String>, name: &str) -> Vec<String> {
-    let unit = files.values().filter(|text| disk_of(text) == Some(name));
+    // The unit of a place has the options of the bind mount, which are none of the disk's.
+    let is_bind = |text: &str| text.lines().any(|line| line == "Type=none");
+    let unit = files
+        .values()
+        .filter(|text| disk_of(text) == Some(name) && !is_bind(text));
     let of_unit = unit
         .flat_map(|text| text.lines())
         .find_map(|line| line.strip_prefix("Options="))

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom};
 
+use super::binds::Bind;
 pub use super::check::check;
 
 /// By what a declared disk is found, and by what the journal knows it again after a reboot.
@@ -102,7 +103,12 @@ pub struct Wanted {
     /// What it becomes.
     pub filesystem: DiskFilesystem,
     /// Absolute, normal (no `.`, `..`, `//` or trailing slash), never `/`.
+    ///
+    /// With [`Self::binds`] it is [`super::binds::private_mount_point`].
     pub mount_point: Option<String>,
+    /// Directories of the filesystem that are mounted at places of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub binds: Vec<Bind>,
     /// Mount options, or swap's.
     pub options: Vec<String>,
     /// Owner and mode of the root of the filesystem.
@@ -145,6 +151,18 @@ impl Wanted {
     pub fn is_positional(&self) -> bool {
         let named = self.serial.is_some() || self.volume.is_some() || self.path.is_some();
         self.order.is_some() || !(named || self.names_partition())
+    }
+
+    /// Every path at which it is mounted: the whole of it first, then its places.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        let binds = self.binds.iter().map(|bind| bind.path.as_str());
+        self.mount_point.as_deref().into_iter().chain(binds)
+    }
+
+    /// The owners that the settings give.
+    pub fn owners(&self) -> impl Iterator<Item = &Owner> {
+        let binds = self.binds.iter().filter_map(|bind| bind.owner.as_ref());
+        self.owner.iter().chain(binds)
     }
 
     /// Whether it is a partition, named by PARTUUID or PARTLABEL. The rest of `match` then describes the whole disk.

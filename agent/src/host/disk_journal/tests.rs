@@ -51,6 +51,7 @@ fn entry(name: &str, progress: Progress) -> Entry {
         at_ns: 1,
         arguments: Vec::new(),
         others_wrote: false,
+        binds: Vec::new(),
     }
 }
 

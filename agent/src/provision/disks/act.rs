@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use virtfleet_agent_core::disks::{DiskPlan, Plan, Step, units};
 
 use super::{
-    clone, files, format, grow, luks, place, seed,
+    binds, clone, files, format, grow, luks, place, seed,
     session::{Effect, Session, StepError},
 };
 
@@ -44,10 +44,13 @@ fn phase(step: &Step) -> Phase {
         | Step::Open { .. }
         | Step::FormatMapped { .. }
         | Step::Seed { .. }
-        | Step::Remember { .. } => Phase::Make,
+        | Step::Remember { .. }
+        | Step::RememberBind { .. } => Phase::Make,
         Step::WriteFile { .. } | Step::RemoveFile { .. } => Phase::Write,
         Step::MakeMountPoint { .. }
         | Step::Mount { .. }
+        | Step::MakeDirectory { .. }
+        | Step::Bind { .. }
         | Step::SwapOn { .. }
         | Step::Remount { .. }
         | Step::GrowMapping { .. }
@@ -111,7 +114,7 @@ enum Effort {
 
 fn effort(disk: &DiskPlan) -> Effort {
     let of = |step: &Step| match step {
-        Step::Seed { .. } => Effort::Fill,
+        Step::Seed { .. } | Step::MakeDirectory { copy: true, .. } => Effort::Fill,
         step if step.destroys() => Effort::Make,
         _ => Effort::Place,
     };
@@ -144,11 +147,14 @@ fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut O
         session.failed.push((at.to_owned(), plan.name.clone()));
         session.fstab_stale |= plan.steps.iter().any(writes_fstab);
     }
+    // A place that fails ends its own steps alone.
+    let mut failed_places: Vec<(&str, String)> = Vec::new();
     for (index, step) in plan.steps.iter().enumerate() {
         if outcome.error.is_some() {
-            return;
+            break;
         }
-        if phase(step) != now {
+        let has_failed = |path: &str| failed_places.iter().any(|(failed, _)| *failed == path);
+        if phase(step) != now || place_of(step).is_some_and(has_failed) {
             continue;
         }
         let word = step.word();
@@ -165,6 +171,11 @@ fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut O
             Ok(Effect::Unchanged) => {}
             Err(StepError(reason)) => {
                 tracing::error!(disk = plan.name, step = word, reason, "failed");
+                if let Some(path) = place_of(step) {
+                    failed_places.push((path, format!("{word}: {reason}")));
+                    session.at(&plan.name, &format!("after {word}"));
+                    continue;
+                }
                 outcome.error = Some(format!("{word}: {reason}"));
                 session
                     .failed
@@ -173,6 +184,19 @@ fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut O
             }
         }
         session.at(&plan.name, &format!("after {word}"));
+    }
+    if !failed_places.is_empty() {
+        let errors = failed_places.into_iter().map(|(_, error)| error);
+        let errors: Vec<String> = outcome.error.take().into_iter().chain(errors).collect();
+        outcome.error = Some(errors.join("; "));
+    }
+}
+
+/// The place that a step is for, of several that share a disk.
+fn place_of(step: &Step) -> Option<&str> {
+    match step {
+        Step::MakeDirectory { path, .. } | Step::Bind { path, .. } => Some(path),
+        _ => None,
     }
 }
 
@@ -225,6 +249,9 @@ fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, Ste
                 filesystem,
             };
             place::mount(session, what, mount_point, options)
+        }
+        Step::MakeDirectory { .. } | Step::Bind { .. } | Step::RememberBind { .. } => {
+            binds::one(session, name, step)
         }
         Step::SwapOn { place, uuid, options } => {
             let what = place::What {

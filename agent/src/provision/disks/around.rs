@@ -76,7 +76,7 @@ pub(super) fn numbers(
     wanted: &[Wanted],
     name: impl Fn(&Owner) -> Option<&String>,
 ) -> BTreeMap<String, u32> {
-    let names = wanted.iter().filter_map(|wanted| name(wanted.owner.as_ref()?));
+    let names = wanted.iter().flat_map(Wanted::owners).filter_map(name);
     names
         .filter_map(|name| {
             let number = owner_number(engine.roots, file, Some(name)).ok()??;

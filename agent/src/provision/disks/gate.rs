@@ -1,7 +1,9 @@
 //! The gate before containers and kubelet: it is passed when every required disk is in place.
 
 use virtfleet_agent_core::disks::{
-    Step, plan,
+    Step,
+    binds::mount_points,
+    plan,
     state::{DisksState, Standing},
     units,
 };
@@ -77,12 +79,12 @@ pub fn check(
                         format!("{}: {} ({})", state.standing.word(), state.reason(), state.next())
                     }
                     Some(_) => {
-                        let path = disk
-                            .mount_point
-                            .as_ref()
-                            .filter(|_| disk.filesystem != DiskFilesystem::Swap)?;
-                        let mounted = mounts.iter().any(|mount| mount.mount_point == *path);
-                        (!mounted).then(|| format!("it was unmounted from {path}"))?
+                        let paths = mount_points(disk)
+                            .into_iter()
+                            .filter(|_| disk.filesystem != DiskFilesystem::Swap);
+                        let is_free = |path: &String| mounts.iter().all(|mount| mount.mount_point != *path);
+                        let gone: Vec<String> = paths.filter(is_free).collect();
+                        (!gone.is_empty()).then(|| format!("it was unmounted from {}", gone.join(", ")))?
                     }
                 },
             };

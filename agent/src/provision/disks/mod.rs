@@ -13,6 +13,7 @@
 mod act;
 mod approve;
 mod around;
+mod binds;
 mod carriers;
 mod clone;
 mod files;

@@ -177,12 +177,12 @@ pub(super) fn observe(
     seen.uuids = carriers::all(engine, &devices, &seen.probes, &selections, settled);
     sizes_and_owners(engine, wanted, &devices, &seen, &mut mounts, known);
     let points: Vec<&str> = mounts.iter().map(|mount| mount.mount_point.as_str()).collect();
-    for path in wanted.iter().filter_map(|wanted| wanted.mount_point.as_ref()) {
-        if points.contains(&path.as_str()) {
+    for path in wanted.iter().flat_map(Wanted::paths) {
+        if points.contains(&path) {
             continue;
         }
         seen.mount_points
-            .insert(path.clone(), mount_point(engine.roots, path, &points));
+            .insert(path.to_owned(), mount_point(engine.roots, path, &points));
     }
     seen.devices = devices;
     seen.mounts = mounts;
@@ -312,6 +312,15 @@ fn sizes_and_owners(
     known: &Known,
 ) {
     for wanted in wanted {
+        for bind in &wanted.binds {
+            let there = mounts
+                .iter_mut()
+                .rev()
+                .find(|mount| mount.mount_point == bind.path);
+            if let Some(there) = there {
+                there.owner = owner_of(&engine.roots.root(&bind.path));
+            }
+        }
         let Some(path) = &wanted.mount_point else {
             continue;
         };

@@ -3,7 +3,7 @@
 use std::thread;
 
 use virtfleet_agent_core::disks::{
-    Plan, Seen, Wanted,
+    Plan, Seen, Wanted, binds,
     journal::Journal,
     plan,
     state::DisksState,
@@ -158,8 +158,8 @@ impl<'a> Engine<'a> {
     ) -> Result<Option<JournalStore>, String> {
         let files = crate::host::disk_files(self.roots, self.systemd);
         let before = files.values().flat_map(|text| units::places_of(text));
-        let now = declared.iter().filter_map(|disk| disk.mount_point.as_deref());
-        let places: Vec<&str> = now.chain(before).collect();
+        let now: Vec<String> = declared.iter().flat_map(binds::mount_points).collect();
+        let places: Vec<&str> = now.iter().map(String::as_str).chain(before).collect();
         store.map(|store| store.off(&places)).transpose().map_err(chain)
     }
 

@@ -211,6 +211,10 @@ fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
         (Some(mut entry), device) => {
             let before = entry.clone();
             entry.progress = Progress::Used;
+            // What is known of the directories of another filesystem says nothing about those of this one.
+            if entry.uuid != what.uuid {
+                entry.binds.clear();
+            }
             what.uuid.clone_into(&mut entry.uuid);
             what.filesystem.clone_into(&mut entry.filesystem);
             entry.device = device.unwrap_or(entry.device);
@@ -238,6 +242,7 @@ fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
                 at_ns: clock().realtime_ns,
                 arguments: Vec::new(),
                 others_wrote: false,
+                binds: Vec::new(),
             }
         }
         (None, None) => return Err(StepError::new("it is not known on which device it is")),

@@ -6,10 +6,11 @@ use std::{
 };
 
 use virtfleet_agent_core::disks::{
-    DiskPlan, Plan, Probe, Refusal, RefusalKind, Seen, Wanted, findings,
+    DiskPlan, Plan, Probe, Refusal, RefusalKind, Seen, Wanted, binds, findings,
     journal::{AuditRecord, Evidence, Journal, Progress},
     keys,
-    state::{DiskState, DisksState, FORMAT, Standing},
+    seen::Mounted,
+    state::{DiskState, DisksState, FORMAT, PlaceState, Standing},
     wanted::WantedProblem,
 };
 use virtfleet_wire::{
@@ -116,7 +117,7 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
     let wanted = after.wanted.iter().find(|wanted| wanted.name == plan.name);
     let declared = after.declared.iter().find(|declared| declared.name == plan.name);
     let outcome = after.outcomes.get(&plan.name).cloned().unwrap_or_default();
-    let mount_point = declared.and_then(|declared| declared.mount_point.clone());
+    let mount_point = declared.and_then(binds::mount_point);
     let mounted = after
         .seen
         .mounts
@@ -154,6 +155,9 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
             .unwrap_or_default(),
         uuid: uuid.or_else(journaled).unwrap_or_default(),
         mount_point: mount_point.unwrap_or_default(),
+        places: wanted
+            .map(|wanted| places(wanted, mounted, after.seen))
+            .unwrap_or_default(),
         filesystem_bytes: mounted.and_then(|mounted| mounted.filesystem_bytes),
         required: declared.is_some_and(|declared| declared.required)
             || after
@@ -170,6 +174,22 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
         done: outcome.done,
         audit: lines.split_off(lines.len().saturating_sub(LINES)),
     }
+}
+
+/// The places of a disk that has several; `whole` is its filesystem's mount.
+fn places(wanted: &Wanted, whole: Option<&Mounted>, seen: &Seen) -> Vec<PlaceState> {
+    let one = |bind: &binds::Bind| {
+        let mut mounts = seen.mounts.iter().rev();
+        let there = mounts.find(|mount| mount.mount_point == bind.path);
+        PlaceState {
+            path: bind.path.clone(),
+            directory: bind.directory.clone(),
+            mounted: there
+                .zip(whole)
+                .is_some_and(|(there, whole)| bind.is(there, whole)),
+        }
+    };
+    wanted.binds.iter().map(one).collect()
 }
 
 /// How much was proven when the disk was formatted, as the journal says.

@@ -71,8 +71,8 @@ pub(super) fn seed(
     Ok(Effect::Changed)
 }
 
-/// The stamp of what was copied.
-fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) -> Result<u64, StepError> {
+/// Copies a tree and compares. The stamp of what was copied.
+pub(super) fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) -> Result<u64, StepError> {
     let mut tries = TRIES;
     loop {
         tries -= 1;

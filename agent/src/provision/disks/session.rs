@@ -7,7 +7,7 @@ use std::{
 
 use virtfleet_agent_core::disks::{
     Blankness, Content, DeviceId, FormatIntent, Probe, Refusal,
-    journal::{AuditRecord, Entry, Evidence, FORMAT, Progress},
+    journal::{AuditRecord, BindRecord, Entry, Evidence, FORMAT, Progress},
 };
 
 use super::{
@@ -55,7 +55,8 @@ pub(super) struct Session<'e> {
     pub(super) mounted: Vec<String>,
     /// Where disks were to be mounted by this pass that have failed, with their names.
     pub(super) failed: Vec<(String, String)>,
-    /// What the files were that this pass has copied to a disk, by [`crate::host::stamp_of`].
+    /// What the files were that this pass has copied to a disk, by [`crate::host::stamp_of`]; by the disk's name, and by
+    /// path for those of a place.
     pub(super) copied: BTreeMap<String, u64>,
     /// Disks on which the zeros were put back in this pass, and the proof that they are blank since.
     pub(super) cleared: BTreeMap<String, Blankness>,
@@ -156,12 +157,38 @@ impl<'e> Session<'e> {
 
     /// Moves an entry on.
     pub(super) fn progress(&mut self, disk: &str, progress: Progress) -> Result<(), StepError> {
-        let mut entry = self
-            .entry(disk)
-            .cloned()
-            .ok_or_else(|| StepError::new("the journal has no entry of it; make a new plan"))?;
+        let mut entry = self.known_entry(disk)?;
         entry.progress = progress;
         self.write(entry)
+    }
+
+    /// What the journal knows of a directory of a disk with places.
+    pub(super) fn bind_record(&self, disk: &str, directory: &str) -> Option<&BindRecord> {
+        let mut records = self.entry(disk)?.binds.iter();
+        records.find(|record| record.directory == directory)
+    }
+
+    /// Writes such a record, in place of the one that the directory had.
+    pub(super) fn record_bind(&mut self, disk: &str, record: BindRecord) -> Result<(), StepError> {
+        if self.bind_record(disk, &record.directory) == Some(&record) {
+            return Ok(());
+        }
+        let mut entry = self.known_entry(disk)?;
+        entry.binds.retain(|other| other.directory != record.directory);
+        entry.binds.push(record);
+        self.write(entry)
+    }
+
+    /// Removes such a record.
+    pub(super) fn forget_bind(&mut self, disk: &str, directory: &str) -> Result<(), StepError> {
+        let mut entry = self.known_entry(disk)?;
+        entry.binds.retain(|other| other.directory != directory);
+        self.write(entry)
+    }
+
+    fn known_entry(&self, disk: &str) -> Result<Entry, StepError> {
+        let entry = self.entry(disk).cloned();
+        entry.ok_or_else(|| StepError::new("the journal has no entry of it; make a new plan"))
     }
 
     /// The entry of an intent that is about to be carried out.
@@ -186,6 +213,7 @@ impl<'e> Session<'e> {
             at_ns: clock().realtime_ns,
             arguments: intent.arguments.clone(),
             others_wrote: false,
+            binds: Vec::new(),
         }
     }
 

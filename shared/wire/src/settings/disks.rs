@@ -20,6 +20,9 @@ pub struct DiskSettings {
     pub filesystem: DiskFilesystem,
     /// Where it is mounted: an absolute path. Absent for swap, or to format and not to mount.
     pub mount_point: Option<String>,
+    /// Instead of `mountPoint`: several places that share the filesystem, at most 16. The filesystem is mounted where root
+    /// alone may look, and a directory of it at each place.
+    pub places: Vec<DiskPlace>,
     /// Mount options, e.g. `noatime`. For swap: `discard`, `pri=10`.
     pub options: Vec<String>,
     /// Owner and mode of the mounted filesystem's root. Absent: left as they are.
@@ -127,6 +130,18 @@ pub struct DiskOwner {
     pub group: Option<String>,
     /// Octal, e.g. `"0711"`.
     pub mode: Option<String>,
+}
+
+/// A directory of a declared disk's filesystem, and where it is mounted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct DiskPlace {
+    /// Where the directory is mounted: an absolute path, outside of every other place and mount point.
+    pub path: String,
+    /// Name of the directory at the top of the filesystem. Absent: made from `path`, e.g. `var-lib-kubelet`.
+    pub directory: Option<String>,
+    /// Owner and mode of the directory. What is absent is taken from the directory that lies at `path` when the disk is new.
+    pub owner: Option<DiskOwner>,
 }
 
 /// What to do with files that lie under the mount point when the disk is new.

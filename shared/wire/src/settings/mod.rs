@@ -14,8 +14,8 @@ mod metrics;
 mod nic;
 
 pub use disks::{
-    DiskContent, DiskEncryption, DiskFilesystem, DiskMatch, DiskOwner, DiskSettings, Luks2Settings,
-    ProofKind, SeedFrom,
+    DiskContent, DiskEncryption, DiskFilesystem, DiskMatch, DiskOwner, DiskPlace, DiskSettings,
+    Luks2Settings, ProofKind, SeedFrom,
 };
 pub use dns::{
     DnsConfig, DnsManage, DnsOption, DnsPolicy, DnsProbeSettings, DnsSettings, InfraDns, NODE_LOCAL_ADDRESS,

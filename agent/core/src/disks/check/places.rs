@@ -3,14 +3,17 @@
 use virtfleet_wire::settings::DiskSettings;
 
 use super::{
-    super::wanted::{KeySource, Wanted, WantedProblem},
-    bad_names, problem,
+    super::{
+        binds::PRIVATE_DIRECTORY,
+        wanted::{KeySource, Wanted, WantedProblem},
+    },
+    bad_names, binds, problem,
 };
 
 /// Never mounted over; what lies below may be.
 const NEVER: [&str; 4] = ["/", "/usr", "/var", "/var/lib"];
 /// Never mounted over, nor anything below: the system's own, and our journal.
-const NEVER_BELOW: [&str; 14] = [
+const NEVER_BELOW: [&str; 15] = [
     "/bin",
     "/boot",
     "/dev",
@@ -23,6 +26,7 @@ const NEVER_BELOW: [&str; 14] = [
     "/usr/bin",
     "/usr/sbin",
     "/var/lib/virtfleet",
+    PRIVATE_DIRECTORY,
     "/var/lock",
     "/var/run",
 ];
@@ -39,6 +43,17 @@ pub(super) fn is_normal(path: &str) -> bool {
 pub(super) fn is_at_or_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The mount point and the places that the settings of a disk have, with their keys.
+pub(super) fn declared(disk: &DiskSettings) -> Vec<(String, &str)> {
+    let whole = disk.mount_point.as_deref();
+    let places = disk.places.iter().enumerate();
+    whole
+        .into_iter()
+        .map(|path| ("mountPoint".to_owned(), path))
+        .chain(places.map(|(index, place)| (format!("places[{index}].path"), place.path.as_str())))
+        .collect()
 }
 
 /// What is wrong with a mount point.
@@ -101,6 +116,7 @@ pub(super) fn check_together(
             ));
         }
     }
+    binds::check_together(settings, problems);
     for disk in wanted.iter() {
         let Some(encryption) = &disk.encryption else {
             continue;
@@ -112,8 +128,10 @@ pub(super) fn check_together(
         let recovery = encryption.recovery.as_ref().map(|path| ("recoveryKey", path));
         for (word, path) in key.into_iter().chain(recovery) {
             let on = settings.iter().find(|other| {
-                let place = other.mount_point.as_deref();
-                place.is_some_and(|place| is_normal(place) && is_at_or_below(path, place))
+                let places = declared(other);
+                places
+                    .into_iter()
+                    .any(|(_, place)| is_normal(place) && is_at_or_below(path, place))
             });
             let at = settings.iter().position(|other| other.name == disk.name);
             if let (Some(on), Some(at)) = (on, at) {
@@ -134,19 +152,25 @@ pub(super) fn check_together(
     loop {
         let bad = bad_names(problems);
         let below = settings.iter().enumerate().find_map(|(index, disk)| {
-            let path = disk.mount_point.as_deref()?;
-            let above = settings.iter().find(|above| {
-                let place = above.mount_point.as_deref();
+            let is_above = |above: &&DiskSettings, path: &str| {
+                let mut places = declared(above).into_iter();
                 above.name != disk.name
                     && bad.contains(&above.name)
-                    && place
-                        .is_some_and(|place| is_normal(place) && place != path && is_at_or_below(path, place))
-            })?;
-            (!bad.contains(&disk.name)).then_some((index, disk, above))
+                    && places
+                        .any(|(_, place)| is_normal(place) && place != path && is_at_or_below(path, place))
+            };
+            let found = declared(disk).into_iter().find_map(|(key, path)| {
+                let above = settings.iter().find(|above| is_above(above, path))?;
+                Some((key, above))
+            });
+            let (key, above) = found?;
+            (!bad.contains(&disk.name)).then_some((index, disk, key, above))
         });
-        let Some((index, disk, above)) = below else { break };
+        let Some((index, disk, key, above)) = below else {
+            break;
+        };
         let message = format!("lies below that of {:?}, whose settings are wrong", above.name);
-        problems.push(problem(index, disk, "mountPoint", message));
+        problems.push(problem(index, disk, &key, message));
     }
     let bad = bad_names(problems);
     wanted.retain(|disk| !bad.contains(&disk.name));

@@ -2,6 +2,7 @@ use virtfleet_wire::settings::{DiskEncryption, DiskMatch, Luks2Settings};
 
 use super::*;
 
+mod binds;
 mod order;
 
 fn disk(name: &str) -> DiskSettings {

@@ -166,6 +166,9 @@ impl<'a> Case<'a> {
             };
         };
         let text = match first {
+            Use::Mounted(at) if self.disk.binds.iter().any(|bind| bind.path == *at) => {
+                return Err(self.only_bound(at));
+            }
             Use::Mounted(at) => format!("it is mounted at {at}"),
             Use::Swap => "it is swapped to".to_owned(),
             Use::Holder(device) => format!("{device} stands on it"),
@@ -174,6 +177,18 @@ impl<'a> Case<'a> {
             Use::Partition(_) => return Err(super::foreign::partitioned(self)),
         };
         Err(self.in_use(text))
+    }
+
+    /// A place is mounted and the filesystem itself is not: somebody has unmounted it.
+    fn only_bound(&self, at: &str) -> Refusal {
+        let whole = self.disk.mount_point.as_deref().unwrap_or_default();
+        let text = format!("it is mounted at {at}");
+        self.refuse(
+            RefusalKind::InUse,
+            format!("{}: {text}, and not at {whole}", self.device.node()),
+            format!("unmount it there, or mount the whole filesystem at {whole} again; then `virtfleet-agent apply disks`"),
+            vec![("use", text)],
+        )
     }
 
     fn in_use(&self, text: String) -> Refusal {

@@ -3,18 +3,20 @@
 use super::{
     super::{
         plan::{Refusal, RefusalKind, Step},
-        units::{FSTAB, Placing, disk_of},
+        units::{FSTAB, Placing, bind_path, disk_of},
     },
     Run,
     case::Case,
 };
 
 impl<'a> Run<'a> {
-    /// Adds what has to be written or removed. A file that is not ours is never overwritten.
+    /// Adds what has to be written or removed. A file that is not ours is never overwritten. `held` are places that are
+    /// not to be mounted now: their units are not written, and stay where they are there.
     pub(super) fn files(
         &mut self,
         case: &Case<'a>,
         uuid: &str,
+        held: &[&str],
         steps: &mut Vec<Step>,
     ) -> Result<(), Refusal> {
         let mapping = case.disk.encryption.is_some().then(|| case.mapping_name());
@@ -24,7 +26,7 @@ impl<'a> Run<'a> {
             mapping: mapping.as_deref(),
         };
         if !self.seen.systemd {
-            let text = placing.fstab(&self.fstab);
+            let text = placing.fstab(&self.fstab, held);
             if text != self.fstab {
                 self.fstab.clone_from(&text);
                 steps.push(Step::WriteFile {
@@ -39,7 +41,12 @@ impl<'a> Run<'a> {
             disk_of(text) == Some(case.disk.name.as_str()) && files.iter().all(|(wanted, _)| wanted != *path)
         });
         steps.extend(obsolete.map(|(path, _)| Step::RemoveFile { path: path.clone() }));
-        for (path, text) in files {
+        let binds = case.disk.binds.iter();
+        let held: Vec<String> = binds
+            .filter(|bind| held.contains(&bind.path.as_str()))
+            .map(bind_path)
+            .collect();
+        for (path, text) in files.into_iter().filter(|(path, _)| !held.contains(path)) {
             match self.seen.files.get(&path) {
                 Some(there) if *there == text => {}
                 Some(there) if disk_of(there).is_none() => {

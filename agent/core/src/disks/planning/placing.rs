@@ -54,7 +54,7 @@ impl<'a> Run<'a> {
         let disk = case.disk;
         let mut steps = Vec::new();
         if disk.filesystem == DiskFilesystem::Swap {
-            self.files(case, uuid, &mut steps)?;
+            self.files(case, uuid, &[], &mut steps)?;
             steps.push(Step::SwapOn {
                 place: case.place(),
                 uuid: uuid.to_owned(),
@@ -74,14 +74,21 @@ impl<'a> Run<'a> {
         }
         let above = self.above(case, path)?;
         let under = mount_point(case, path)?;
-        if Self::must_seed(case, path, under, history, notes)? {
+        // At the private mount point of a disk with places nothing is to be found.
+        let seeds = disk.seed_from == SeedFrom::Existing && disk.binds.is_empty();
+        if Self::must_seed(case, path, under, seeds, history, notes)? {
             steps.push(Step::Seed {
                 place: case.place(),
                 filesystem: disk.filesystem.word().to_owned(),
                 mount_point: path.to_owned(),
             });
         }
-        self.files(case, uuid, &mut steps)?;
+        let binds = self.binds(case, Some(uuid), history, notes);
+        // A disk is put in all its places or in none.
+        if let Some((_, refusal)) = binds.refusals.into_iter().next() {
+            return Err(refusal);
+        }
+        self.files(case, uuid, &[], &mut steps)?;
         // What was seen of the directory is hidden as soon as the disk above is mounted.
         if !under.exists || above {
             steps.push(Step::MakeMountPoint {
@@ -105,6 +112,7 @@ impl<'a> Run<'a> {
         if history != History::Made && writable {
             steps.extend(Self::growth(case, filesystem_bytes(case), notes));
         }
+        steps.extend(binds.steps);
         Ok(steps)
     }
 
@@ -132,10 +140,11 @@ impl<'a> Run<'a> {
     }
 
     /// Whether what lies under the mount point is copied first. Refuses when it would be hidden and nobody has said that it may be.
-    fn must_seed(
+    pub(super) fn must_seed(
         case: &Case<'a>,
         path: &str,
         under: &MountPoint,
+        seeds: bool,
         history: History,
         notes: &mut Vec<String>,
     ) -> Result<bool, Refusal> {
@@ -153,7 +162,6 @@ impl<'a> Run<'a> {
         if under.entries == 0 {
             return Ok(false);
         }
-        let seeds = case.disk.seed_from == SeedFrom::Existing;
         let hidden = format!(
             "{} entries lie under {path} and are hidden while the disk is mounted",
             under.entries
@@ -192,7 +200,7 @@ fn filesystem_bytes(case: &Case<'_>) -> Option<u64> {
 }
 
 /// What was seen of the mount point. One that was not looked at is not mounted over.
-fn mount_point<'a>(case: &Case<'a>, path: &str) -> Result<&'a MountPoint, Refusal> {
+pub(super) fn mount_point<'a>(case: &Case<'a>, path: &str) -> Result<&'a MountPoint, Refusal> {
     let seen = case.seen;
     let Some(under) = seen.mount_points.get(path) else {
         return Err(taken(

@@ -8,9 +8,11 @@ use super::{
         plan::{Refusal, RefusalKind, Step},
         probe::Probe,
         seen::{Mounted, Seen},
+        wanted::Owner,
     },
     Run,
     case::Case,
+    placing::History,
 };
 
 /// What a filesystem may leave of its device unused and still be as large as it gets: the last ext4 group or xfs allocation group that would be too small to be worth
@@ -37,33 +39,48 @@ impl<'a> Run<'a> {
                 vec![("kind", mount.filesystem.clone())],
             ));
         }
-        match uuid(case) {
+        let uuid = uuid(case);
+        let binds = self.binds(case, uuid.as_deref(), History::New, notes);
+        match uuid {
             Some(uuid) => {
                 case.alone(&uuid)?;
                 steps.extend(unknown(case, &uuid));
-                self.files(case, &uuid, &mut steps)?;
+                let held: Vec<&str> = binds.refusals.iter().map(|(path, _)| path.as_str()).collect();
+                self.files(case, &uuid, &held, &mut steps)?;
             }
             None => notes.push(
                 "the filesystem's UUID is not known, so nothing is written for the next boot".to_owned(),
             ),
         }
-        let Some(mount) = mounted else { return Ok(steps) };
+        if let Some(mount) = mounted {
+            steps.extend(Self::upkeep(case, mount, notes));
+        }
+        steps.extend(binds.steps);
+        let refusals = binds.refusals.into_iter().map(|(_, refusal)| refusal);
+        self.refused_places.extend(refusals);
+        Ok(steps)
+    }
+
+    /// Options, owner and size of a mounted filesystem.
+    fn upkeep(case: &Case<'a>, mount: &Mounted, notes: &mut Vec<String>) -> Vec<Step> {
+        let disk = case.disk;
+        let mut steps = Vec::new();
         let remount = Self::options(case, mount, notes);
         let asked = |word: &str| disk.options.iter().any(|option| option == word);
         if asked("ro") {
-            return Ok(steps);
+            return steps;
         }
         if mount.options.iter().any(|option| option == "ro") {
             notes.push(format!(
                 "{} is mounted read-only, which was not asked for",
                 mount.mount_point
             ));
-            return Ok(steps);
+            return steps;
         }
         steps.extend(remount);
-        steps.extend(ownership(case, mount, notes));
+        steps.extend(ownership(case, disk.owner.as_ref(), mount, notes));
         steps.extend(Self::growth(case, mount.filesystem_bytes, notes));
-        Ok(steps)
+        steps
     }
 
     /// The steps that grow a mounted filesystem of `from` bytes; none when its size is not known, as of swap.
@@ -159,9 +176,14 @@ fn uuid(case: &Case<'_>) -> Option<String> {
     only.or_else(journaled)
 }
 
-/// Gives the root of the filesystem its owner and mode when they are others. A name that stands for no number is not compared.
-fn ownership(case: &Case<'_>, mount: &Mounted, notes: &mut Vec<String>) -> Option<Step> {
-    let owner = case.disk.owner.as_ref()?;
+/// Gives what is mounted the declared owner and mode when they are others. A name that stands for no number is not compared.
+pub(super) fn ownership(
+    case: &Case<'_>,
+    owner: Option<&Owner>,
+    mount: &Mounted,
+    notes: &mut Vec<String>,
+) -> Option<Step> {
+    let owner = owner?;
     let has = mount.owner.as_ref()?;
     let differs = |wanted: &Option<String>,
                    has: &Option<String>,

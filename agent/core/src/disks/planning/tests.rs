@@ -1,5 +1,6 @@
 mod approvals;
 mod arbitrary;
+mod binds;
 mod clones;
 mod files;
 mod judged;

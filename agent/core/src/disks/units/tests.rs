@@ -1,5 +1,5 @@
 use super::*;
-use crate::disks::fixtures::{FOREIGN, encrypted, swap, wanted};
+use crate::disks::fixtures::{FOREIGN, encrypted, shared, swap, wanted};
 
 fn placing<'a>(wanted: &'a Wanted, mapping: Option<&'a str>) -> Placing<'a> {
     Placing {
@@ -130,7 +130,7 @@ fn swap_has_a_unit_too() {
 fn a_line_of_fstab_is_added_once_and_replaced() {
     let mut disk = wanted("data");
     let root = "UUID=1 / ext4 defaults 0 1\n";
-    let added = placing(&disk, None).fstab(root);
+    let added = placing(&disk, None).fstab(root, &[]);
     assert_eq!(
         added,
         format!(
@@ -138,22 +138,22 @@ fn a_line_of_fstab_is_added_once_and_replaced() {
              UUID={FOREIGN} /mnt/data ext4 nofail,x-systemd.device-timeout=30s 0 2\n"
         )
     );
-    assert_eq!(placing(&disk, None).fstab(&added), added);
+    assert_eq!(placing(&disk, None).fstab(&added, &[]), added);
     let other = wanted("data2");
-    let both = placing(&other, None).fstab(&added);
+    let both = placing(&other, None).fstab(&added, &[]);
     assert_eq!(both.lines().count(), 5);
     disk.options = vec!["noatime".into()];
-    let changed = placing(&disk, None).fstab(&both);
+    let changed = placing(&disk, None).fstab(&both, &[]);
     assert_eq!(changed, both.replacen(" nofail", " noatime,nofail", 1));
     let disk = swap("s");
     assert_eq!(
-        placing(&disk, None).fstab(""),
+        placing(&disk, None).fstab("", &[]),
         format!("# virtfleet disk s\nUUID={FOREIGN} none swap nofail,x-systemd.device-timeout=30s 0 0\n")
     );
     let disk = encrypted("e");
     assert!(
         placing(&disk, Some("virtfleet-e"))
-            .fstab("x")
+            .fstab("x", &[])
             .starts_with("x\n# virtfleet disk e\n/dev/mapper/virtfleet-e /mnt/e ")
     );
 }
@@ -222,7 +222,92 @@ fn options_are_found_where_they_were_written() {
     let files = placed.files().into_iter().collect();
     assert_eq!(options_of(&files, "data"), ["noatime", "x=50%"]);
     assert!(options_of(&files, "other").is_empty());
-    let fstab = [(FSTAB.to_owned(), placed.fstab("UUID=1 / ext4 ro 0 1\n"))].into();
+    let fstab = [(FSTAB.to_owned(), placed.fstab("UUID=1 / ext4 ro 0 1\n", &[]))].into();
     assert_eq!(options_of(&fstab, "data"), ["noatime", "x=50%"]);
     assert!(options_of(&fstab, "other").is_empty());
+}
+
+#[test]
+fn a_place_is_a_bind_mount_of_the_mounted_filesystem_and_never_of_the_root_disk() {
+    let disk = shared(wanted("data"));
+    let files = placing(&disk, None).files();
+    assert_eq!(files.len(), 5);
+    assert_eq!(
+        text(&files, "/srv-data.mount"),
+        "# Written by virtfleet-agent for the disk \"data\" of its settings, and again when it is changed.\n\
+         [Unit]\n\
+         X-Virtfleet-Disk=data\n\
+         Description=Secondary disk data at /srv/data (virtfleet)\n\
+         DefaultDependencies=no\n\
+         Conflicts=umount.target\n\
+         Before=umount.target containerd.service docker.service crio.service kubelet.service\n\
+         BindsTo=var-lib-virtfleet\\x2ddisks-data.mount\n\
+         After=local-fs-pre.target var-lib-virtfleet\\x2ddisks-data.mount\n\
+         AssertPathIsMountPoint=/var/lib/virtfleet-disks/data\n\
+         AssertPathIsDirectory=/var/lib/virtfleet-disks/data/srv-data\n\n\
+         [Mount]\n\
+         What=/var/lib/virtfleet-disks/data/srv-data\n\
+         Where=/srv/data\n\
+         Type=none\n\
+         Options=bind\n"
+    );
+    assert!(
+        text(&files, "/var-lib-virtfleet\\x2ddisks-data.mount")
+            .contains("Where=/var/lib/virtfleet-disks/data\n")
+    );
+    let wants = text(&files, "multi-user.target.d/50-virtfleet-disk-data.conf");
+    assert!(
+        wants.ends_with("Wants=var-lib-virtfleet\\x2ddisks-data.mount mnt-data.mount srv-data.mount\n"),
+        "{wants}"
+    );
+    // The options of the disk are not those of the bind mounts.
+    let mut with_options = disk.clone();
+    with_options.options = vec!["noatime".into()];
+    let files: BTreeMap<String, String> = placing(&with_options, None).files().into_iter().collect();
+    assert_eq!(options_of(&files, "data"), ["noatime"]);
+    let places: Vec<&str> = files.values().flat_map(|text| places_of(text)).collect();
+    assert_eq!(
+        places,
+        ["/mnt/data", "/srv/data", "/var/lib/virtfleet-disks/data"]
+    );
+}
+
+#[test]
+fn without_systemd_each_place_has_a_line_of_its_own() {
+    let disk = shared(wanted("data"));
+    let other = wanted("data-2");
+    let root = "UUID=1 / ext4 ro 0 1\n";
+    let lines = "# virtfleet disk data\n\
+        UUID=11111111-2222-4333-8444-555555555555 /var/lib/virtfleet-disks/data ext4 nofail,x-systemd.device-timeout=30s 0 2\n\
+        # virtfleet disk data at /mnt/data\n\
+        /var/lib/virtfleet-disks/data/mnt-data /mnt/data none bind,nofail 0 0\n\
+        # virtfleet disk data at /srv/data\n\
+        /var/lib/virtfleet-disks/data/srv-data /srv/data none bind,nofail 0 0\n";
+    let text = placing(&disk, None).fstab(root, &[]);
+    assert_eq!(text, format!("{root}{lines}"));
+    assert_eq!(placing(&disk, None).fstab(&text, &[]), text);
+    // A place that is refused gets no line, and keeps the one that it has.
+    let held = placing(&disk, None).fstab(root, &["/srv/data"]);
+    assert!(
+        held.contains(" /mnt/data ") && !held.contains(" /srv/data "),
+        "{held}"
+    );
+    assert_eq!(placing(&disk, None).fstab(&text, &["/srv/data"]), text);
+    // A disk whose name begins alike is another one.
+    let both = placing(&other, None).fstab(&text, &[]);
+    let mut fewer = disk;
+    fewer.binds.remove(0);
+    let fewer = placing(&fewer, None).fstab(&both, &[]);
+    assert!(
+        !fewer.contains("/mnt/data ") && fewer.contains("/mnt/data-2 "),
+        "{fewer}"
+    );
+    assert_eq!(
+        places_of(&fewer),
+        ["/var/lib/virtfleet-disks/data", "/srv/data", "/mnt/data-2"]
+    );
+    assert_eq!(
+        options_of(&[(FSTAB.to_owned(), both)].into(), "data"),
+        Vec::<String>::new()
+    );
 }

@@ -22,6 +22,15 @@ pub fn mount(
     commands.check(&tool.arg("--").arg(device).arg(place))
 }
 
+/// Mounts a directory at another place (`MS_BIND`), without what is mounted below it.
+pub fn bind(commands: &dyn Commands, directory: &Path, place: &Path) -> Result<Done, CommandError> {
+    let tool = Tool::new("mount")
+        .args(["--bind", "--"])
+        .arg(directory)
+        .arg(place);
+    commands.check(&tool.deadline(DEADLINE))
+}
+
 /// Changes options of what is mounted there. Flags of the mount alone are changed without touching the filesystem.
 pub fn remount(
     commands: &dyn Commands,

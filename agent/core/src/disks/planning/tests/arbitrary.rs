@@ -5,6 +5,7 @@ use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
 
 use super::{world::World, *};
 use crate::disks::{
+    binds::Bind,
     device::{Carried, DevNumber, Device, DeviceId, Use},
     journal::{Approval, Entry, Progress},
     matching::select,
@@ -110,6 +111,15 @@ fn one_wanted(name: &'static str) -> BoxedStrategy<Wanted> {
                     disk
                 };
                 let mounted = disk.mount_point.is_some();
+                if mounted && how == 1 {
+                    return shared(Wanted {
+                        seed_from: if seeds { SeedFrom::Existing } else { SeedFrom::None },
+                        grow,
+                        required,
+                        ephemeral,
+                        ..disk
+                    });
+                }
                 Wanted {
                     mount_point: disk.mount_point.filter(|_| rare != 3).map(|path| {
                         if nested && name != "a" {
@@ -278,6 +288,37 @@ fn point() -> BoxedStrategy<MountPoint> {
         .boxed()
 }
 
+/// A place of a disk that is mounted there already.
+fn placed_bind(disk: &Wanted, bind: &Bind, number: DevNumber, read_only: bool) -> Mounted {
+    Mounted {
+        mount_point: bind.path.clone(),
+        number,
+        root: format!("/{}", bind.directory),
+        filesystem: disk.filesystem.word().into(),
+        options: vec![if read_only { "ro" } else { "rw" }.into()],
+        filesystem_bytes: None,
+        owner: None,
+    }
+}
+
+/// What lies at the mount points; and which directories the filesystems of disks with places have: `old` ones have all.
+fn points_and_directories(
+    seen: &mut Seen,
+    wanted: &[Wanted],
+    points: [MountPoint; 3],
+    old: bool,
+) -> BTreeMap<(String, String), u64> {
+    let mut directories = BTreeMap::new();
+    for (disk, point) in wanted.iter().zip(points) {
+        let paths = disk.paths().map(|path| (path.to_owned(), point.clone()));
+        seen.mount_points.extend(paths);
+        let made = disk.binds.iter().filter(|_| old);
+        directories.extend(made.map(|bind| ((disk.name.clone(), bind.directory.clone()), 1)));
+    }
+    directories
+}
+
+#[expect(clippy::too_many_lines, reason = "everything that a guest may show")]
 fn world(wanted: Vec<Wanted>) -> BoxedStrategy<(Vec<Wanted>, World)> {
     let shape = (
         devices(),
@@ -312,10 +353,7 @@ fn world(wanted: Vec<Wanted>) -> BoxedStrategy<(Vec<Wanted>, World)> {
                     seen.mappings
                         .extend(mapping.map(|mapping| (format!("virtfleet-{name}"), mapping)));
                 }
-                for (disk, point) in wanted.iter().zip(points) {
-                    seen.mount_points
-                        .extend(disk.mount_point.clone().map(|path| (path, point)));
-                }
+                let directories = points_and_directories(&mut seen, &wanted, points, old);
                 let selections = select(&wanted, &seen.devices, VM);
                 for ((disk, selection), placed) in wanted.iter().zip(selections).zip(placed) {
                     let Ok((_, index)) = selection.found else { continue };
@@ -332,6 +370,10 @@ fn world(wanted: Vec<Wanted>) -> BoxedStrategy<(Vec<Wanted>, World)> {
                     match &disk.mount_point {
                         Some(path) => {
                             device.uses.push(Use::Mounted(path.clone()));
+                            // The first of its places, too.
+                            let bound = disk.binds.first().filter(|_| old);
+                            seen.mounts
+                                .extend(bound.map(|bind| placed_bind(disk, bind, number, rare == 6)));
                             seen.mounts.push(Mounted {
                                 mount_point: path.clone(),
                                 number,
@@ -376,7 +418,13 @@ fn world(wanted: Vec<Wanted>) -> BoxedStrategy<(Vec<Wanted>, World)> {
                     journal.broken.push(("b".into(), "not JSON".into()));
                 }
                 let inner = NAMES.into_iter().map(str::to_owned).zip(inner).collect();
-                (wanted.clone(), World { seen, journal, inner })
+                let world = World {
+                    seen,
+                    journal,
+                    inner,
+                    directories,
+                };
+                (wanted.clone(), world)
             },
         )
         .boxed()

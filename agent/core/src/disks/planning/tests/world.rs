@@ -3,7 +3,7 @@
 use super::*;
 use crate::disks::{
     device::{DevNumber, Use},
-    journal::{Entry, Progress},
+    journal::{BindRecord, Entry, Progress},
     plan::{FormatIntent, Place},
     probe::{Content, Probe},
     seen::{Mapping, Mounted},
@@ -16,6 +16,8 @@ pub(super) struct World {
     pub(super) journal: Journal,
     /// What is in containers that are closed, by name.
     pub(super) inner: BTreeMap<String, Probe>,
+    /// How many entries are in a directory of a disk with places, by the disk's name and the directory's.
+    pub(super) directories: BTreeMap<(String, String), u64>,
 }
 
 impl World {
@@ -24,12 +26,17 @@ impl World {
     }
 
     pub(super) fn apply(&mut self, wanted: &[Wanted], plan: &Plan) {
+        self.apply_first(wanted, plan, usize::MAX);
+    }
+
+    /// Does so many steps of each disk.
+    pub(super) fn apply_first(&mut self, wanted: &[Wanted], plan: &Plan, count: usize) {
         for step in &plan.common {
             self.file(step);
         }
         for disk in &plan.disks {
             let declared = wanted.iter().find(|declared| declared.name == disk.name).unwrap();
-            for step in &disk.steps {
+            for step in disk.steps.iter().take(count) {
                 if !self.holds(declared, step) {
                     // mount(8) finds no such filesystem. The first step that fails ends the disk's steps.
                     break;
@@ -148,6 +155,38 @@ impl World {
                 self.mount(declared, place, mount_point, filesystem, uuid, options);
                 self.used(&device.name, Use::Mounted(mount_point.clone()));
             }
+            Step::MakeDirectory {
+                mount_point,
+                directory,
+                path,
+                copy,
+                ..
+            } => {
+                assert!(
+                    self.seen
+                        .mounts
+                        .iter()
+                        .any(|mount| mount.mount_point == *mount_point)
+                );
+                let there = self.seen.mount_points[path].entries;
+                assert!(self.seen.mount_points[path].exists);
+                let known = (name.clone(), directory.clone());
+                // A directory that has files stays as it is.
+                if self.directories.get(&known).is_none_or(|entries| *entries == 0) {
+                    self.directories.insert(known, if *copy { there } else { 0 });
+                }
+            }
+            Step::Bind {
+                place,
+                mount_point,
+                directory,
+                path,
+            } => {
+                self.record(name, directory, path);
+                self.bind(declared, self.number(place), mount_point, directory, path);
+                self.used(&device.name, Use::Mounted(path.clone()));
+            }
+            Step::RememberBind { directory, path } => self.record(name, directory, path),
             Step::SwapOn { place, .. } => {
                 self.advance(declared, plan, Progress::Used);
                 let number = self.number(place);
@@ -246,6 +285,56 @@ impl World {
         self.seen.mounts.push(mount);
     }
 
+    /// What mount(8) does with `--bind`.
+    pub(super) fn bind(
+        &mut self,
+        declared: &Wanted,
+        number: DevNumber,
+        whole: &str,
+        directory: &str,
+        path: &str,
+    ) {
+        let mounts = &self.seen.mounts;
+        let whole = mounts.iter().rfind(|mount| mount.mount_point == whole).unwrap();
+        assert_eq!(whole.number, number);
+        assert!(
+            self.directories
+                .contains_key(&(declared.name.clone(), directory.to_owned()))
+        );
+        assert!(self.seen.mount_points[path].exists, "{path}");
+        assert!(
+            !mounts.iter().any(|mount| mount.mount_point == path),
+            "{path} is taken"
+        );
+        let bind = declared.binds.iter().find(|bind| bind.path == path).unwrap();
+        let owner = bind.owner.clone().unwrap_or_default();
+        let mount = Mounted {
+            mount_point: path.to_owned(),
+            root: format!("/{directory}"),
+            filesystem_bytes: None,
+            owner: Some(Owner {
+                user: Some("0".into()),
+                group: Some("0".into()),
+                mode: Some(owner.mode.unwrap_or(0o755)),
+            }),
+            ..whole.clone()
+        };
+        self.seen.mounts.push(mount);
+    }
+
+    fn record(&mut self, name: &str, directory: &str, path: &str) {
+        let mut entries = self.journal.entries.iter_mut();
+        let entry = entries.find(|entry| entry.name == name).unwrap();
+        assert_eq!(entry.progress, Progress::Used);
+        entry.binds.retain(|record| record.directory != directory);
+        entry.binds.push(BindRecord {
+            directory: directory.to_owned(),
+            path: path.to_owned(),
+            used: true,
+            copied: None,
+        });
+    }
+
     fn number(&self, place: &Place) -> DevNumber {
         match place {
             Place::Disk(device) => device.number,
@@ -307,7 +396,16 @@ impl World {
         let Probe::HasData(Content { uuid: Some(uuid), .. }) = probe else {
             panic!("{probe:?} is taken")
         };
+        let before = self
+            .journal
+            .entries
+            .iter()
+            .find(|entry| entry.name == declared.name);
+        let binds = before
+            .filter(|before| before.uuid == *uuid)
+            .map(|before| before.binds.clone());
         let taken = Entry {
+            binds: binds.unwrap_or_default(),
             key: plan.key.clone().unwrap(),
             progress,
             device: plan.device.clone().unwrap(),

@@ -1,0 +1,170 @@
+//! Places that share a disk: a directory of its filesystem is mounted at each.
+//!
+//! The plan does not know what the filesystem holds. So a directory is made where it is missing, when that is found on
+//! the way; the journal says which directories were in use at their places already.
+
+use virtfleet_wire::settings::SeedFrom;
+
+use super::{
+    super::{
+        binds::{Bind, is_directory},
+        journal::BindRecord,
+        plan::{Refusal, RefusalKind, Step},
+        seen::Mounted,
+    },
+    Run,
+    case::Case,
+    placing::{History, mount_point, taken},
+    tend::ownership,
+};
+
+/// What is to be done for the places of a disk.
+#[derive(Debug, Default)]
+pub(super) struct Binds {
+    pub(super) steps: Vec<Step>,
+    /// By place: why nothing is done for it.
+    pub(super) refusals: Vec<(String, Refusal)>,
+}
+
+impl<'a> Run<'a> {
+    /// The steps for each place of a disk whose filesystem is mounted, or is by then. `history` is that of the filesystem.
+    pub(super) fn binds(
+        &self,
+        case: &Case<'a>,
+        uuid: Option<&str>,
+        history: History,
+        notes: &mut Vec<String>,
+    ) -> Binds {
+        let mut binds = Binds::default();
+        let Some(whole) = case.disk.mount_point.as_deref() else {
+            return binds;
+        };
+        let known: &[BindRecord] = match case.entry {
+            Some(entry) if history != History::Made && uuid == Some(entry.uuid.as_str()) => &entry.binds,
+            _ => &[],
+        };
+        for bind in &case.disk.binds {
+            let record = known
+                .iter()
+                .find(|record| (&record.directory, &record.path) == (&bind.directory, &bind.path));
+            let used = record.is_some_and(|record| record.used);
+            let mounts = &self.seen.mounts;
+            let there = mounts.iter().rfind(|mount| mount.mount_point == bind.path);
+            let steps = match there {
+                // Without its UUID nothing can be remembered of it.
+                Some(there) => in_place(case, bind, there, used || uuid.is_none(), notes),
+                None if uuid.is_none() => Err(no_uuid(case, bind)),
+                None => Self::bind(case, bind, whole, used, notes),
+            };
+            match steps {
+                Ok(steps) => binds.steps.extend(steps),
+                Err(refusal) => binds.refusals.push((bind.path.clone(), refusal)),
+            }
+        }
+        notes.extend(known.iter().filter_map(|record| withdrawn(case, record)));
+        binds
+    }
+
+    /// A place where nothing is mounted.
+    fn bind(
+        case: &Case<'a>,
+        bind: &Bind,
+        whole: &str,
+        used: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Step>, Refusal> {
+        let path = bind.path.as_str();
+        let under = mount_point(case, path)?;
+        let history = if used { History::Used } else { History::New };
+        let seeds = case.disk.seed_from == SeedFrom::Existing;
+        let copy = Self::must_seed(case, path, under, seeds, history, notes)?;
+        let mut steps = Vec::new();
+        if !under.exists {
+            steps.push(Step::MakeMountPoint {
+                path: path.to_owned(),
+            });
+        }
+        steps.push(Step::MakeDirectory {
+            mount_point: whole.to_owned(),
+            directory: bind.directory.clone(),
+            path: path.to_owned(),
+            copy,
+            owner: bind.owner.clone(),
+        });
+        steps.push(Step::Bind {
+            place: case.place(),
+            mount_point: whole.to_owned(),
+            directory: bind.directory.clone(),
+            path: path.to_owned(),
+        });
+        Ok(steps)
+    }
+}
+
+fn no_uuid(case: &Case<'_>, bind: &Bind) -> Refusal {
+    case.refuse(
+        RefusalKind::Unreadable,
+        format!(
+            "nothing is mounted at {}: the UUID of the filesystem is not known, so the journal cannot have what is done",
+            bind.path
+        ),
+        format!(
+            "plan again; `blkid --probe {}` shows what is there",
+            case.device.node()
+        ),
+        vec![("path", bind.path.clone())],
+    )
+}
+
+/// A place where something is mounted: the directory as declared, or a refusal.
+fn in_place(
+    case: &Case<'_>,
+    bind: &Bind,
+    there: &Mounted,
+    used: bool,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Step>, Refusal> {
+    let whole = case.mounted().filter(|_| case.in_place());
+    if !whole.is_some_and(|whole| bind.is(there, whole)) {
+        let message = format!(
+            "{}: {} of another filesystem or directory ({}, {}) is mounted there",
+            bind.path, there.root, there.filesystem, there.number
+        );
+        return Err(taken(
+            case,
+            &bind.path,
+            message,
+            "unmount it, or change the path in `places`",
+        ));
+    }
+    let mut steps = Vec::new();
+    if !used {
+        steps.push(Step::RememberBind {
+            directory: bind.directory.clone(),
+            path: bind.path.clone(),
+        });
+    }
+    let read_only = case.disk.options.iter().any(|option| option == "ro")
+        || there.options.iter().any(|option| option == "ro");
+    if !read_only {
+        // Notes on what only the next mount changes are those of the whole filesystem.
+        steps.extend(Run::options(case, there, &mut Vec::new()));
+        steps.extend(ownership(case, bind.owner.as_ref(), there, notes));
+    }
+    Ok(steps)
+}
+
+/// A place that is no longer declared and still mounted. It may be in use, so it stays until the next boot.
+fn withdrawn(case: &Case<'_>, record: &BindRecord) -> Option<String> {
+    let declared = |bind: &Bind| bind.path == record.path;
+    let whole = case.mounted().filter(|_| case.in_place())?;
+    let mounts = &case.seen.mounts;
+    let there = mounts.iter().rfind(|mount| mount.mount_point == record.path)?;
+    let ours = is_directory(&record.directory, there, whole);
+    (ours && !case.disk.binds.iter().any(declared)).then(|| {
+        format!(
+            "{} is no longer a place of this disk, and stays mounted until the next boot; its files stay in {}/{}",
+            record.path, whole.mount_point, record.directory
+        )
+    })
+}
