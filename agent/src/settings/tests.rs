@@ -181,7 +181,7 @@ fn what_is_wrong_with_a_disk_is_named_where_it_stands() {
             "/etc/virtfleet/agent.d/disks.yaml:6: disks[data].mountPoint: /etc is needed by the system or the agent \
              before the disk is there; choose a directory of its own",
             "/etc/virtfleet/agent.d/disks.yaml:7: disks[other].match: empty, so any disk would fit; name the disk by \
-             serial, volume or path",
+             serial, volume or path, or a partition by partUuid or partLabel",
         ]
     );
     assert_eq!(
