@@ -6,12 +6,13 @@ use anyhow::Context as _;
 use virtfleet_agent_core::pass::{Outcome, Stage};
 use virtfleet_runtime::{
     exit::Code,
+    telemetry,
     tls::{Validity, check_agent_names, check_pem},
 };
 use virtfleet_wire::{
     exposition::Page,
     report::GuestReport,
-    settings::{MetricsSettings, ServerTls},
+    settings::{LogSettings, MetricsSettings, ServerTls},
 };
 
 use super::{Args, Verb, disks, dns, nic, plan, print, virtio};
@@ -48,6 +49,12 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 
 /// Does what was asked for.
 pub(super) fn run(args: &Args) -> Result<Code, Failure> {
+    if matches!(
+        args.verb,
+        Verb::Apply(..) | Verb::ApplyDisks(..) | Verb::ApplyDns(..) | Verb::ApplyNic(..) | Verb::Plan(..)
+    ) {
+        log(args);
+    }
     match &args.verb {
         Verb::Run => run::run(args)
             .map_err(|(error, code)| Failure { error, code })
@@ -85,6 +92,17 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             Ok(Code::Ok)
         }
     }
+}
+
+/// Starts logging for a pass or a plan: how far long work is, and what went wrong without ending it.
+fn log(args: &Args) {
+    let settings = settings::load(&args.roots, args.config.as_deref()).config.log;
+    let settings = LogSettings {
+        level: args.log_level.unwrap_or(settings.level),
+        format: args.log_format.unwrap_or(settings.format),
+    };
+    // Only a second call fails.
+    telemetry::init_command(&settings).ok();
 }
 
 fn put_in_place(options: &Options, remove: bool, output: Output) -> Result<Code, Failure> {

@@ -8,13 +8,7 @@ use virtfleet_wire::settings::{LogFormat, LogLevel, LogSettings};
 
 /// Starts logging for the whole process. A second call changes nothing and says so.
 pub fn init(settings: &LogSettings) -> Result<(), AlreadyStarted> {
-    let level = match settings.level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
+    let level = level(settings);
     let terminal = std::io::stderr().is_terminal();
     let text = match settings.format {
         LogFormat::Text => true,
@@ -32,6 +26,38 @@ pub fn init(settings: &LogSettings) -> Result<(), AlreadyStarted> {
         .with(layer.with_filter(level))
         .try_init()
         .map_err(|_| AlreadyStarted)
+}
+
+/// The same for a command that does something and ends, whose log a person reads on a terminal, in the journal or on the serial
+/// console: text without times, unless the settings ask for JSON.
+///
+/// # Errors
+/// Logging was started before.
+pub fn init_command(settings: &LogSettings) -> Result<(), AlreadyStarted> {
+    if settings.format == LogFormat::Json {
+        return init(settings);
+    }
+    let terminal = std::io::stderr().is_terminal();
+    let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .with_target(false)
+        .without_time();
+    tracing_subscriber::registry()
+        .with(layer.with_filter(level(settings)))
+        .try_init()
+        .map_err(|_| AlreadyStarted)
+}
+
+fn level(settings: &LogSettings) -> LevelFilter {
+    match settings.level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
 }
 
 /// Logging was started before.
