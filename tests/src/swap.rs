@@ -29,11 +29,11 @@ pub fn end(node: &Path) -> Result<()> {
 ///
 /// # Errors
 /// As of [`end`].
-pub fn end_where(of_nobody: impl Fn(&Path) -> bool) -> Result<()> {
+pub fn end_where(is_abandoned: impl Fn(&Path) -> bool) -> Result<()> {
     for node in in_use()? {
         let name = node.file_name().unwrap_or_default();
         let file = Path::new("/sys/block").join(name).join("loop/backing_file");
-        if fs::read_to_string(file).is_ok_and(|file| of_nobody(Path::new(file.trim_end()))) {
+        if fs::read_to_string(file).is_ok_and(|file| is_abandoned(Path::new(file.trim_end()))) {
             end(&node)?;
         }
     }

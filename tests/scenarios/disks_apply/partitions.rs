@@ -19,8 +19,8 @@ const MIB: u64 = 1 << 20;
 const SOON: std::time::Duration = std::time::Duration::from_secs(30);
 /// An EFI partition, one with data, and the blank one of 128 MiB, which begins at 97 MiB.
 const TABLE: &str = "label: gpt\nstart=1MiB,size=32MiB,type=U,name=esp\nsize=64MiB,name=data\nsize=128MiB";
-const START: u64 = 97 * MIB;
-const END: u64 = START + 128 * MIB;
+const BLANK_START: u64 = 97 * MIB;
+const END: u64 = BLANK_START + 128 * MIB;
 
 fn stage(test: &str) -> Result<Option<Stage>> {
     let needed = needs(&["mkfs.ext4", "mkfs.btrfs", "sfdisk", "partx"]);
@@ -87,7 +87,7 @@ fn named(matching: DiskMatch) -> DiskSettings {
 fn neighbours(disk: &LoopDisk) -> Result<Vec<u8>> {
     Launch::new("sync").arg(&disk.file).text(SOON)?;
     let mut file = File::open(&disk.file)?;
-    let mut bytes = vec![0; usize::try_from(START)?];
+    let mut bytes = vec![0; usize::try_from(BLANK_START)?];
     file.read_exact(&mut bytes)?;
     file.seek(SeekFrom::Start(END))?;
     file.read_to_end(&mut bytes)?;
@@ -207,7 +207,10 @@ fn tier2_a_partition_that_grows_has_its_filesystem_grown() {
         usize::try_from(MIB).unwrap(),
         before.len() - usize::try_from(129 * MIB).unwrap(),
     );
-    assert!(before[first..usize::try_from(START).unwrap()] == after[first..usize::try_from(START).unwrap()]);
+    assert!(
+        before[first..usize::try_from(BLANK_START).unwrap()]
+            == after[first..usize::try_from(BLANK_START).unwrap()]
+    );
     assert!(last > first);
 }
 
@@ -262,7 +265,7 @@ fn tier2_copies_stale_tables_and_other_types_are_refused() {
     // A loop device on the whole disk, at the partition's place.
     let node = stage
         .sh(&format!(
-            "losetup --find --show --offset {START} --sizelimit {} {}",
+            "losetup --find --show --offset {BLANK_START} --sizelimit {} {}",
             128 * MIB,
             two.node
         ))
@@ -282,7 +285,7 @@ fn tier2_copies_stale_tables_and_other_types_are_refused() {
 
     // One byte that nobody knows, written through the whole disk.
     let mut file = OpenOptions::new().write(true).open(&two.node).unwrap();
-    file.seek(SeekFrom::Start(START + 5 * MIB)).unwrap();
+    file.seek(SeekFrom::Start(BLANK_START + 5 * MIB)).unwrap();
     file.write_all(b"x").unwrap();
     drop(file);
     refused(&stage, &settings, "part", "unknown-data").unwrap();
@@ -291,7 +294,7 @@ fn tier2_copies_stale_tables_and_other_types_are_refused() {
         before[0] == neighbours(&one).unwrap(),
         "the first disk is as it was"
     );
-    let middle = usize::try_from(MIB).unwrap()..usize::try_from(START).unwrap();
+    let middle = usize::try_from(MIB).unwrap()..usize::try_from(BLANK_START).unwrap();
     assert!(
         before[1][middle.clone()] == neighbours(&two).unwrap()[middle],
         "the neighbours are as they were"
@@ -386,7 +389,7 @@ fn tier2_bytes_written_between_intent_and_mkfs_of_a_partition_stay() {
     assert!(killed.killed, "{}", killed.text);
     // Through the node of the whole disk.
     let bytes = [0x5a; 3000];
-    let at = START + 9 * MIB + 11;
+    let at = BLANK_START + 9 * MIB + 11;
     let mut file = OpenOptions::new().write(true).open(&disk.node).unwrap();
     file.seek(SeekFrom::Start(at)).unwrap();
     file.write_all(&bytes).unwrap();

@@ -19,11 +19,11 @@ pub(super) fn new() -> Result<tempfile::TempDir> {
         file.strip_prefix(&all).is_ok_and(|file| {
             file.iter()
                 .next()
-                .is_some_and(|name| is_of_nobody(&name.to_string_lossy()))
+                .is_some_and(|name| is_abandoned(&name.to_string_lossy()))
         })
     })?;
     for entry in fs::read_dir(&all).into_iter().flatten().flatten() {
-        if is_of_nobody(&entry.file_name().to_string_lossy()) {
+        if is_abandoned(&entry.file_name().to_string_lossy()) {
             // Another test may do the same at this moment.
             drop(fs::remove_dir_all(entry.path()));
         }
@@ -35,7 +35,7 @@ pub(super) fn new() -> Result<tempfile::TempDir> {
 }
 
 /// Whether a name is that of a stage's folder whose process is gone.
-fn is_of_nobody(name: &str) -> bool {
+fn is_abandoned(name: &str) -> bool {
     let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
     owner.is_some_and(|(owner, _)| owner.parse::<u32>().is_ok() && !Path::new("/proc").join(owner).exists())
 }
@@ -45,12 +45,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_folder_of_a_process_that_is_gone_is_of_nobody() {
+    fn only_the_folder_of_a_process_that_is_gone_is_abandoned() {
         let name = |owner: u32| format!("{PREFIX}{owner}-x");
-        assert!(is_of_nobody(&name(u32::MAX)));
-        assert!(!is_of_nobody(&name(process::id())));
-        assert!(!is_of_nobody("virtfleet-stage-"));
-        assert!(!is_of_nobody("virtfleet-stage-x-1"));
-        assert!(!is_of_nobody("other-1-x"));
+        assert!(is_abandoned(&name(u32::MAX)));
+        assert!(!is_abandoned(&name(process::id())));
+        assert!(!is_abandoned("virtfleet-stage-"));
+        assert!(!is_abandoned("virtfleet-stage-x-1"));
+        assert!(!is_abandoned("other-1-x"));
     }
 }

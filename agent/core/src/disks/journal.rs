@@ -128,7 +128,7 @@ impl Evidence {
         }
     }
 
-    /// Removes how far a proof came in its time, and the write counters: they differ between two probes of a disk that nobody has written to.
+    /// Removes how far a proof came in its time, and the write counters: they differ between two probes of an unchanged disk.
     pub(super) fn forget_reading(&mut self) {
         match self {
             Self::Blank(blank) => {

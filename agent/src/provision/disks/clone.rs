@@ -15,7 +15,7 @@ use virtfleet_agent_core::disks::{
 use virtfleet_wire::settings::{DiskContent, ProofKind};
 
 use super::{
-    looks::{AT_ONCE, PROGRESS},
+    looks::{PROBES_AT_ONCE, PROGRESS},
     pass::Engine,
     session::{Effect, Session, StepError},
 };
@@ -30,7 +30,7 @@ const TABLES: [&str; 3] = ["gpt", "PMBR", "dos"];
 const PARTS: u64 = 10;
 
 /// Judges those disks as clones that are declared as such and have a partition table, or an erasure in the journal: at most
-/// [`AT_ONCE`] at a time. Gives what was found, by the disk's name.
+/// [`PROBES_AT_ONCE`] at a time. Gives what was found, by the disk's name.
 pub(super) fn observe(
     engine: &Engine<'_>,
     looked_at: &[(&Wanted, &Device, Probe)],
@@ -46,7 +46,7 @@ pub(super) fn observe(
     }
     let disks = engine.disks();
     let mut clones = BTreeMap::new();
-    for some in orders.chunks(AT_ONCE) {
+    for some in orders.chunks(PROBES_AT_ONCE) {
         thread::scope(|scope| {
             let threads: Vec<_> = some
                 .iter()

@@ -1,7 +1,7 @@
 //! Looks at disks, several at a time, so that one that is slow or does not answer holds up no other.
 //!
 //! ```text
-//! want ─▶ queue ─▶ a thread each, AT_ONCE at a time ─▶ done     (a thread that takes longer than PATIENCE gives its turn to the next, and goes on)
+//! want ─▶ queue ─▶ a thread each, PROBES_AT_ONCE at a time ─▶ done     (a thread that takes longer than PATIENCE gives its turn to the next, and goes on)
 //! ```
 //!
 //! Each device is read by one thread, however often it is asked for. How long a look may take at all, the host decides.
@@ -31,7 +31,7 @@ use crate::host::disks::{
 };
 
 /// How many looks that answer are under way at a time.
-pub(super) const AT_ONCE: usize = 4;
+pub(super) const PROBES_AT_ONCE: usize = 4;
 /// How long a look takes at the most of a disk that is well: 100 MiB, and the tools.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -118,7 +118,7 @@ impl<'s, 'e> Looks<'s, 'e> {
                 .map(|(_, since)| PATIENCE.saturating_sub(since.elapsed()))
                 .filter(|left| !left.is_zero())
                 .collect();
-            if left.len() < AT_ONCE
+            if left.len() < PROBES_AT_ONCE
                 && let Some(order) = self.next()
             {
                 self.start(order);

@@ -104,8 +104,8 @@ impl CloneProof {
         )
     }
 
-    /// Removes how far the proof came in its time, and the write counters: they differ between two proofs of a disk that
-    /// nobody has written to.
+    /// Removes how far the proof came in its time, and the write counters: they differ between two proofs of an unchanged
+    /// disk.
     pub(super) fn forget_reading(&mut self) {
         if !self.is_whole() {
             self.behind_read = 0;

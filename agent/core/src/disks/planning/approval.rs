@@ -30,7 +30,7 @@ pub(super) fn approvable(
     }
     let Some(counters) = writes.counters.filter(|_| writes.is_trusted()) else {
         let remedy = "set `proof: full`, so that all of it is read and can be approved: the kernel does not count writes of this disk (Linux below \
-                      5.15, or queue/iostats is 0), and so nobody could say whether it was written to since";
+                      5.15, or queue/iostats is 0), so a write after the approval would not be noticed";
         return case.refuse(kind, message, remedy, facts).beyond_approval();
     };
     facts.push(("read", "partly".to_owned()));

@@ -87,7 +87,7 @@ pub(super) fn step(case: &Case<'_>) -> Option<Step> {
     }))
 }
 
-/// The refusal of a large clone that was not read whole and that nobody vouches for as new.
+/// The refusal of a large clone that was not read whole and is not declared as `new`.
 fn partly_proven(case: &Case<'_>, proof: &CloneProof) -> Option<Refusal> {
     let disk = case.disk;
     if proof.is_whole() || disk.new || case.id().size <= disk.approve_above {

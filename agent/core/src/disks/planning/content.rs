@@ -191,7 +191,7 @@ fn blank(case: &Case<'_>, blankness: &Blankness, notes: &mut Vec<String>) -> Res
     approved_or(case, refusal)
 }
 
-/// The refusal of a large disk that was not read whole and that nobody vouches for as new.
+/// The refusal of a large disk that was not read whole and is declared neither as `new` nor as `ephemeral`.
 fn partly_proven(case: &Case<'_>, blankness: &Blankness) -> Option<Refusal> {
     let disk = case.disk;
     let vouched = disk.new || disk.ephemeral;
