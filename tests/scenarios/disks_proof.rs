@@ -306,3 +306,20 @@ fn tier2_a_disk_that_a_process_has_open_is_not_formatted() {
         outcome.state
     );
 }
+
+#[test]
+fn tier2_another_run_of_the_agent_may_read_a_disk_that_is_formatted() {
+    let test = "tier2_another_run_of_the_agent_may_read_a_disk_that_is_formatted";
+    let Some(stage) = stage(test).unwrap() else {
+        return;
+    };
+    let (disk, settings) = disk(&stage, "read", 80 * MIB).unwrap();
+    // The stage's first process runs the program that the passes are run by.
+    let script = format!("/proc/1/exe read {} >/dev/null 2>&1 & echo $!", disk.node);
+    let reader = stage.sh(&script).unwrap();
+    let opened = format!("ls -l /proc/{}/fd | grep -c '{}$'", reader.trim(), disk.node);
+    eventually(SOON, "a reader of the disk", || stage.sh(&opened)).unwrap();
+    let outcome = stage.pass(std::slice::from_ref(&settings)).unwrap();
+    assert_eq!(outcome.standing("read"), "ready", "{}", outcome.state);
+    stage.sh(&opened).unwrap();
+}

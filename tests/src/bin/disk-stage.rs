@@ -3,6 +3,7 @@
 //! ```text
 //! disk-stage host ROOT    the first process of its namespaces: builds the root, changes into it, does what the socket in run/ orders
 //! disk-stage pass         one pass, as run/order.json says; killed from outside, or by itself at a point between two effects
+//! disk-stage read DEVICE  has a device open for reading until it is killed, as another run of the same program does
 //! ```
 
 use std::{
@@ -42,6 +43,12 @@ fn main() -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["host", root] => host(Path::new(root)),
         ["pass"] => pass(),
+        ["read", device] => {
+            let _open = File::open(device).with_context(|| (*device).to_owned())?;
+            loop {
+                thread::park();
+            }
+        }
         _ => anyhow::bail!("usage: disk-stage host ROOT"),
     }
 }

@@ -210,16 +210,44 @@ impl<'a> Case<'a> {
         uuids::luks(&self.seen.vm_uuid, &self.disk.name)
     }
 
-    /// The UUID, or why nothing can be made.
+    /// The UUID, or why nothing can be made with it.
     pub(super) fn uuid_to_make(&self, uuid: Option<String>) -> Result<String, Refusal> {
-        uuid.ok_or_else(|| {
+        let uuid = uuid.ok_or_else(|| {
             self.refuse(
                 RefusalKind::NotEligible,
                 "the VM shows no SMBIOS UUID, from which the filesystem's would be made",
                 "set spec.domain.firmware.uuid of the VM; `virtfleet-agent report` shows what is seen",
                 Vec::new(),
             )
-        })
+        })?;
+        self.unclaimed(&uuid)?;
+        Ok(uuid)
+    }
+
+    /// Refuses when the journal has the UUID under another name and on another device. A disk that
+    /// was made under this name and then renamed in the settings keeps its UUID.
+    fn unclaimed(&self, uuid: &str) -> Result<(), Refusal> {
+        let claims = |entry: &&Entry| {
+            let has = entry.uuid == uuid || entry.luks_uuid.as_deref() == Some(uuid);
+            // Without a serial, any disk of that size may have become any other.
+            let exact = entry.device.serial.is_some() || entry.key == self.key;
+            let this = exact && entry.device.may_have_become(self.id());
+            has && entry.name != self.disk.name && !this
+        };
+        let Some(entry) = self.journal.entries.iter().find(claims) else {
+            return Ok(());
+        };
+        let (name, other) = (&self.disk.name, &entry.name);
+        Err(self.refuse(
+            RefusalKind::DuplicateUuid,
+            format!(
+                "a filesystem made under the name {name:?} would get the UUID {uuid}, which the journal \
+                 has for the disk {other:?} on {}: that disk had the name {name:?} before",
+                entry.key
+            ),
+            format!("give the new disk another name in the settings, or {other:?} its old one"),
+            vec![("uuid", uuid.to_owned()), ("others", format!("the disk {other}"))],
+        ))
     }
 
     /// Refuses when another device carries the UUID too.

@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::Path,
 };
 
@@ -27,8 +28,11 @@ pub(in super::super) struct Opener {
     pub(in super::super) process: String,
 }
 
-/// Processes other than this one and its descendants that have one of these devices open. A descriptor of an ancestor that may
-/// only read does not count: it is the shell or the test that has started this process.
+/// Processes other than this one and its descendants that have one of these devices open.
+///
+/// A descriptor that may only read does not count in an ancestor, which is the shell or the test
+/// that has started this process, and in another run of this program: `plan` may read the disks
+/// while `apply` formats one.
 ///
 /// No file is opened, and no filesystem is asked for more than it has cached, so a network filesystem that hangs does not matter.
 ///
@@ -57,7 +61,8 @@ pub(in super::super) fn openers(
                 continue;
             };
             let family = family.get_or_insert_with(|| Family::of(roots));
-            if family.is_ours(process) || !writes && family.is_above(process) {
+            let reads = || family.is_above(process) || family.is_of_this_program(roots, process);
+            if family.is_ours(process) || !writes && reads() {
                 continue;
             }
             let name = read_text(&folder.join("comm"), 100).unwrap_or_default();
@@ -121,10 +126,22 @@ impl Family {
         self.line(self.own).any(|above| above == process)
     }
 
+    /// Whether the process runs the same executable file as this one.
+    fn is_of_this_program(&self, roots: &Roots, process: u32) -> bool {
+        let own = executable(roots, self.own);
+        own.is_some() && executable(roots, process) == own
+    }
+
     /// A process and its ancestors.
     fn line(&self, process: u32) -> impl Iterator<Item = u32> {
         std::iter::successors(Some(process), |process| self.parents.get(process).copied()).take(64)
     }
+}
+
+/// The device and inode of the file that a process runs (`/proc/<pid>/exe`, proc_pid_exe(5)).
+fn executable(roots: &Roots, process: u32) -> Option<(u64, u64)> {
+    let file = fs::metadata(roots.proc(format!("{process}/exe"))).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 /// The parent's number, from `/proc/<pid>/stat` (proc_pid_stat(5)). The second field is a name in parentheses and may hold anything.

@@ -196,6 +196,44 @@ fn the_same_uuid_on_two_devices_stops_both() {
     }
 }
 
+/// `data` was renamed to `b`, whose disk keeps the UUID, and a new disk got the name `data`.
+#[test]
+fn a_name_under_which_another_disk_was_made_gives_no_uuid_twice() {
+    let renamed = device(2, Some("s-b"));
+    let old = |luks: bool| Entry {
+        uuid: fs_uuid(if luks { "b" } else { "data" }),
+        luks_uuid: luks.then(|| luks_uuid("data")),
+        ..entry("b", &renamed, Progress::Used)
+    };
+    let ephemeral = Wanted {
+        ephemeral: true,
+        ..disk()
+    };
+    for (disk, entry) in [
+        (disk(), old(false)),
+        (encrypted("data"), old(true)),
+        (ephemeral, old(false)),
+    ] {
+        // The renamed disk is there, or not.
+        for devices in [vec![vdb(), renamed.clone()], vec![vdb()]] {
+            let seen = seen(std::slice::from_ref(&disk), devices, vec![("data", blank())]);
+            let plan = one(&disk, &seen, &journal(vec![entry.clone()]));
+            let came = (&words(&plan)[..], refusal(&plan));
+            assert_eq!(came, (&NONE[..], Some(RefusalKind::DuplicateUuid)), "{disk:?}");
+            assert!(plan.refusals[0].message.contains("\"b\""), "{plan:?}");
+        }
+    }
+    // One disk whose name was changed and changed back: its own UUID is not another's.
+    let former = Entry {
+        name: "b".into(),
+        ..entry("data", &vdb(), Progress::Used)
+    };
+    let disk = disk();
+    let seen = seen(std::slice::from_ref(&disk), vec![vdb()], vec![("data", blank())]);
+    let plan = one(&disk, &seen, &journal(vec![former]));
+    assert_eq!(refusal(&plan), Some(RefusalKind::BlankAgain));
+}
+
 #[test]
 fn a_filesystem_that_is_larger_than_its_disk_is_not_mounted() {
     let probe = Probe::HasData(Content {
