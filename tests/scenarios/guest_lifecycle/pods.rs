@@ -13,9 +13,20 @@ const GONE: &str = "systemctl stop fed.service kubepods.slice; systemctl reset-f
 
 /// The agent's unit sees the pods' cgroups, and says which of them the kernel has killed for want of memory.
 pub(crate) fn that_is_killed_is_told(stage: &Stage, who: &Guest, machine: &Machine) -> Result<()> {
+    let starts = kit::number(machine, "virtfleet-agent.service", "NRestarts")?;
     let result = machine.run(PODS)?;
     ensure!(result.contains("oom-kill"), "{result}");
-    let page = kit::samples(&kit::page(stage, who, "/metrics")?);
+    // A connection can end while the kernel takes memory back; the agent itself must live through it.
+    let page = kit::page_until(stage, who, "/metrics", "the cgroup of the killed pod", |page| {
+        page.contains("kubepods-podhungry.slice")
+    })?;
+    let page = kit::samples(&page);
+    let later = kit::number(machine, "virtfleet-agent.service", "NRestarts")?;
+    ensure!(
+        later == starts,
+        "the agent was restarted {} times",
+        later - starts
+    );
     let says = |family: &str, cgroup: &str| -> Result<f64> {
         let name = format!("virtfleet_guest_cgroup_{family}{{cgroup=\"{cgroup}\"}}");
         let value = page.get(&name).with_context(|| format!("no {name}"))?;

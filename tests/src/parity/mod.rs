@@ -20,7 +20,7 @@ use anyhow::Result;
 pub use compare::{Difference, Round, What, compare};
 pub use page::{Family, Key, Page};
 
-use allowed::{ALLOWED, Allowed, MACHINE};
+use allowed::{ALLOWED, ANYWHERE, Allowed, MACHINE};
 pub use programs::Extent;
 use programs::{Programs, Serve};
 
@@ -72,7 +72,11 @@ pub fn judge(rounds: &[Round], allowed: &'static [Allowed], place: &str) -> Verd
         idle: Vec::new(),
         notes: compare::notes(rounds),
     };
-    let listed = || allowed.iter().filter(|entry| entry.at.contains(&place));
+    let made = || allowed.iter().filter(|entry| entry.at.contains(&place));
+    let listed = || {
+        let anywhere = allowed.iter().filter(|entry| entry.at.contains(&ANYWHERE));
+        made().chain(anywhere)
+    };
     for difference in compare(rounds, place == MACHINE) {
         match listed().find(|entry| entry.explains(&difference)) {
             Some(entry) => verdict.explained.push((difference, entry)),
@@ -80,7 +84,7 @@ pub fn judge(rounds: &[Round], allowed: &'static [Allowed], place: &str) -> Verd
         }
     }
     let used = |entry: &Allowed| verdict.explained.iter().any(|(_, other)| *other == entry);
-    verdict.idle = listed().filter(|entry| !used(entry)).collect();
+    verdict.idle = made().filter(|entry| !used(entry)).collect();
     verdict
 }
 
