@@ -22,6 +22,8 @@ mod hotplug;
 mod kit;
 #[path = "guest_disks/luks.rs"]
 mod luks;
+#[path = "guest_disks/partitions.rs"]
+mod partitions;
 #[path = "guest_disks/places.rs"]
 mod places;
 #[path = "guest_disks/shared.rs"]
