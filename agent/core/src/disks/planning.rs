@@ -35,6 +35,7 @@ pub fn plan(wanted: &[Wanted], problems: &[WantedProblem], seen: &Seen, journal:
         journal,
         fstab: seen.files.get(FSTAB).cloned().unwrap_or_default(),
         placed: BTreeSet::new(),
+        filed: BTreeMap::new(),
         refused_places: Vec::new(),
     };
     let mut disks: Vec<DiskPlan> = wanted
@@ -67,6 +68,8 @@ pub(super) struct Run<'a> {
     fstab: String,
     /// Mount points where the disk is, or will be after its steps.
     placed: BTreeSet<&'a str>,
+    /// The disk for which files name a UUID. Two disks of one UUID would write one unit by turns.
+    filed: BTreeMap<String, &'a str>,
     /// Refusals of single places of the disk that is being planned; the rest of its steps stay.
     refused_places: Vec<Refusal>,
 }

@@ -9,12 +9,13 @@ use std::{
     fs::{File, OpenOptions},
     io,
     os::unix::fs::OpenOptionsExt as _,
+    path::Path,
     sync::mpsc::{SyncSender, sync_channel},
     thread,
     time::Duration,
 };
 
-use virtfleet_agent_core::disks::{Partition, WriteMark};
+use virtfleet_agent_core::disks::{DeviceId, Partition, WriteMark};
 
 use super::{
     identity, ioctl,
@@ -60,6 +61,26 @@ impl Held {
     pub(super) fn locked(&self) -> &File {
         let whole = self.whole.as_ref().and_then(|Last(file)| file.as_ref());
         whole.unwrap_or(&self.lock)
+    }
+
+    /// Passes the exclusive claim from the open for reading to one for writing. In between another
+    /// process can open the device, so what is on it has to be read again on the new file.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is another device by now. The claim is gone then.
+    pub(super) fn reopen_to_write(&mut self, path: &Path, id: &DeviceId) -> Result<File, Failure> {
+        let failed = |what: &str, error: &dyn std::fmt::Display| {
+            Failure::Doubt(doubt(format!("{what} {}: {error}", path.display()), false))
+        };
+        drop(self.exclusive.take());
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(ioctl::EXCLUSIVE)
+            .open(path)
+            .map_err(|error| failed("cannot open to write", &error))?;
+        identity::check(&file, id).map_err(|error| failed("another device is at", &error))?;
+        Ok(file)
     }
 }
 

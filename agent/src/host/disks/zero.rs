@@ -1,22 +1,16 @@
 //! Writes zeros over what our own unfinished `mkfs` left.
 
-use std::{
-    fs::OpenOptions,
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
-    path::Path,
-};
+use std::{os::unix::fs::FileExt as _, path::Path};
 
 use virtfleet_agent_core::disks::{DeviceId, Doubt};
 
 use super::{
-    identity, ioctl,
     reader::{Aligned, Bytes, Failure, Held, Limits, Message, Reader, chunks, doubt, read_all, tell},
     remains::Judge,
 };
 
 /// Zeroes the regions of the judge, the last one first, and writes them out. Each piece is read before,
-/// and a byte that is not ours ends the work. The exclusive claim passes from the open for reading to
-/// one for writing.
+/// and a byte that is not ours ends the work.
 pub(super) fn write(
     mut held: Held,
     path: &Path,
@@ -29,14 +23,7 @@ pub(super) fn write(
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             Failure::Doubt(doubt(format!("{what} {}: {error}", node.display()), false))
         };
-        drop(held.exclusive.take());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(ioctl::EXCLUSIVE)
-            .open(&node)
-            .map_err(|error| failed("cannot open to write", &error))?;
-        identity::check(&file, &id).map_err(|error| failed("another device is at", &error))?;
+        let file = held.reopen_to_write(&node, &id)?;
         let mut buffer = Aligned::new();
         let mut zeros = Aligned::new();
         let mut done = 0;

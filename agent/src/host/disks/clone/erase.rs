@@ -2,8 +2,8 @@
 
 use std::{
     cell::Cell,
-    fs::{File, OpenOptions},
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    fs::File,
+    os::unix::fs::FileExt as _,
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -16,7 +16,7 @@ use virtfleet_agent_core::disks::{
 
 use super::{
     super::{
-        Disks, facts, identity, ioctl,
+        Disks, facts, ioctl,
         reader::{Aligned, Bytes, CHUNK, Failure, Limits, Reader, chunks, doubt},
     },
     claim::ClaimedClone,
@@ -67,16 +67,7 @@ impl Disks<'_> {
         let limits = Limits::default();
         let reader = Reader::spawn(path.clone(), limits, limits.read, move |say| {
             let failed = |reason: String| Failure::Doubt(doubt(reason, false));
-            let another = |error: identity::NotIt| failed(error.to_string());
-            // The exclusive claim passes from the open for reading to one for writing.
-            drop(held.exclusive.take());
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(ioctl::EXCLUSIVE)
-                .open(&node)
-                .map_err(|error| failed(format!("cannot open it to write: {error}")))?;
-            identity::check(&file, &device).map_err(another)?;
+            let file = held.reopen_to_write(&node, &device)?;
             let read = Cell::new(0);
             let mut here = Open::new(&file, device.size, say, &read);
             zero(&file, &mut here, region, &print).map_err(failed)?;
