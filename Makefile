@@ -84,22 +84,20 @@ guest-soak: static ## Cut the power of N first boots at seeded moments: make gue
 	@target/debug/guest-soak --cuts $(if $(filter command line,$(origin N)),$(N),20)
 
 guest-disk-soak: static ## Disks in guests, all that takes minutes: N power cuts, LUKS and TPM, Debian 12, foreign and unreadable disks, races
-	@VIRTFLEET_DISK_CUTS=$(if $(filter command line,$(origin N)),$(N),20) $(CARGO) test -q -p virtfleet-tests --test guest_disks -- --nocapture --test-threads=1 power_is_cut around_a_mkfs luks debian_12 anything_on_them cannot_be_read passes_at_once goes_during_a_pass swap_is_used shared_disk
+	@tests/soak.sh guest-disks $(if $(filter command line,$(origin N)),$(N))
 
 guest-dns-soak: static ## DNS in guests, with what takes minutes: N power cuts while it is changed, and Debian 12
-	@VIRTFLEET_DNS_CUTS=$(if $(filter command line,$(origin N)),$(N),6) $(CARGO) test -q -p virtfleet-tests --test guest_dns -- --nocapture --test-threads=1
+	@tests/soak.sh guest-dns $(if $(filter command line,$(origin N)),$(N))
 
 churn-soak: ## Kill the leading collector N times during churn, on real API servers: make churn-soak N=100
 	@tests/parts/kube-apiserver.sh fetch >/dev/null
-	@$(CARGO) build -q -p virtfleet-collector --bins
-	@VIRTFLEET_CHURN_KILLS=$(if $(filter command line,$(origin N)),$(N),100) $(CARGO) test -q -p virtfleet-tests --test cluster_churn -- --nocapture
+	@tests/soak.sh churn $(if $(filter command line,$(origin N)),$(N))
 
 disk-soak: ## Kill the engine of secondary disks at N random moments: make disk-soak N=500
-	@$(CARGO) build -q -p virtfleet-tests --bin disk-stage
-	@VIRTFLEET_DISK_KILLS=$(if $(filter command line,$(origin N)),$(N),500) $(CARGO) test -q -p virtfleet-tests --test disks_crash --test disks_clones -- --nocapture
+	@tests/soak.sh disks $(if $(filter command line,$(origin N)),$(N))
 
 disk-generate: ## Generate N disks and format none with foreign bytes unannounced: make disk-generate N=2000 SEED=1
-	@VIRTFLEET_DISK_GENERATED=$(if $(filter command line,$(origin N)),$(N),2000) VIRTFLEET_DISK_SEED=$(or $(SEED),1) $(CARGO) test -q -p virtfleet-tests --test disks_generated -- --nocapture
+	@VIRTFLEET_DISK_SEED=$(or $(SEED),1) tests/soak.sh generate $(if $(filter command line,$(origin N)),$(N))
 
 fuzz: ## Any bytes for every parser, coverage-guided: make fuzz SECONDS=600 ARGS='netlink dbus' (default 60 a target; needs g++)
 	@SECONDS_EACH=$(or $(SECONDS),60) tests/fuzz/run.sh $(ARGS)

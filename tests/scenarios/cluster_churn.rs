@@ -2,7 +2,6 @@
 //! Nodes. What the API servers were asked is the proof.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
-#[path = "cluster_churn/world.rs"]
 mod world;
 
 use std::{

@@ -1,6 +1,5 @@
 //! Tier 3: labels that follow, written by one of several collectors, on real API servers.
 
-#[path = "cluster_labels/stage.rs"]
 mod stage;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -1,6 +1,5 @@
 //! From blank disks to mounted ones, on real loop devices: what is done, done once, and what is refused.
 
-#[path = "disks_apply/partitions.rs"]
 mod partitions;
 
 use std::fs;

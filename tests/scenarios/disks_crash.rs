@@ -3,7 +3,6 @@
 //!
 //! `VIRTFLEET_DISK_KILLS` says how many kills at random moments there are (`make disk-soak`: 500), `VIRTFLEET_DISK_SEED` where the moments come from.
 
-#[path = "disks_crash/guard.rs"]
 mod guard;
 
 use std::{

@@ -1,8 +1,6 @@
 //! Disks with something on them: whatever it is, none counts as blank, and each refusal says why.
 
-#[path = "disks_foreign/bytes.rs"]
 mod bytes;
-#[path = "disks_foreign/table.rs"]
 mod table;
 
 use std::time::{Duration, Instant};

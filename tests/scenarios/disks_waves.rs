@@ -1,7 +1,6 @@
 //! Several disks in one pass with something that stands for systemd: units are read again once, what fails stops nobody else, and a kill anywhere, followed
 //! by a boot that mounts what it finds in `/etc`, leaves nothing half filled.
 
-#[path = "disks_waves/places.rs"]
 mod places;
 
 use anyhow::{Context as _, Result, ensure};

@@ -1,9 +1,7 @@
 //! Machines whose `/etc/resolv.conf` belongs to somebody, by whom it is written again and again: what is asked for stays in use, `off` gives back, and a crash
 //! leaves no moment without a nameserver.
 
-#[path = "dns_owners/kit.rs"]
 mod kit;
-#[path = "dns_owners/more.rs"]
 mod more;
 
 use anyhow::{Context as _, Result, ensure};

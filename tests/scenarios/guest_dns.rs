@@ -3,9 +3,6 @@
 //!
 //! `VIRTFLEET_DNS_CUTS=N` plays what takes minutes, too, and cuts the power N times: `make guest-dns-soak N=6`.
 
-#[path = "guest_dns/boots.rs"]
 mod boots;
-#[path = "guest_dns/cuts.rs"]
 mod cuts;
-#[path = "guest_dns/kit.rs"]
 mod kit;

@@ -2,13 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "virtio_seen/hostile.rs"]
 mod hostile;
-#[path = "virtio_seen/kinds.rs"]
 mod kinds;
-#[path = "virtio_seen/sizes.rs"]
 mod sizes;
-#[path = "virtio_seen/this_machine.rs"]
 mod this_machine;
 
 use virtfleet_agent::host::virtio::observe;

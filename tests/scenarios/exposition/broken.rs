@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::world::*;
+use crate::exposition::world::*;
 
 /// Files that more than one collector reads, and how many do.
 const READERS: [(&str, usize); 3] = [

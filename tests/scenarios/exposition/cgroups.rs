@@ -19,7 +19,7 @@ use virtfleet_tests::{
 };
 use virtfleet_wire::settings::MetricsSettings;
 
-use crate::world::scrape;
+use crate::exposition::world::scrape;
 
 const TIER: u8 = 2;
 const SOON: Duration = Duration::from_secs(30);

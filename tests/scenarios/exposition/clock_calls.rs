@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use virtfleet_agent::host::{ClockCalls, ClockState};
 
-use crate::world::FakeKernel;
+use crate::exposition::world::FakeKernel;
 
 impl ClockCalls for FakeKernel {
     fn clock_state(&self) -> Result<ClockState, Errno> {

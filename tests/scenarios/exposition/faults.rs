@@ -14,7 +14,7 @@ use virtfleet_wire::{
     settings::{MetricsSettings, Span},
 };
 
-use crate::world::*;
+use crate::exposition::world::*;
 
 #[test]
 fn a_hung_mount_delays_one_scrape_and_is_told() {

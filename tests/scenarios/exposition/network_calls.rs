@@ -10,7 +10,7 @@ use virtfleet_agent_core::netlink::{
     route::{Hop, Route},
 };
 
-use crate::world::FakeKernel;
+use crate::exposition::world::FakeKernel;
 
 impl NetworkCalls for FakeKernel {
     fn links(&self) -> Result<Vec<Link>, NetworkError> {

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use virtfleet_agent::host::{NicCalls, QueueCounters};
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Counters, Direction, Rings};
 
-use crate::world::FakeKernel;
+use crate::exposition::world::FakeKernel;
 
 impl NicCalls for FakeKernel {
     fn channels(&self, nic: &str) -> Result<Option<Channels>, Errno> {

@@ -15,7 +15,7 @@ use virtfleet_wire::{
     settings::MetricsSettings,
 };
 
-use crate::world::*;
+use crate::exposition::world::*;
 
 #[test]
 fn golden_pages() {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use virtfleet_agent::metrics::{COLLECTORS, Registry};
 use virtfleet_wire::settings::MetricsSettings;
 
-use crate::world::*;
+use crate::exposition::world::*;
 
 /// A page with `change` in the settings.
 pub(crate) fn page_with(dir: &Path, change: impl FnOnce(&mut MetricsSettings)) -> String {

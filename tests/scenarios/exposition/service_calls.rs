@@ -8,7 +8,7 @@ use virtfleet_agent::host::{
 };
 use virtfleet_agent_core::dbus::{Call, Writer, unit_path};
 
-use crate::world::FakeKernel;
+use crate::exposition::world::FakeKernel;
 
 /// A kernel of roots without a systemd has no bus: the one with the path of the fixture `kubevirt` or a copy of it has one.
 impl ServiceCalls for FakeKernel {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use virtfleet_agent::metrics::{COLLECTORS, Registry};
 use virtfleet_wire::settings::MetricsSettings;
 
-use crate::world::*;
+use crate::exposition::world::*;
 
 /// The lines of `collector` on a fixture, without help and type.
 fn said(root: &str, collector: &str, settings: impl FnOnce(&mut MetricsSettings)) -> Vec<String> {

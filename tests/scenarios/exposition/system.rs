@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{
+use crate::exposition::{
     processor::{of, page_with},
     world::*,
 };

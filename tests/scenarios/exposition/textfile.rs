@@ -5,7 +5,7 @@ use std::fs;
 use virtfleet_agent::metrics::Registry;
 use virtfleet_wire::settings::MetricsSettings;
 
-use crate::{
+use crate::exposition::{
     processor::{of, registry_with},
     world::*,
 };

@@ -10,7 +10,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, PATIENCE};
 
 const THREE: &str = "
 - name: containerd

@@ -10,7 +10,7 @@ use virtfleet_tests::{
     real::AGENT,
 };
 
-use crate::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, PATIENCE};
 
 const DISKS: &str = "
 - { name: untouched, match: { serial: untouched }, mountPoint: /data/untouched, content: image-clone }

@@ -12,7 +12,7 @@ use virtfleet_tests::{
     wait::measure,
 };
 
-use crate::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, PATIENCE};
 
 const DISKS: &str = "
 - { name: one, match: { serial: one }, filesystem: ext4, mountPoint: /data/one, seedFrom: existing, required: true }

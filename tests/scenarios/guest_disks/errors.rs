@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 use virtfleet_tests::guest::{Disk, GIB, Io, play};
 
-use crate::kit;
+use crate::guest_disks::kit;
 
 const DISKS: &str = "
 - { name: bad, match: { serial: bad }, filesystem: ext4, mountPoint: /data/bad }

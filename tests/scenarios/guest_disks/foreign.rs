@@ -14,7 +14,7 @@ use virtfleet_tests::{
     real::AGENT,
 };
 
-use crate::kit;
+use crate::guest_disks::kit;
 
 const TOOL: Duration = Duration::from_mins(1);
 

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use virtfleet_tests::guest::{Disk, GIB, Guest, Suite, needs, play};
 use virtfleet_tests::{skip, wait::eventually};
 
-use crate::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, PATIENCE};
 
 /// `%` stands for further keys of the first disk.
 const DISKS: &str = "

@@ -8,7 +8,7 @@ use virtfleet_tests::{
     real::AGENT,
 };
 
-use crate::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, PATIENCE};
 
 const TWO: &str = "
 - { name: block, match: { serial: block }, filesystem: ext4, mountPoint: /data/block, grow: true }

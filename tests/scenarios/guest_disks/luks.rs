@@ -8,7 +8,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, PATIENCE};
 
 const DISKS: &str = "
 - name: file

@@ -8,7 +8,7 @@ use virtfleet_tests::{
     process::Launch,
 };
 
-use crate::kit;
+use crate::guest_disks::kit;
 
 const TOOL: Duration = Duration::from_mins(1);
 /// An EFI partition, one with data, and the blank one.

@@ -8,7 +8,7 @@ use virtfleet_tests::{
     process::Launch,
 };
 
-use crate::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, PATIENCE};
 
 /// An ext4 that two mount may be read by both, and written by none.
 const DISKS: &str = "

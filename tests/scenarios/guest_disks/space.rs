@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::guest::{Disk, GIB, Guest, MIB, play};
 
-use crate::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, PATIENCE};
 
 const DISKS: &str = "
 - { name: swap, match: { serial: swap }, filesystem: swap, options: [discard, \"pri=10\"] }
@@ -64,7 +64,7 @@ fn tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back() {
                 "{before:?} bytes before, {after:?} after"
             );
 
-            if !kit::thorough() {
+            if !kit::has_time_for("tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back") {
                 return Ok(());
             }
             machine.power_off()?;

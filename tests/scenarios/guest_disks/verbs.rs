@@ -7,7 +7,7 @@ use virtfleet_tests::{
     real::AGENT,
 };
 
-use crate::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, PATIENCE};
 
 const DISKS: &str = "
 - { name: data, match: { serial: data }, filesystem: ext4, mountPoint: /data }

@@ -10,7 +10,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::kit::{INFRA, NODE_LOCAL, World, findings, has_time_for, needs};
+use crate::guest_dns::kit::{INFRA, NODE_LOCAL, World, findings, has_time_for, needs};
 
 const TIER: u8 = 4;
 const BOTH: &str = "169.254.20.10,10.96.0.10";

@@ -11,7 +11,7 @@ use virtfleet_tests::{
     wait::measure,
 };
 
-use crate::kit::{CUTS, INFRA, World, has_time_for, needs};
+use crate::guest_dns::kit::{CUTS, INFRA, World, has_time_for, needs};
 
 const UNDO: &str = "/var/lib/virtfleet/dns/undo.json";
 

@@ -16,7 +16,7 @@ use virtfleet_tests::{
     stage::{PATIENCE, Stage},
 };
 
-use crate::kit;
+use crate::guest_lifecycle::kit;
 
 /// Debian's package keeps it outside `PATH`: the initramfs is where it belongs.
 const ENGINE: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";

@@ -9,7 +9,7 @@ use virtfleet_tests::{
     real::{self, From, Mirror},
 };
 
-use crate::kit;
+use crate::guest_lifecycle::kit;
 
 /// Shaped like the bootstrap user-data of the operating-system-manager; what it downloads there lies in a file here.
 const BOOTSTRAP: &str = r#"#cloud-config

@@ -12,7 +12,7 @@ use virtfleet_tests::{
     stage::Stage,
 };
 
-use crate::{beside, kit, pods};
+use crate::guest_lifecycle::{beside, kit, pods};
 
 /// Families whose samples are of the process that serves them, or of what it has seen since its start; and states that tasks are in
 /// for a moment.

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{guest::Guest as Machine, sim::Guest, stage::Stage};
 
-use crate::kit;
+use crate::guest_lifecycle::kit;
 
 /// A container that stays, and one that the kernel kills.
 const PODS: &str = "systemd-run --quiet --unit=fed --slice=kubepods-podfed.slice sleep 600

@@ -11,7 +11,7 @@ use virtfleet_tests::{
     stage::PATIENCE,
 };
 
-use crate::kit;
+use crate::guest_lifecycle::kit;
 
 /// Makes the settings' fragment `50-test.yaml` say this, whole or not at all.
 fn say(machine: &Machine, settings: &str) -> Result<()> {

@@ -71,6 +71,59 @@ fn source_files_stay_small() {
     );
 }
 
+/// Whether a Rust source declares the module, and not only under a condition.
+fn declares(text: &str, module: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let declared = lines.iter().position(|line| {
+        let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
+        line.strip_prefix("mod ")
+            .is_some_and(|rest| rest == format!("{module};"))
+    });
+    declared.is_some_and(|at| at == 0 || !lines[at - 1].starts_with("#[cfg"))
+}
+
+/// A file that no other file declares is not compiled, and its tests do not run.
+#[test]
+fn every_scenario_file_belongs_to_a_program() {
+    let folder = root().join("tests/scenarios");
+    let scenarios: Vec<(PathBuf, String)> = sources()
+        .into_iter()
+        .map(|(path, text)| (root().join(path), text))
+        .filter(|(path, _)| path.starts_with(&folder))
+        .collect();
+    let programs = ["main.rs", "house.rs", "fuzz.rs"].map(|name| folder.join(name));
+    for program in &programs {
+        assert!(
+            scenarios.iter().any(|(path, _)| path == program),
+            "{} is missing",
+            program.display()
+        );
+    }
+    let orphans: Vec<String> = scenarios
+        .iter()
+        .filter(|(path, _)| !programs.contains(path))
+        .filter(|(path, _)| {
+            let (module, above) = (path.file_stem().unwrap(), path.parent().unwrap());
+            let may_declare = |other: &Path| {
+                if above == folder {
+                    other == programs[0]
+                } else {
+                    other == above.with_extension("rs") || other.parent() == Some(above)
+                }
+            };
+            !scenarios
+                .iter()
+                .any(|(other, text)| may_declare(other) && declares(text, &module.to_string_lossy()))
+        })
+        .map(|(path, _)| path.display().to_string())
+        .collect();
+    assert!(
+        orphans.is_empty(),
+        "no scenario file declares these with `mod NAME;`; the top is tests/scenarios/main.rs:\n{}",
+        orphans.join("\n")
+    );
+}
+
 #[test]
 fn no_file_names_a_machine_it_was_made_on() {
     // Put together here, so that this file does not hold what it looks for.

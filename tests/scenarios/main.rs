@@ -1,0 +1,57 @@
+//! All scenarios in one program: one file a subject, one module a file.
+//!
+//! cargo-nextest runs each test in a process of its own, so they share no state.
+
+mod cluster;
+mod cluster_churn;
+mod cluster_faults;
+mod cluster_inventory;
+mod cluster_labels;
+mod cluster_life;
+mod cluster_rights;
+mod cluster_rivals;
+mod cluster_volumes;
+mod dashboards;
+mod delivery;
+mod disks_apply;
+mod disks_blank;
+mod disks_clones;
+mod disks_crash;
+mod disks_devices;
+mod disks_faults;
+mod disks_foreign;
+mod disks_generated;
+mod disks_health;
+mod disks_keys;
+mod disks_later;
+mod disks_proof;
+mod disks_races;
+mod disks_waves;
+mod dns_apply;
+mod dns_collision;
+mod dns_machine;
+mod dns_machine_crash;
+mod dns_machine_watch;
+mod dns_owners;
+mod dns_probes;
+mod exposition;
+mod fleet;
+mod guest_adversity;
+mod guest_delivery;
+mod guest_disks;
+mod guest_dns;
+mod guest_faults;
+mod guest_lifecycle;
+mod guest_nic;
+mod guest_stage;
+mod hung_mount;
+mod machine;
+mod nic_calls;
+mod packaging;
+mod packaging_deb;
+mod packaging_units;
+mod parity;
+mod prometheus;
+mod service;
+mod simulator;
+mod virtio_seen;
