@@ -9,7 +9,9 @@ cd "$(dirname "$0")/.."
 
 verb=${1:?check, test or e2e}
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+shipping= # process group of the background build
+trap '[ -z "$shipping" ] || kill -- "-$shipping" 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
 export VIRTFLEET_SKIPS="$work/skips"
 : >"$VIRTFLEET_SKIPS"
 : >"$work/results"
@@ -79,48 +81,67 @@ table() {
         }' "$VIRTFLEET_SKIPS" "$work/results"
 }
 
-# What scenarios look at beside the debug build: the agent as it is shipped, and its package.
-shipped() {
-    say 'static agent and its package'
+# The agent as it is shipped and its package, which guests and package tests need. The last minute of the build uses one
+# core, so it runs beside the checks and the build of the tests.
+ship() {
     make --silent static || return
     rm -rf target/deb
     # Without debhelper, the tests of the package are skipped and say so.
     ! command -v dh >/dev/null || make --silent deb OUT=target/deb
 }
+start_shipping() {
+    # A process group of its own, so that the exit trap can end all of it.
+    set -m
+    ship >"$work/ship" 2>&1 &
+    shipping=$!
+    set +m
+}
+finish_shipping() {
+    say 'static agent and its package'
+    local status=0
+    wait "$shipping" || status=$?
+    shipping=
+    cat "$work/ship"
+    return "$status"
+}
 
-# What `check` runs; `test` runs the others after it.
-quick='kind(lib) | kind(bin) | binary(house) | binary(fuzz)'
+# Everything that runs from the debug build, in one call: with the tests, cargo unifies the features of dev-dependencies, and
+# a second call without them would compile the programs and half of their dependencies again.
+build() {
+    say 'programs and tests'
+    cargo build --workspace --lib --bins --tests
+}
 
-check() {
+check() { # [STEP-BEFORE-THE-TESTS…]
     say 'format'
     cargo fmt --all --check || return
     say 'lints'
     cargo clippy --quiet --workspace --all-targets -- -D warnings || return
+    "$@" || return
     say 'unit tests and the rules of the house'
     suite --lib --bins --test house --test fuzz
 }
 
-case $verb in
-check)
-    status=0
-    check || status=$?
-    ;;
-test)
-    check || exit
-    say 'programs'
-    cargo build --workspace --bins
-    shipped
+# The guest lane keeps one core busy and mostly waits for nobody; two more tests beside it keep the other busy while they wait.
+scenarios() { # [NEXTEST-SELECTION…]
     say 'scenarios'
-    status=0
-    suite --tests -E "not ($quick)" || status=$?
+    suite --test scenarios --test-threads $(($(nproc) + 1)) "$@" || status=$?
+}
+
+status=0
+case $verb in
+check) check || status=$? ;;
+test)
+    start_shipping
+    check build || exit
+    finish_shipping || exit
+    scenarios
     ;;
 e2e)
-    say 'programs'
-    cargo build --workspace --bins
-    shipped
-    say 'scenarios of tier 2 and up'
-    status=0
-    suite --tests -E 'test(tier)' || status=$?
+    start_shipping
+    build
+    finish_shipping || exit
+    scenarios --lib -E 'test(tier)'
     ;;
 *)
     echo "run.sh: check, test or e2e, not '$verb'" >&2

@@ -1,4 +1,5 @@
-//! What a scenario does when the machine lacks what it needs: it says so, and with `CI=true` it fails.
+//! Tests that do not run. One is skipped because the machine lacks what it needs, which is a failure with `CI=true`. One is
+//! deferred because it takes minutes; a command of its own runs it. Neither counts as passed.
 
 use std::{env, fs::OpenOptions, io::Write as _, path::PathBuf};
 
@@ -6,6 +7,8 @@ use anyhow::{Context as _, Result};
 
 /// The environment variable that names the file to which reasons are appended; `make test` prints them as a table.
 pub const SKIPS: &str = "VIRTFLEET_SKIPS";
+/// The environment variable that names the file to which deferred tests are appended; `make test` prints them as a table.
+pub const DEFERRED: &str = "VIRTFLEET_DEFERRED";
 
 /// Records that `test` of `tier` was skipped for `reason`. Fails when `CI` is `true`: there a skip is a failure.
 ///
@@ -16,16 +19,29 @@ pub fn skip(tier: u8, test: &str, reason: &str) -> Result<()> {
         anyhow::bail!("{test} (tier {tier}) cannot run here, and with CI=true a skip is a failure: {reason}");
     }
     eprintln!("skipped {test} (tier {tier}): {reason}");
-    let Some(path) = env::var_os(SKIPS) else {
+    append(SKIPS, &format!("{tier}\t{test}\t{reason}\n"))
+}
+
+/// Records that `test` of `tier`, or the rest of it, takes minutes and was not run; `command` runs it.
+///
+/// Return from the test right after it.
+pub fn defer(tier: u8, test: &str, command: &str) -> Result<()> {
+    eprintln!("deferred {test} (tier {tier}): {command}");
+    append(DEFERRED, &format!("{tier}\t{test}\t{command}\n"))
+}
+
+/// Appends a line to the file that the environment variable names, if it is set.
+fn append(variable: &str, line: &str) -> Result<()> {
+    let Some(path) = env::var_os(variable) else {
         return Ok(());
     };
     let mut file = OpenOptions::new()
         .append(true)
         .create(true)
         .open(&path)
-        .with_context(|| format!("{SKIPS}={}", path.display()))?;
+        .with_context(|| format!("{variable}={}", path.display()))?;
     // One write a line: appends of this size from several processes do not mix.
-    file.write_all(format!("{tier}\t{test}\t{reason}\n").as_bytes())
+    file.write_all(line.as_bytes())
         .with_context(|| format!("write {}", path.display()))
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use virtfleet_tests::{
     guest::{Guest, Output, Scene, Start, Vm},
     real::{self, AGENT},
+    skip,
 };
 
 /// For what the agent does to disks, under emulation on a busy machine.
@@ -17,10 +18,12 @@ pub(crate) fn thorough() -> bool {
     std::env::var_os(CUTS).is_some()
 }
 
-/// Whether to play one that takes minutes: only where there is time.
+/// Whether to run a test, or the rest of it, that takes minutes; if not, it is recorded as deferred.
 pub(crate) fn has_time_for(test: &str) -> bool {
-    if !thorough() {
-        println!("{test}: takes minutes, so only in `make guest-disk-soak`");
+    if !thorough()
+        && let Err(error) = skip::defer(4, test, "make guest-disk-soak")
+    {
+        panic!("{error:#}");
     }
     thorough()
 }
