@@ -42,10 +42,32 @@ pub fn end_where(is_abandoned: impl Fn(&Path) -> bool) -> Result<()> {
 
 /// Nodes that the kernel swaps to, from `/proc/swaps` (proc_swaps(5)).
 fn in_use() -> Result<Vec<PathBuf>> {
-    let text = fs::read_to_string("/proc/swaps")?;
-    let nodes = text
+    Ok(nodes(&fs::read_to_string("/proc/swaps")?))
+}
+
+/// A path below a mount whose namespace has ended begins at that mount: `/loop7` for `/dev/loop7`.
+fn nodes(swaps: &str) -> Vec<PathBuf> {
+    let paths = swaps
         .lines()
         .skip(1)
         .filter_map(|line| line.split_ascii_whitespace().next());
-    Ok(nodes.map(PathBuf::from).collect())
+    paths
+        .map(|path| match path.strip_prefix("/loop") {
+            Some(number) => PathBuf::from(format!("/dev/loop{number}")),
+            None => PathBuf::from(path),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_of_a_namespace_that_has_ended_is_still_the_device() {
+        let swaps = "Filename Type Size Used Priority\n/loop7 partition 71684 960 -2\n\
+                     /dev/loop1 partition 1 0 -3\n/swapfile file 1 0 -4\n";
+        let expected = ["/dev/loop7", "/dev/loop1", "/swapfile"].map(PathBuf::from);
+        assert_eq!(nodes(swaps), expected);
+    }
 }
