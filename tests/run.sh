@@ -12,8 +12,9 @@ work=$(mktemp -d)
 shipping= # process group of the background build
 trap '[ -z "$shipping" ] || kill -- "-$shipping" 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
-export VIRTFLEET_SKIPS="$work/skips"
+export VIRTFLEET_SKIPS="$work/skips" VIRTFLEET_DEFERRED="$work/deferred"
 : >"$VIRTFLEET_SKIPS"
+: >"$VIRTFLEET_DEFERRED"
 : >"$work/results"
 
 say() { printf '\n== %s\n' "$*"; }
@@ -34,51 +35,62 @@ resolver_is_untouched() {
     return 1
 }
 
-# Runs the selected tests; appends "tier<TAB>pass|again|fail<TAB>test" a test to $work/results. A test's tier is the digit
-# behind `tier` in its name; without one it is 1. `again` passed only at its second attempt, which .config/nextest.toml gives
-# to a few.
+# Runs the selected tests; appends "tier<TAB>pass|again|fail<TAB>test<TAB>seconds" a test to $work/results. A test's tier is
+# the digit behind `tier` in its name; without one it is 1. `again` passed only at its second attempt, which
+# .config/nextest.toml gives to a few.
 suite() { # NEXTEST-SELECTION…
-    local status=0
-    rm -f target/nextest/default/junit.xml
+    local status=0 report=target/nextest/default/junit.xml
+    rm -f "$report"
     cargo nextest run --workspace "$@" || status=$?
-    [ ! -f target/nextest/default/junit.xml ] || awk '
+    [ ! -f "$report" ] || awk '
+        function print_last() {
+            if (name != "")
+                printf "%d\t%s\t%s\t%s\n", match(name, /tier[1-4]/) ? substr(name, RSTART + 4, 1) : 1, state, name, time
+        }
+        function attribute(line, key) {
+            return match(line, " " key "=\"[^\"]*\"") ? substr(line, RSTART + length(key) + 3, RLENGTH - length(key) - 4) : ""
+        }
         { gsub(/></, ">\n<"); count = split($0, lines, "\n")
           for (i = 1; i <= count; i++) {
             line = lines[i]
             if (line ~ /<testcase /) {
-                if (name != "") print name "\t" state
-                split(line, field, "\""); name = field[2]; state = "pass"
+                print_last()
+                name = attribute(line, "name"); time = attribute(line, "time"); state = "pass"
             }
             if (line ~ /<(failure|error)[ >]/) state = "fail"
             if (line ~ /<flaky(Failure|Error)[ >]/) state = "again"
           } }
-        END { if (name != "") print name "\t" state }' target/nextest/default/junit.xml >"$work/suite"
-    [ ! -f "$work/suite" ] || awk -F '\t' '
-        { tier = match($1, /tier[1-4]/) ? substr($1, RSTART + 4, 1) : 1; print tier "\t" $2 "\t" $1 }' \
-        "$work/suite" >>"$work/results"
-    rm -f "$work/suite"
+        END { print_last() }' "$report" >>"$work/results"
     return "$status"
 }
 
 table() {
+    say 'slowest tests, in seconds'
+    sort -t $'\t' -k 4,4nr "$work/results" | head -n 10 | awk -F '\t' '{ printf "%8.1f  %s\n", $4, $3 }'
     say 'tiers'
+    # A test that is tried again says a second time why it did not run.
+    sort -u -o "$VIRTFLEET_SKIPS" "$VIRTFLEET_SKIPS"
+    sort -u -o "$VIRTFLEET_DEFERRED" "$VIRTFLEET_DEFERRED"
     awk -F '\t' '
         FILENAME == ARGV[1] { skipped[$1]++; reason[$1] = reason[$1] sprintf("          %s: %s\n", $2, $3); next }
+        FILENAME == ARGV[2] { deferred[$1]++; later = later sprintf("  %-18s  %s\n", $3, $2); next }
         $2 == "pass" { pass[$1]++ }
         $2 == "again" { pass[$1]++; again = again sprintf("          %s\n", $3) }
         $2 == "fail" { fail[$1]++ }
         END {
             what[1] = "tables, fixtures, properties"; what[2] = "devices, namespaces, root"
             what[3] = "real servers"; what[4] = "real guests"
-            printf "%-5s %-30s %7s %7s %8s\n", "tier", "", "passed", "failed", "skipped"
+            printf "%-5s %-30s %7s %7s %8s %8s\n", "tier", "", "passed", "failed", "skipped", "deferred"
             for (t = 1; t <= 4; t++) {
-                # A test that skips returns early and counts as passed with its runner.
-                good = pass[t] - skipped[t]; p += good; f += fail[t]; s += skipped[t]
-                printf "%-5d %-30s %7d %7d %8d\n%s", t, what[t], good, fail[t], skipped[t], reason[t]
+                # A test that is skipped or deferred returns early, and the runner counts it as passed.
+                good = pass[t] - skipped[t] - deferred[t]
+                p += good; f += fail[t]; s += skipped[t]; d += deferred[t]
+                printf "%-5d %-30s %7d %7d %8d %8d\n%s", t, what[t], good, fail[t], skipped[t], deferred[t], reason[t]
             }
-            printf "\n%d passed, %d failed, %d skipped\n", p, f, s
+            printf "\n%d passed, %d failed, %d skipped, %d deferred\n", p, f, s, d
+            if (later != "") printf "deferred because they take minutes, with the command that runs them:\n%s", later
             if (again != "") printf "passed only when tried again, which has to be traced:\n%s", again
-        }' "$VIRTFLEET_SKIPS" "$work/results"
+        }' "$VIRTFLEET_SKIPS" "$VIRTFLEET_DEFERRED" "$work/results"
 }
 
 # The agent as it is shipped and its package, which guests and package tests need. The last minute of the build uses one
