@@ -121,7 +121,7 @@ finish_shipping() {
 # a second call without them would compile the programs and half of their dependencies again.
 build() {
     say 'programs and tests'
-    cargo build --workspace --lib --bins --tests
+    cargo build --workspace --bins --test scenarios --test house --test fuzz
 }
 
 check() { # [STEP-BEFORE-THE-TESTS…]
@@ -131,7 +131,7 @@ check() { # [STEP-BEFORE-THE-TESTS…]
     cargo clippy --quiet --workspace --all-targets -- -D warnings || return
     "$@" || return
     say 'unit tests and the rules of the house'
-    suite --lib --bins --test house --test fuzz
+    suite --lib --test house --test fuzz
 }
 
 # The guest lane keeps one core busy and mostly waits for nobody; two more tests beside it keep the other busy while they wait.

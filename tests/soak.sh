@@ -44,5 +44,5 @@ esac
 
 runner=$(tests/parts/nextest.sh fetch)
 export PATH="$runner:$PATH"
-cargo build --quiet --workspace --bins --tests
+cargo build --quiet --workspace --bins --test scenarios
 exec cargo nextest run --workspace --test scenarios --profile soak --no-capture -E "$filter"

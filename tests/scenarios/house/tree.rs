@@ -124,6 +124,24 @@ fn every_scenario_file_belongs_to_a_program() {
     );
 }
 
+/// `make check` builds the unit tests of libraries only: each program would be linked a second time for its tests.
+#[test]
+fn programs_have_no_unit_tests() {
+    let programs = |path: &Path| {
+        let of_a_program = |part: &std::ffi::OsStr| part == "bin" || part == "main.rs";
+        path.iter().any(of_a_program) && !path.starts_with("tests/scenarios")
+    };
+    let found: Vec<String> = sources()
+        .into_iter()
+        .filter(|(path, text)| programs(path) && text.lines().any(|line| line.trim() == "#[test]"))
+        .map(|(path, _)| path.display().to_string())
+        .collect();
+    assert!(
+        found.is_empty(),
+        "unit tests of a program are not run; move what they test to the crate's library: {found:?}"
+    );
+}
+
 #[test]
 fn no_file_names_a_machine_it_was_made_on() {
     // Put together here, so that this file does not hold what it looks for.

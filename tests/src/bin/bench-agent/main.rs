@@ -113,7 +113,7 @@ fn figures(serve: &Serve, arguments: &Arguments) -> Result<[Figures; 2]> {
 fn wall(serve: &Serve, scrapes: usize) -> Result<Wall> {
     let mut agent = PROGRAMS[0].start(serve)?;
     agent.warm(50, false)?;
-    let files = bare::Files::of(&mut agent)?;
+    let files = bare::files_of(&mut agent)?;
     // It starts again from a process that no tracer has touched, read and scraped in turns.
     let mut agent = PROGRAMS[0].start(serve)?;
     agent.warm(50, false)?;
