@@ -33,11 +33,19 @@ impl Accel {
             Self::Tcg => "tcg,thread=multi",
         }
     }
-    /// QEMU's `-cpu`. The plainest model is translated fastest.
+    /// QEMU's CPU model. The plainest one is translated fastest.
     pub(super) fn cpu(self) -> &'static str {
         match self {
             Self::Kvm => "host",
             Self::Tcg => "qemu64",
+        }
+    }
+    /// What QEMU's `-cpu` has behind the model. A CPU with `svm` makes udev load `kvm_amd`, whose start takes a minute under
+    /// emulation, holds up `udevadm settle` and can end in a soft lockup.
+    pub(super) fn cpu_features(self) -> &'static str {
+        match self {
+            Self::Kvm => "",
+            Self::Tcg => ",svm=off",
         }
     }
     /// Words for the kernel: an emulated clock need not be checked against another.

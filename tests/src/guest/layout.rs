@@ -40,9 +40,10 @@ impl Places {
 pub(super) fn machine(vm: &Vm, places: &Places, accel: Accel) -> Vec<String> {
     let mut line = Line(Vec::new(), 0);
     line.add("-name", &vm.name);
-    line.add("-machine", "q35");
+    // Nothing is attached to the chipset's SATA ports, which take the guest's kernel seconds to probe.
+    line.add("-machine", "q35,sata=off");
     line.add("-accel", accel.option());
-    line.add("-cpu", accel.cpu());
+    line.add("-cpu", &format!("{}{}", accel.cpu(), accel.cpu_features()));
     line.add(
         "-smp",
         format!(
