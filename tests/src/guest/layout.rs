@@ -43,7 +43,7 @@ pub(super) fn machine(vm: &Vm, places: &Places, accel: Accel) -> Vec<String> {
     // Nothing is attached to the chipset's SATA ports, which take the guest's kernel seconds to probe.
     line.add("-machine", "q35,sata=off");
     line.add("-accel", accel.option());
-    line.add("-cpu", &format!("{}{}", accel.cpu(), accel.cpu_features()));
+    line.add("-cpu", format!("{}{}", accel.cpu(), accel.cpu_features()));
     line.add(
         "-smp",
         format!(
