@@ -35,7 +35,7 @@ pub fn plan(wanted: &[Wanted], problems: &[WantedProblem], seen: &Seen, journal:
         journal,
         fstab: seen.files.get(FSTAB).cloned().unwrap_or_default(),
         placed: BTreeSet::new(),
-        filed: BTreeMap::new(),
+        named: BTreeMap::new(),
         refused_places: Vec::new(),
     };
     let mut disks: Vec<DiskPlan> = wanted
@@ -68,8 +68,9 @@ pub(super) struct Run<'a> {
     fstab: String,
     /// Mount points where the disk is, or will be after its steps.
     placed: BTreeSet<&'a str>,
-    /// The disk for which files name a UUID. Two disks of one UUID would write one unit by turns.
-    filed: BTreeMap<String, &'a str>,
+    /// By UUID, the first disk whose files for the next boot name it. A second disk with that UUID
+    /// would overwrite these files, and the first one overwrite them again.
+    named: BTreeMap<String, &'a str>,
     /// Refusals of single places of the disk that is being planned; the rest of its steps stay.
     refused_places: Vec<Refusal>,
 }

@@ -238,16 +238,43 @@ impl<'a> Case<'a> {
             return Ok(());
         };
         let (name, other) = (&self.disk.name, &entry.name);
-        Err(self.refuse(
-            RefusalKind::DuplicateUuid,
+        Err(self.duplicate(
+            uuid,
+            &format!("the disk {other}"),
             format!(
-                "a filesystem made under the name {name:?} would get the UUID {uuid}, which the journal \
-                 has for the disk {other:?} on {}: that disk had the name {name:?} before",
+                "{} would get the UUID {uuid}, which comes from the name {name:?}; the journal has it for the \
+                 disk {other:?} on {}, which had that name before",
+                self.device.node(),
                 entry.key
             ),
-            format!("give the new disk another name in the settings, or {other:?} its old one"),
-            vec![("uuid", uuid.to_owned()), ("others", format!("the disk {other}"))],
+            format!("give the new disk another name in the settings; {other:?} keeps its UUID"),
         ))
+    }
+
+    /// The refusal of a disk whose UUID `others` have, too.
+    fn duplicate(
+        &self,
+        uuid: &str,
+        others: &str,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Refusal {
+        self.refuse(
+            RefusalKind::DuplicateUuid,
+            message,
+            remedy,
+            vec![("uuid", uuid.to_owned()), ("others", others.to_owned())],
+        )
+    }
+
+    /// The refusal of a copy: `others` carry its UUID, too.
+    pub(super) fn copied(&self, uuid: &str, others: &str) -> Refusal {
+        self.duplicate(
+            uuid,
+            others,
+            format!("the UUID {uuid} is on {} and on {others}", self.device.node()),
+            "one is a copy of the other: detach it, or give it a UUID of its own (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
+        )
     }
 
     /// Refuses when another device carries the UUID too.
@@ -272,12 +299,7 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         let others: Vec<String> = others.into_iter().collect();
-        Err(self.refuse(
-            RefusalKind::DuplicateUuid,
-            format!("the UUID {uuid} is on {} and on {}", self.device.node(), others.join(", ")),
-            "one is a copy of the other: detach it, or give it a UUID of its own (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
-            vec![("uuid", uuid.to_owned()), ("others", others.join(", "))],
-        ))
+        Err(self.copied(uuid, &others.join(", ")))
     }
 
     /// Refuses when a tool is not there.

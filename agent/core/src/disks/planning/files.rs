@@ -19,14 +19,9 @@ impl<'a> Run<'a> {
         held: &[&str],
         steps: &mut Vec<Step>,
     ) -> Result<(), Refusal> {
-        let first = *self.filed.entry(uuid.to_owned()).or_insert(&case.disk.name);
+        let first = *self.named.entry(uuid.to_owned()).or_insert(&case.disk.name);
         if first != case.disk.name {
-            return Err(case.refuse(
-                RefusalKind::DuplicateUuid,
-                format!("the UUID {uuid} is on the disk {first:?}, too, whose units have its name"),
-                "one is a copy of the other: detach it, or give it a UUID of its own (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
-                vec![("uuid", uuid.to_owned()), ("others", format!("the disk {first}"))],
-            ));
+            return Err(case.copied(uuid, &format!("the disk {first}")));
         }
         let mapping = case.disk.encryption.is_some().then(|| case.mapping_name());
         let placing = Placing {
