@@ -135,7 +135,7 @@ check() { # [STEP-BEFORE-THE-TESTS…]
     suite --lib --test house --test fuzz
 }
 
-# The guest lane keeps one core busy and mostly waits for nobody; two more tests beside it keep the other busy while they wait.
+# A guest keeps one core busy. The two tests beside it keep the other busy, because each of them waits for much of its time.
 scenarios() { # [NEXTEST-SELECTION…]
     say 'scenarios'
     suite --test scenarios --test-threads $(($(nproc) + 1)) "$@" || status=$?
