@@ -93,7 +93,7 @@ impl Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// `systemctl try-reload-or-restart systemd-resolved` (reload from version 254 on); `try-restart` once no file of ours is there.
+    /// `systemctl try-reload-or-restart systemd-resolved` (reload from version 254 on). Once no file of ours is there it reloads with our domains reset, or restarts.
     Resolved,
     /// `networkctl reload`, which reconfigures the links whose files have changed.
     Networkd,

@@ -8,6 +8,7 @@
 mod fixed;
 mod journal;
 mod reload;
+mod resolved;
 mod spared;
 #[cfg(test)]
 mod tests;

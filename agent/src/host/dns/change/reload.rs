@@ -1,6 +1,7 @@
 //! Has services take up what was written.
 
 use std::{
+    net::IpAddr,
     path::Path,
     time::{Duration, Instant},
 };
@@ -19,25 +20,26 @@ use super::{
         super::{CommandError, Commands, Roots, Tool, list, read_text},
         observe::Processes,
     },
-    resolv_conf,
+    resolv_conf, resolved,
 };
 
 /// How long a service may take to reload, or to restart.
-const RELOAD: Duration = Duration::from_secs(20);
+pub(super) const RELOAD: Duration = Duration::from_secs(20);
 /// How long forgetting may take.
-const FLUSH: Duration = Duration::from_secs(5);
+pub(super) const FLUSH: Duration = Duration::from_secs(5);
 /// Its unit.
-const RESOLVED: &str = "systemd-resolved";
+pub(super) const RESOLVED: &str = "systemd-resolved";
 
-/// Its command.
-fn tool(roots: &Roots, service: Service) -> Tool {
+/// Has it read its files.
+fn tell(roots: &Roots, commands: &dyn Commands, service: Service, runs: bool) -> Result<(), CommandError> {
     let tool = |program: &str, args: &[&str]| Tool::new(program).args(args).deadline(RELOAD);
-    match service {
-        Service::Resolved => resolved(roots),
+    let tool = match service {
+        Service::Resolved => return resolved::reload(roots, commands, runs),
         Service::Networkd => networkd(roots),
         Service::NetworkManager => tool("nmcli", &["general", "reload"]),
         Service::Resolvconf => tool("resolvconf", &["-u"]),
-    }
+    };
+    commands.check(&tool).map(drop)
 }
 
 /// `networkctl` speaks over the bus, which comes up only after the first stages of a boot; systemd's own socket is there from the start.
@@ -48,16 +50,6 @@ fn networkd(roots: &Roots) -> Tool {
         Tool::new("networkctl").arg("reload")
     };
     tool.deadline(RELOAD)
-}
-
-/// Restarted once no file of ours is there: a reload keeps domains that no file names any more, `~.` among them (systemd 257).
-fn resolved(roots: &Roots) -> Tool {
-    let verb = if roots.root(ours::RESOLVED).exists() {
-        "try-reload-or-restart"
-    } else {
-        "try-restart"
-    };
-    Tool::new("systemctl").args([verb, RESOLVED]).deadline(RELOAD)
 }
 
 /// The program of a service that does not have to be there: an old owner's may be stopped, or uninstalled with its tools.
@@ -76,24 +68,18 @@ fn runs(roots: &Roots, service: Service) -> bool {
 
 /// Runs it. One that does not run reads what is there when it starts.
 pub(super) fn reload(roots: &Roots, commands: &dyn Commands, service: Service) -> Result<(), CommandError> {
-    if service == Service::Resolved {
-        // That of systemd 252 cannot reload and is always restarted; after five times in ten seconds systemd leaves it dead. This forgets how often.
-        let forget = Tool::new("systemctl").args(["reset-failed", RESOLVED]);
-        // Fails for a unit that systemd has not loaded, which does not run.
-        commands.check(&forget.deadline(FLUSH)).ok();
-    }
     // Before: one that a reload ends has failed.
     let runs = runs(roots, service);
     // What one that does not run has left says nothing.
     if service == Service::Networkd && runs && !before_the_bus(roots) {
         links_are_configured(roots, commands);
     }
-    match commands.check(&tool(roots, service)) {
+    match tell(roots, commands, service, runs) {
         Err(error) if !runs => {
             tracing::debug!(%error, "it does not run");
             Ok(())
         }
-        result => result.map(drop),
+        result => result,
     }
 }
 
@@ -150,17 +136,25 @@ pub(super) fn network_manager_tells(roots: &Roots, commands: &dyn Commands) {
     if ours::is_ours(&text) || !there {
         return;
     }
-    let file = resolv_conf(roots);
-    let servers = |text: Option<String>| resolv::parse(&text.unwrap_or_default()).nameservers;
-    let by_link = file.link.is_some_and(|link| link.contains("systemd/resolve/"));
-    if by_link || servers(file.text).iter().any(|one| STUBS.contains(one)) {
+    if programs_use_resolved(roots) {
         let folder = roots.root("/run/systemd/resolve/netif");
         one_has_servers(commands, &folder, |text| {
             !resolved_link(text).conf.nameservers.is_empty()
         });
     } else {
-        wait_until(commands, || !servers(resolv_conf(roots).text).is_empty());
+        wait_until(commands, || !nameservers(resolv_conf(roots).text).is_empty());
     }
+}
+
+/// Whether `/etc/resolv.conf` sends programs to systemd-resolved.
+pub(super) fn programs_use_resolved(roots: &Roots) -> bool {
+    let file = resolv_conf(roots);
+    let by_link = file.link.is_some_and(|link| link.contains("systemd/resolve/"));
+    by_link || nameservers(file.text).iter().any(|one| STUBS.contains(one))
+}
+
+fn nameservers(text: Option<String>) -> Vec<IpAddr> {
+    resolv::parse(&text.unwrap_or_default()).nameservers
 }
 
 /// NetworkManager was just told again, by a file of ours, to keep its nameservers to itself. What systemd-resolved has of it, it does not take back. What did not work is told.

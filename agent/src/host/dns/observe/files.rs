@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Where systemd's configuration lies, strongest first: of several files of one name the first counts.
-pub(super) const FOLDERS: [&str; 4] = [
+pub(in super::super) const FOLDERS: [&str; 4] = [
     "/etc/systemd",
     "/run/systemd",
     "/usr/local/lib/systemd",

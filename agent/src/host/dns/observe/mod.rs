@@ -26,6 +26,7 @@ use super::{
     super::{AddressesError, Commands, Roots, Tool, find_program, held_addresses, read_text},
     change::{last_good, original, resolv_conf},
 };
+pub(super) use files::FOLDERS;
 pub(super) use processes::Processes;
 
 /// The most of one file that is read.

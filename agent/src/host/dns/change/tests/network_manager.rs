@@ -65,7 +65,8 @@ fn what_network_manager_was_given_is_told_before_ours_goes() {
             ];
             apply(&roots, &commands, &Unwatched, &back, &mut || Ok(())).unwrap();
         }
-        assert_eq!(commands.take().len(), 6);
+        // One asks whether resolved can reload.
+        assert_eq!(commands.take().len(), 7);
         assert!(told.exists() && !roots.root(RESOLVED).exists());
     }
 }

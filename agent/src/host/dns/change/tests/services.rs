@@ -105,6 +105,75 @@ fn how_often_resolved_was_restarted_is_forgotten_first_and_failing_to_is_nothing
     assert_eq!(commands.take(), [FORGOTTEN, RELOADED]);
 }
 
+/// A reload alone keeps our domains, and a restart leaves programs without their stub for as long as it takes.
+#[test]
+fn resolved_forgets_ours_without_a_restart_where_it_can() {
+    const FORGET: &str = "/run/systemd/resolved.conf.d/zz-virtfleet-forget.conf";
+    const CAN: &str = "systemctl show --property=CanReload --value systemd-resolved";
+    const AGAIN: &str = "systemctl reload systemd-resolved";
+    let case = |can: &'static str, others: &str, uplinks: &str, reloads: bool, link: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = roots_at(dir.path());
+        let put = |path: &str, text: &str| {
+            let path = roots.root(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put(RESOLVED, ours::MARK);
+        put("/run/systemd/resolve/resolv.conf", uplinks);
+        put("/etc/systemd/resolved.conf", others);
+        // Left by a crash.
+        put(FORGET, ours::MARK);
+        symlink(link, roots.root("/etc/resolv.conf")).unwrap();
+        let at = roots.root(FORGET);
+        let told = Mutex::new(false);
+        let commands = FakeCommands::new(move |line| {
+            let there = fs::read_to_string(&at).is_ok_and(|text| text.ends_with("[Resolve]\nDomains=\n"));
+            // Present in the first reload alone.
+            let first = !std::mem::replace(&mut *told.lock().unwrap(), line == AGAIN);
+            assert_eq!(there, line == AGAIN && first, "{line}");
+            if line == AGAIN && !reloads {
+                return None;
+            }
+            let stdout = if line == CAN { can } else { "" };
+            Some(Done {
+                stdout: stdout.to_owned(),
+                ..Done::default()
+            })
+        });
+        let steps = [
+            Step::RemoveFile {
+                path: RESOLVED.to_owned(),
+            },
+            reload(Service::Resolved),
+        ];
+        apply(&roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+        assert!(!roots.root(FORGET).exists());
+        commands.take()
+    };
+    let (stub, own) = (
+        "../run/systemd/resolve/stub-resolv.conf",
+        "/run/resolvconf/resolv.conf",
+    );
+    let some = "nameserver 192.0.2.9\n";
+    let comment = "[Resolve]\n#Domains=a.example\nDomains=\n";
+    assert_eq!(case("yes\n", comment, some, true, stub), [FORGOTTEN, CAN, AGAIN]);
+    assert_eq!(
+        case("yes\n", "[Resolve]\nDomains = a.example\n", some, true, stub),
+        [FORGOTTEN, CAN, AGAIN, AGAIN]
+    );
+    assert_eq!(case("no\n", "", some, true, stub), [FORGOTTEN, CAN, RESTARTED]);
+    assert_eq!(
+        case("yes\n", "", "# none\n", true, stub),
+        [FORGOTTEN, CAN, AGAIN, RESTARTED]
+    );
+    assert_eq!(
+        case("yes\n", "", some, false, stub),
+        [FORGOTTEN, CAN, AGAIN, RESTARTED]
+    );
+    assert_eq!(case("yes\n", "", some, true, own), [FORGOTTEN, RESTARTED]);
+}
+
 fn quiet() -> Step {
     Step::Quiet {
         link: "eth0".to_owned(),
