@@ -288,8 +288,11 @@ impl Engine<'_> {
             Err(error) => {
                 if let ApplyDnsError::RolledBack { undone, .. } = &error {
                     outcome.rollbacks += 1;
-                    steps.clone_into(&mut outcome.put_back);
-                    outcome.put_back_at = clock().boottime_ns;
+                    // What did not answer was another's, who wrote a file over meanwhile: ours has not failed, and the next pass writes it again.
+                    if undone.left.is_empty() {
+                        steps.clone_into(&mut outcome.put_back);
+                        outcome.put_back_at = clock().boottime_ns;
+                    }
                     for note in &undone.notes {
                         tracing::warn!("{note}");
                     }

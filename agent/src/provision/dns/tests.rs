@@ -13,7 +13,7 @@ use virtfleet_wire::finding::Severity;
 
 use super::{state::write_dns, *};
 use crate::{
-    host::{FakeCommands, Roots, Unwatched},
+    host::{FakeCommands, Roots, Unwatched, Witness},
     settings,
 };
 

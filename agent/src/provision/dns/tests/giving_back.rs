@@ -93,3 +93,35 @@ fn a_pass_that_undoes_spares_the_links_of_a_live_node() {
         assert_eq!(reloaded, reloads, "{live} {by_hand}: {said:?}");
     }
 }
+
+/// Writes `/etc/resolv.conf` over as soon as ours is there.
+struct Meddler(std::path::PathBuf);
+
+impl Witness for Meddler {
+    fn at(&self, point: &str) {
+        if point == "after write /etc/resolv.conf" {
+            fs::write(&self.0, "nameserver 192.0.2.99\n").unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_somebody_writes_over_while_it_is_verified_is_written_again_by_the_next_pass() {
+    let guest = Guest::new(AUTO);
+    let alive: fn(&str, &str) -> bool = |who, _| who != "192.0.2.99";
+    let meddler = Meddler(guest.roots.root("/etc/resolv.conf"));
+    let passed = guest.with(alive, |engine| {
+        let engine = Engine {
+            witness: &meddler,
+            ..*engine
+        };
+        engine.pass(&guest.wanted(), How::default()).unwrap().unwrap()
+    });
+    let error = passed.state.error.unwrap_or_default();
+    assert!(error.contains("put back"), "{error}");
+    assert_eq!((passed.state.rollbacks, passed.state.put_back), (1, Vec::new()));
+    assert_eq!(guest.resolv_conf(), "nameserver 192.0.2.99\n");
+    let next = guest.pass(alive, How::default());
+    assert_eq!(next.state.standing, Standing::Verified, "{:?}", next.state.error);
+    assert!(next.changed && guest.resolv_conf().contains(GOOD));
+}
