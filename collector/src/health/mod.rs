@@ -81,6 +81,16 @@ pub async fn run<S: HealthStore>(
     }
 }
 
+/// What became of one VM in a pass.
+enum Settled {
+    /// What is kept is what there is to say.
+    Written,
+    /// It could not be written yet; the next pass tries again.
+    Later,
+    /// This process may not write any more.
+    NotLeading,
+}
+
 struct Keeper<S> {
     fleet: Arc<Fleet>,
     book: Arc<LabelBook>,
@@ -132,14 +142,16 @@ impl<S: HealthStore> Keeper<S> {
         let begun = now();
         for (key, digest, silent_ms) in due {
             match self.settle(key, silent_ms).await {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
+                Ok(Settled::Written) => {
+                    self.seen.insert(key.clone(), digest);
+                }
+                Ok(Settled::Later) => {}
+                Ok(Settled::NotLeading) => return Ok(()),
                 Err(error) => {
                     self.last = Some(key.clone());
                     return Err(error);
                 }
             }
-            self.seen.insert(key.clone(), digest);
             if now() - begun >= PASS {
                 self.last = Some(key.clone());
                 break;
@@ -160,13 +172,13 @@ impl<S: HealthStore> Keeper<S> {
         u64::try_from((now() - since).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Writes what differs for one VM. False when this process may not write any more.
-    async fn settle(&mut self, key: &VmKey, silent_ms: u64) -> Result<bool, SendError> {
+    /// Writes what differs for one VM.
+    async fn settle(&mut self, key: &VmKey, silent_ms: u64) -> Result<Settled, SendError> {
         let Some(detail) = self.fleet.detail(key) else {
-            return Ok(true);
+            return Ok(Settled::Later);
         };
         let Some(owner) = store::owner(key, &self.fleet.owners(key)) else {
-            return Ok(true);
+            return Ok(Settled::Later);
         };
         let kept = self.kept.as_ref().and_then(|(_, kept)| kept.get(key));
         let (is_ours, before) = kept.map_or((false, GuestHealthStatus::default()), |kept| {
@@ -176,7 +188,7 @@ impl<S: HealthStore> Keeper<S> {
         let labels = self.book.get(key);
         let status = status::status(&detail, labels.as_deref(), silent_ms, &before, &stamp());
         if is_ours && before == status {
-            return Ok(true);
+            return Ok(Settled::Written);
         }
         self.wait(if is_ours { 1 } else { 2 }).await;
         let store = &self.store;
@@ -194,14 +206,14 @@ impl<S: HealthStore> Keeper<S> {
             }
         };
         let Some(written) = self.writing.within(MARGIN, write).await else {
-            return Ok(false);
+            return Ok(Settled::NotLeading);
         };
         match written {
             Ok(()) => {}
-            // Of this VM alone, e.g. its namespace is being deleted: the others go on.
+            // Of this VM alone, e.g. its namespace is being deleted: the others go on, and the next pass tries it again.
             Err(error @ (SendError::Refused(_) | SendError::Conflict | SendError::Gone)) => {
                 tracing::debug!(vm = %key, %error, "a GuestHealth was not written");
-                return Ok(true);
+                return Ok(Settled::Later);
             }
             Err(error) => return Err(error),
         }
@@ -210,7 +222,7 @@ impl<S: HealthStore> Keeper<S> {
             let uid = uid.filter(|_| is_ours);
             kept.insert(key.clone(), Stored::new(Some(owner.uid), uid, &status));
         }
-        Ok(true)
+        Ok(Settled::Written)
     }
 
     /// Waits until so many more requests may be sent.

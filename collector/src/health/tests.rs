@@ -17,6 +17,7 @@ struct Fake {
     kept: Arc<Mutex<BTreeMap<VmKey, Stored>>>,
     writes: Arc<Mutex<usize>>,
     broken: Arc<Mutex<bool>>,
+    refuses: Arc<Mutex<bool>>,
 }
 
 impl Fake {
@@ -48,6 +49,9 @@ impl HealthStore for Fake {
     }
     async fn own(&self, key: &VmKey, owner: &OwnerReference) -> Result<(), SendError> {
         self.fault()?;
+        if *self.refuses.lock().unwrap() {
+            return Err(SendError::Conflict);
+        }
         *self.writes.lock().unwrap() += 1;
         self.kept.lock().unwrap().entry(key.clone()).or_default().owner = Some(owner.uid.clone());
         Ok(())
@@ -223,6 +227,18 @@ async fn it_goes_with_its_vm_comes_back_when_removed_and_survives_faults() {
     fleet.apply(InventoryEvent::Delete(FactKey::Vm(key())));
     seconds(16).await;
     assert!(fake.kept.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_refused_once_is_tried_again_in_the_next_pass() {
+    let fake = Fake::default();
+    *fake.refuses.lock().unwrap() = true;
+    let (_fleet, _stop) = stage(&fake, Writing::fixed(true));
+    seconds(6).await;
+    assert_eq!(fake.writes(), 0);
+    *fake.refuses.lock().unwrap() = false;
+    seconds(6).await;
+    assert_eq!(fake.writes(), 2, "made, and said");
 }
 
 #[tokio::test(start_paused = true)]
