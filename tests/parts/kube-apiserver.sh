@@ -109,14 +109,4 @@ path() {
     given || current || die "it is not in $folder; run tests/parts/kube-apiserver.sh fetch"
 }
 
-case "${1:-}" in
-fetch | path)
-    verb=$1
-    shift
-    "$verb" "$@"
-    ;;
-*)
-    sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2
-    exit 2
-    ;;
-esac
+. "$here/verbs.sh" "$@"

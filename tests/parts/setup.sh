@@ -29,14 +29,11 @@ acl                    command:setfacl
 attr                   command:setfattr
 debian-archive-keyring file:/usr/share/keyrings/debian-archive-keyring.gpg
 bcache-tools           command:make-bcache
-btrfs-progs            command:mkfs.btrfs
 cryptsetup-bin         command:cryptsetup
 dosfstools             command:mkfs.vfat
-e2fsprogs              command:mkfs.ext4
 erofs-utils            command:mkfs.erofs
 exfatprogs             command:mkfs.exfat
 f2fs-tools             command:mkfs.f2fs
-fdisk                  command:sfdisk
 gdisk                  command:sgdisk
 genisoimage            command:genisoimage
 genromfs               command:genromfs
@@ -59,7 +56,6 @@ dnsmasq-base           command:dnsmasq
 isc-dhcp-client        command:dhclient
 unbound                command:unbound
 util-linux             command:mkfs.cramfs
-xfsprogs               command:mkfs.xfs
 '
 
 mapfile -t missing < <(missing_packages "$packages")
@@ -106,7 +102,11 @@ step 'no test can run without the test runner' tests/parts/nextest.sh fetch
 for part in prometheus promtool node-exporter vmagent cloud-init etcd; do
     step "tests that need $part are skipped" tests/parts/parts.sh fetch "$part"
 done
-step 'tests with a real API server are skipped' tests/parts/kube-apiserver.sh fetch
+step 'tests with a real API server run on Kubernetes 1.20, and those with a scheduler or controller manager are skipped' \
+    tests/parts/kubernetes.sh fetch
+tests/parts/kubernetes.sh path >/dev/null 2>&1 ||
+    step 'tests with a real API server are skipped' tests/parts/kube-apiserver.sh fetch
+step "tests with KubeVirt's own objects are skipped" tests/parts/kubevirt.sh fetch
 
 # Real guests for tier 4.
 step 'tests with real guests are skipped' tests/guests/host.sh

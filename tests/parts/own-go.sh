@@ -1,0 +1,53 @@
+# A Go toolchain for what is built or fetched as Go modules. Sourced after own-apt.sh.
+#
+# The script that sources it has set `here` (this folder), `cache` and `work` (folders), and has a function `say`.
+
+# Puts a Go into PATH that is new enough to fetch the one that go.mod asks for.
+provide_go() {
+    local found suite package
+    if found=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null) &&
+        printf '%s\n' 1.21 "${found#go}" | sort -V -C && usable_go; then
+        return
+    fi
+    if [ ! -r "$debian_keyring" ]; then
+        say "there is no Go 1.21 or newer in PATH, and $debian_keyring is missing; apt-get install debian-archive-keyring"
+        return 1
+    fi
+    archive=$(debian_mirror) || return 1
+    # Go from trixie fetches the toolchain that go.mod names; that is the one that the programs are known to build with.
+    for suite in trixie sid; do
+        refresh_list "$suite" || continue
+        # golang-go depends on the release's own package, golang-1.NN-go.
+        package=$(own_apt "$suite" apt-cache depends --important golang-go | awk '$1 == "Depends:" && $2 ~ /^golang-1\.[0-9]+-go$/ { print $2; exit }')
+        [ -n "$package" ] || continue
+        say "fetching $package of Debian $suite"
+        mkdir -p "$work/download" "$work/go"
+        (cd "$work/download" && own_apt "$suite" apt-get -q download "$package" "${package%-go}-src") >"$work/download.log" 2>&1 || {
+            say "$package of Debian $suite cannot be had: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
+            continue
+        }
+        for package in "$work"/download/*.deb; do dpkg -x "$package" "$work/go"; done
+        unpacked_go "$work"/go/usr/lib/go-1.* && usable_go && return
+        rm -rf "$work/download" "$work/go"
+    done
+    say "there is no Go that can be used: 1.21 or newer, with $(sed -n 's/^go /Go /p' "$here/kubernetes/go.mod") from the module proxy"
+    return 1
+}
+
+# Whether the Go in PATH is as new as go.mod asks for, or can fetch one that is.
+usable_go() {
+    (cd "$here/kubernetes" && GOPATH="$work/gopath" GOFLAGS=-modcacherw GOTOOLCHAIN=auto go version) >/dev/null 2>&1
+}
+
+# Debian's GOROOT has links to absolute paths; they are made relative to where it was unpacked.
+unpacked_go() { # GOROOT
+    local link target
+    while read -r link; do
+        target=$(readlink "$link")
+        case $target in
+        /*) ln -sfn "$work/go$target" "$link" ;;
+        esac
+    done < <(find "$1" -maxdepth 2 -type l)
+    export GOROOT="$1" PATH="$1/bin:$PATH"
+    say "using $(GOTOOLCHAIN=local go version)"
+}
