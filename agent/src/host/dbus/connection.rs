@@ -290,7 +290,7 @@ mod tests {
         let hanging = bus(&dir.path().join("hanging"), "OK 1\r\n", Vec::new());
         let start = Instant::now();
         assert!(matches!(open("hanging"), BusError::TimedOut));
-        assert!(start.elapsed() < DEADLINE * 5);
+        assert!(start.elapsed() < DEADLINE * 10);
         hanging.join().unwrap();
     }
 }

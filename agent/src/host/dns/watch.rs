@@ -367,7 +367,7 @@ mod tests {
         fs::write(&fresh, "nameserver 192.0.2.9\n").unwrap();
         fs::rename(fresh, roots.root(RESOLV_CONF)).unwrap();
         assert_eq!(waiting.join().unwrap(), [resolv_conf(RESOLV_CONF)]);
-        assert!(before.elapsed() < LONG / 4);
+        assert!(before.elapsed() < LONG / 2);
     }
 
     /// In a network namespace of this thread's own. Without root there is none to be had.
@@ -391,7 +391,7 @@ mod tests {
         ip("address add 169.254.20.10/32 dev lo");
         let before = Instant::now();
         assert_eq!(watch.wait(LONG).unwrap(), [of("169.254.20.10", "lo", false)]);
-        assert!(before.elapsed() < Duration::from_secs(2));
+        assert!(before.elapsed() < LONG / 2);
         ip("address del 169.254.20.10/32 dev lo");
         ip("address add fd00::10/128 dev lo");
         assert_eq!(
