@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use jiff::{SignedDuration, Timestamp};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
-        self, Fault, Proxy,
+        self, Fault, Mark, Proxy,
         live::{self, Collector, PATIENCE},
-        scene::{Scene, Tenant},
+        scene::{Scene, Tenant, policy},
     },
     parts, skip, wait,
 };
@@ -66,8 +67,33 @@ fn kill(mut collector: Collector) {
     collector.process.wait(PATIENCE).unwrap();
 }
 
-fn rest(seconds: u64) {
-    wait::measure(Duration::from_secs(seconds), || Ok(())).unwrap();
+/// Waits until the collector has seen a change of the infra cluster that is made now, of another kind than `kind`.
+fn until_change_is_seen(scene: &Scene, collector: &Collector, kind: &str, number: usize) {
+    let name = format!("later-{number}");
+    let seen = if kind == "Node" {
+        // Selects no user cluster, so it has no effect.
+        let mut policy = policy(&name, &json!([{ "key": "rack", "mode": "Follow" }]));
+        policy["spec"]["clusterSelector"] = json!({ "matchLabels": { "no": "cluster" } });
+        scene.infra.apply(&policy).unwrap();
+        "LabelPropagation"
+    } else {
+        scene.host(&name, &[]).unwrap();
+        "Node"
+    };
+    let series = format!("virtfleet_collector_watch_objects{{kind=\"{seen}\",cluster=\"\"}}");
+    let path = if seen == "Node" {
+        "/api/v1/nodes"
+    } else {
+        "/apis/virtfleet.io/v1alpha1/labelpropagations"
+    };
+    let list = scene.infra.admin().get(path).unwrap().ok().unwrap();
+    let count = u32::try_from(list["items"].as_array().unwrap().len()).unwrap();
+    wait::eventually(PATIENCE, &series, || {
+        let now = collector.sample(&series)?;
+        ensure!(now >= f64::from(count), "{now} of {count}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 fn until_synced(collector: &Collector, kind: &str, synced: bool) {
@@ -101,6 +127,7 @@ fn a_collector_that_knows_only_half_writes_nothing_tier3() {
         ("VirtualMachineInstance", "/virtualmachineinstances?", "Node"),
         ("UserCluster", "/userclusters?", "VirtualMachineInstance"),
     ];
+    let mut number = 0;
     for (kind, path, other) in lists {
         for fault in [Fault::Hold, Fault::Answer(500), Fault::Answer(403)] {
             proxy.set(&[(path, fault)]);
@@ -114,10 +141,12 @@ fn a_collector_that_knows_only_half_writes_nothing_tier3() {
                 Ok(())
             })
             .unwrap();
-            rest(1);
+            number += 1;
+            until_change_is_seen(&scene, &collector, kind, number);
             proxy.set(&[]);
             collector.until_ready().unwrap();
-            rest(1);
+            let tenant = &scene.tenants[0];
+            scene.until_idle(&collector, tenant, "host-1", "rack").unwrap();
             let writes = scene.tenants[0].writes(mark).unwrap();
             assert!(writes.is_empty(), "{kind} {fault:?}: {writes:?}");
             collector.process.terminate(PATIENCE).unwrap();
@@ -127,12 +156,18 @@ fn a_collector_that_knows_only_half_writes_nothing_tier3() {
     // The infra cluster is away altogether, and comes back.
     scene.infra.stop();
     let collector = scene.collector("away", "").unwrap();
-    rest(3);
+    let failures = "virtfleet_collector_watch_failures_total{kind=\"Node\",cluster=\"\"}";
+    wait::eventually(PATIENCE, failures, || {
+        let failed = collector.sample(failures)?;
+        ensure!(failed > 1.5, "{failed}");
+        Ok(())
+    })
+    .unwrap();
     scene.infra.start_again().unwrap();
     collector.until_ready().unwrap();
     collector.until_leads().unwrap();
-    rest(3);
     let tenant = &scene.tenants[0];
+    scene.until_idle(&collector, tenant, "host-1", "rack").unwrap();
     assert_eq!(tenant.writes(mark).unwrap().len(), 0);
     move_all(&scene, tenant, "host-2");
     until_all(tenant, "rack-2");
@@ -151,7 +186,13 @@ fn servers_that_forget_their_history_cost_no_label_tier3() {
         until_all(tenant, "rack-1");
     }
     let marks = scene.marks().unwrap();
-    for round in 0..3_usize {
+    // An odd number: the VMs are on host-2 afterwards.
+    let rounds: u32 = if skip::deferred(3, test, "make churn-soak") {
+        1
+    } else {
+        3
+    };
+    for round in 0..rounds {
         let n = 2 - round % 2;
         for index in 0..scene.tenants.len() {
             // Its server goes away while its Nodes are written to.
@@ -186,8 +227,9 @@ fn servers_that_forget_their_history_cost_no_label_tier3() {
         until_all(tenant, "rack-1");
         let patches = tenant.only_sets(*mark, &KEYS).unwrap();
         println!(
-            "{}: {patches} patches over 4 moves of {} VMs, 0 removals",
+            "{}: {patches} patches over {} moves of {} VMs, 0 removals",
             tenant.name,
+            rounds + 1,
             VMS.len()
         );
     }
@@ -202,20 +244,34 @@ fn servers_that_forget_their_history_cost_no_label_tier3() {
         })
         .iter()
         .sum();
-    assert!(relists > 4.0, "{relists}");
-    rest(3);
+    assert!(relists > f64::from(rounds), "{relists}");
     for (tenant, mark) in scene.tenants.iter().zip(&marks) {
+        scene.until_idle(&collector, tenant, "host-1", "rack").unwrap();
         tenant.only_sets(*mark, &KEYS).unwrap();
     }
 }
+
+/// For so long the collector leaves a Node alone that it has written to, with some room.
+const PAUSE_AFTER_WRITE: SignedDuration = SignedDuration::from_millis(2200);
+/// How often each VM is moved for one measurement. Even: they are on host-1 again afterwards.
+const ROUNDS: usize = 2;
 
 /// Moves every VM of the cluster that is well, several times, and measures how soon its Node has the label.
 fn delays(scene: &Scene, well: &Tenant) -> Vec<Duration> {
     let follow = well.follow().unwrap();
     let mut delays = Vec::new();
-    for round in 0..4_usize {
-        // What was just written is left alone for two seconds.
-        rest(3);
+    for round in 0..ROUNDS {
+        // What was just written is left alone for a while, which is not to be measured.
+        let last = well
+            .writes(Mark::BEGIN)
+            .unwrap()
+            .iter()
+            .map(|one| one.received)
+            .max();
+        wait::until(PATIENCE, "the last write is old enough", || {
+            last.is_none_or(|last| Timestamp::now().duration_since(last) > PAUSE_AFTER_WRITE)
+        })
+        .unwrap();
         let n = 2 - round % 2;
         for vm in VMS {
             let vmi = cluster::vmi(&well.name, vm);
@@ -244,7 +300,7 @@ fn said(name: &str, mut delays: Vec<Duration>) {
         "{name}: the other cluster's labels followed after {median:.0?} in the middle, {longest:.0?} at most"
     );
     // Behind the sick one it would be many seconds. The longest is the machine's: it is said and not judged.
-    assert!(median < Duration::from_secs(1), "{median:?}");
+    assert!(median < wait::PROMPT, "{median:?}");
 }
 
 #[test]
@@ -322,7 +378,7 @@ fn a_sick_user_cluster_keeps_its_labels_and_delays_nobody_tier3() {
     collector.until_leads().unwrap();
     said("a new collector", delays(&scene, well));
     proxy.set(&[]);
-    rest(3);
+    scene.until_idle(&collector, sick, "host-1", "rack").unwrap();
     let patches = sick.only_sets(mark, &KEYS).unwrap();
     println!("{patches} patches, 0 removals");
 }
@@ -367,7 +423,9 @@ fn a_namespace_that_may_not_be_listed_costs_no_label_tier3() {
     scene.infra.revoke("kubevirt", Some("dev")).unwrap();
     move_all(&scene, &scene.tenants[0], "host-2");
     until_all(&scene.tenants[0], "rack-2");
-    rest(2);
+    scene
+        .until_idle(&first, &scene.tenants[0], "host-1", "rack")
+        .unwrap();
     kill(first);
     // When it begins: it waits, and says for what.
     let second = start("b");
@@ -376,7 +434,7 @@ fn a_namespace_that_may_not_be_listed_costs_no_label_tier3() {
         .until_finding("inventory-watch-failing", "namespace dev")
         .unwrap();
     assert!(finding.contains("Role"), "{finding}");
-    rest(3);
+    until_change_is_seen(&scene, &second, "VirtualMachineInstance", 1);
     assert_eq!(scene.tenants[1].writes(marks[1]).unwrap().len(), 0);
     grant("kubevirt", Some("dev"), &vms);
     second.until_ready().unwrap();

@@ -2,12 +2,12 @@
 
 mod stage;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
 use serde_json::json;
-use stage::{NAMESPACE, PATIENCE, Stage};
+use stage::{MARKER, NAMESPACE, PATIENCE, Stage};
 use virtfleet_tests::{
     cluster::{self, Follow, live::Collector},
     parts, skip, wait,
@@ -39,7 +39,7 @@ fn the_life_of_a_vm_tier3() {
     let failed = json!({ "sourceNode": "host-1", "targetNode": "host-2", "failed": true, "endTimestamp": "2026-01-01T00:00:09Z" });
     let at = |host: &str| cluster::vmi(NAMESPACE, "vm-1").phase("Running").on(host);
     stage.infra.apply(&at("host-1").migration_state(failed)).unwrap();
-    wait::measure(Duration::from_secs(3), || Ok(())).unwrap();
+    stage.until_idle(&collector, "host-1").unwrap();
     assert_eq!(stage.patches(mark).unwrap().len(), 0);
     let moved = json!({ "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "endTimestamp": "2026-01-01T00:01:09Z" });
     stage.infra.apply(&at("host-2").migration_state(moved)).unwrap();
@@ -119,7 +119,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
         stage.until_label(name, "rack", Some("rack-1")).unwrap();
         stage.until_health(name, "LabelsTrue", "True", "InLine").unwrap();
     }
-    wait::measure(Duration::from_secs(6), || Ok(())).unwrap();
+    stage.until_idle(&first, "host-1").unwrap();
     assert!(!stage.holder().unwrap().is_empty());
     first.process.terminate(PATIENCE).unwrap();
     assert_eq!(stage.holder().unwrap(), "", "the Lease was given up");
@@ -130,18 +130,23 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
     );
     let second = stage.collector("b").unwrap();
     second.until_leads().unwrap();
-    wait::measure(Duration::from_secs(12), || Ok(())).unwrap();
+    stage
+        .until_idle(&second, "host-1")
+        .with_context(|| second.process.log())
+        .unwrap();
     let written = stage.tenant.audit_since(tenant).unwrap();
     let reads = ["get", "list", "watch"];
     let writes: Vec<_> = written
         .iter()
-        .filter(|one| !reads.contains(&one.verb.as_str()))
+        .filter(|one| one.user_agent != "virtfleet-tests" && !reads.contains(&one.verb.as_str()))
+        .filter(|one| !one.name.starts_with(MARKER))
         .collect();
     assert!(writes.is_empty(), "{writes:?}");
     let written = stage.infra.audit_since(infra).unwrap();
     let health = written
         .iter()
-        .filter(|one| one.resource == "guesthealths" && one.verb == "patch");
+        .filter(|one| one.resource == "guesthealths" && one.verb == "patch")
+        .filter(|one| !one.name.starts_with(MARKER));
     assert_eq!(health.count(), 0, "no GuestHealth is written again");
 
     // At rest: no request but the Lease's and watches.
@@ -149,13 +154,31 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
         stage.tenant.audit_mark().unwrap(),
         stage.infra.audit_mark().unwrap(),
     );
-    wait::measure(Duration::from_secs(10), || Ok(())).unwrap();
+    wait::eventually(PATIENCE, "the Lease is renewed three times", || {
+        let all = stage.infra.audit_since(infra)?.into_iter();
+        let renewed = all
+            .filter(|one| one.resource == "leases" && one.code == 200)
+            .count();
+        ensure!(renewed >= 3, "{renewed}");
+        Ok(())
+    })
+    .unwrap();
     let asked = stage.tenant.audit_since(tenant).unwrap().into_iter();
     let asked = asked.chain(stage.infra.audit_since(infra).unwrap());
     let other: Vec<_> = asked
         .filter(|one| one.resource != "leases" && one.verb != "watch")
         .collect();
     assert!(other.is_empty(), "{other:?}");
+}
+
+/// Waits until exactly one of `pair` leads, and says which.
+fn only_leader(pair: &[Collector]) -> anyhow::Result<usize> {
+    wait::eventually(PATIENCE, "one of them leads", || {
+        let leads: Vec<_> = pair.iter().map(Collector::leads).collect::<anyhow::Result<_>>()?;
+        let leaders: Vec<_> = (0..pair.len()).filter(|one| leads[*one]).collect();
+        ensure!(leaders.len() == 1, "{leads:?}");
+        Ok(leaders[0])
+    })
 }
 
 #[test]
@@ -174,17 +197,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
     let follow = Follow::begin(stage.tenant.admin(), "/api/v1/nodes").unwrap();
     let mut pair = vec![stage.collector("c0").unwrap(), stage.collector("c1").unwrap()];
     for round in 0..4 {
-        wait::eventually(PATIENCE, "one of them leads", || {
-            let leading = pair
-                .iter()
-                .map(Collector::leads)
-                .collect::<anyhow::Result<Vec<_>>>()?;
-            let count = leading.iter().filter(|leads| **leads).count();
-            ensure!(count == 1, "{count}");
-            Ok(())
-        })
-        .unwrap();
-        let leader = pair.iter().position(|one| one.leads().unwrap()).unwrap();
+        let leader = only_leader(&pair).unwrap();
         let (host, rack) = [("host-2", "rack-2"), ("host-1", "rack-1")][round % 2];
         for name in &names {
             stage.vmi(name, host).unwrap();
@@ -198,11 +211,18 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
             stage.until_label(name, "rack", Some(rack)).unwrap();
         }
     }
+    // The one that was killed last may have written every label before.
+    let leader = only_leader(&pair).unwrap();
+    let marker = stage.until_idle(&pair[leader], "host-1").unwrap();
     // Each Node went from rack to rack as its VM did, whoever wrote it; only the first may have been overtaken.
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    while let Some(change) = follow.next(Duration::from_secs(3)).unwrap() {
+    loop {
+        let change = follow.next(PATIENCE).unwrap().unwrap();
         let metadata = &change.object["metadata"];
         let name = metadata["name"].as_str().unwrap().to_owned();
+        if name == marker {
+            break;
+        }
         let racks = seen.entry(name).or_default();
         if let Some(rack) = metadata["labels"]["rack"].as_str()
             && racks.last().is_none_or(|last| last != rack)

@@ -1,15 +1,16 @@
-//! Tier 3: the rights that `packaging/collector/kubernetes` gives are enough on both sides, and no request is refused with them.
+//! Tier 3: the rights that `packaging/collector/kubernetes` gives are enough on both sides, and no request is refused with them;
+//! the admission policy there confines the collector to labels.
 #![expect(
     clippy::unwrap_used,
     reason = "what fails here fails the test, with its message"
 )]
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use virtfleet_tests::{
-    cluster::{self, ApiServer, live},
+    cluster::{self, ApiServer, Client, MERGE_PATCH, User, live, streamed_list},
     parts, skip, wait,
 };
 use virtfleet_wire::layered::parse_yaml;
@@ -51,6 +52,137 @@ fn refused(server: &ApiServer) -> Vec<String> {
         .collect()
 }
 
+/// A streaming list has the same objects as a list, for what the collector watches and with its rights. The collector itself
+/// asks for pages, which every server has.
+fn lists_can_be_streamed(infra: &ApiServer, account: &User, tenant: &Client) {
+    if infra.minor().unwrap() < STREAMS_SINCE {
+        return;
+    }
+    let on_infra = infra.client(account).unwrap();
+    let collections = [
+        (&on_infra, "/apis/kubevirt.io/v1/virtualmachineinstances"),
+        (&on_infra, "/apis/kubevirt.io/v1/virtualmachines"),
+        (&on_infra, "/apis/kubevirt.io/v1/virtualmachineinstancemigrations"),
+        (&on_infra, "/apis/virtfleet.io/v1alpha1/userclusters"),
+        (&on_infra, "/apis/virtfleet.io/v1alpha1/labelpropagations"),
+        (&on_infra, "/api/v1/nodes"),
+        (tenant, "/api/v1/nodes"),
+    ];
+    let names = |objects: &[Value]| -> BTreeSet<String> {
+        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+        objects.iter().map(name).collect()
+    };
+    for (client, collection) in collections {
+        let list = client.get(collection).unwrap().ok().unwrap();
+        let listed = names(list["items"].as_array().unwrap());
+        let streamed = names(&streamed_list(client, collection).unwrap());
+        assert_eq!(streamed, listed, "{collection}");
+    }
+}
+
+/// The first Kubernetes that streams lists without a feature gate in any later release.
+const STREAMS_SINCE: u32 = 34;
+/// The first Kubernetes that has ValidatingAdmissionPolicies.
+const ADMISSION_POLICIES_SINCE: u32 = 30;
+const NODE: &str = "/api/v1/nodes/vm-1";
+
+/// Applies the shipped ValidatingAdmissionPolicy to a user cluster that has a Node vm-1, and waits until it is enforced. Returns
+/// whether the server is new enough for it.
+fn confine(tenant: &ApiServer, collector: &Client) -> bool {
+    if tenant.minor().unwrap() < ADMISSION_POLICIES_SINCE {
+        return false;
+    }
+    apply(tenant, "user-cluster/admission.yaml");
+    let probe = json!({ "metadata": { "annotations": { "probe": "probe" } } });
+    wait::eventually(live::PATIENCE, "the admission policy is enforced", || {
+        let code = collector.patch(NODE, MERGE_PATCH, &probe)?.code;
+        // A patch that changes nothing is not an update.
+        tenant.admin().patch(
+            NODE,
+            MERGE_PATCH,
+            &json!({ "metadata": { "annotations": { "probe": null } } }),
+        )?;
+        ensure!(code == 422, "{code}");
+        Ok(())
+    })
+    .unwrap();
+    true
+}
+
+/// The policy denies the collector every change of a Node except of labels and of its own annotation. It denies other users nothing.
+fn is_confined(tenant: &ApiServer, collector: &Client) {
+    let taint = json!([{ "key": "k", "value": "v", "effect": "NoExecute" }]);
+    let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u" }]);
+    let denied = [
+        (
+            "the collector may not change a Node's spec",
+            json!({ "spec": { "unschedulable": true } }),
+        ),
+        (
+            "the collector may not change a Node's spec",
+            json!({ "spec": { "taints": taint } }),
+        ),
+        (
+            "finalizers or owners",
+            json!({ "metadata": { "finalizers": ["example.com/f"] } }),
+        ),
+        (
+            "finalizers or owners",
+            json!({ "metadata": { "ownerReferences": owner } }),
+        ),
+        (
+            "no annotation but",
+            json!({ "metadata": { "annotations": { "other": "x" } } }),
+        ),
+        (
+            "no annotation but",
+            json!({ "metadata": { "annotations": { "theirs": null } } }),
+        ),
+        (
+            "what identifies a Node",
+            json!({ "metadata": { "labels": { "kubernetes.io/hostname": "x" } } }),
+        ),
+        (
+            "what identifies a Node",
+            json!({ "metadata": { "labels": { "kubernetes.io/os": "x" } } }),
+        ),
+    ];
+    let theirs = json!({ "metadata": { "annotations": { "theirs": "x" } } });
+    tenant
+        .admin()
+        .patch(NODE, MERGE_PATCH, &theirs)
+        .unwrap()
+        .ok()
+        .unwrap();
+    for (why, patch) in denied {
+        let answer = collector.patch(NODE, MERGE_PATCH, &patch).unwrap();
+        assert_eq!(answer.code, 422, "{patch}: {}", answer.body);
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        assert!(message.contains("virtfleet-collector-metadata-only"), "{message}");
+        assert!(message.contains(why), "{patch}: {message}");
+    }
+    let labels = json!({ "metadata": { "labels": { "rack": "x" }, "annotations": { "virtfleet.io/owned-labels": null } } });
+    for client in [collector, tenant.admin()] {
+        client.patch(NODE, MERGE_PATCH, &labels).unwrap().ok().unwrap();
+    }
+    let cordon = json!({ "spec": { "unschedulable": true } });
+    tenant
+        .admin()
+        .patch(NODE, MERGE_PATCH, &cordon)
+        .unwrap()
+        .ok()
+        .unwrap();
+}
+
+/// Waits until an object of the infra cluster is as it should be.
+fn kept(infra: &ApiServer, path: &str, ready: &dyn Fn(&Value) -> bool) -> Result<()> {
+    wait::eventually(live::PATIENCE, path, || {
+        let now = infra.admin().get(path)?.ok()?;
+        ensure!(ready(&now), "{now:#}");
+        Ok(())
+    })
+}
+
 #[test]
 fn shipped_rights_are_enough_tier3() {
     let test = "shipped_rights_are_enough_tier3";
@@ -65,7 +197,7 @@ fn shipped_rights_are_enough_tier3() {
     }
     apply(&infra, "infra/rbac.yaml");
     apply(&tenant, "user-cluster/rbac.yaml");
-    let ours = infra.service_account("virtfleet", "virtfleet-collector").unwrap();
+    let account = infra.service_account("virtfleet", "virtfleet-collector").unwrap();
     let theirs = tenant
         .service_account("kube-system", "virtfleet-collector")
         .unwrap();
@@ -77,6 +209,8 @@ fn shipped_rights_are_enough_tier3() {
     infra.apply(&at("host-1")).unwrap();
     let node = cluster::user_node("vm-1", "kubevirt://vm-1", &["10.0.0.1", "fd00::1"], &[]);
     tenant.apply(&node).unwrap();
+    let with = tenant.client(&theirs).unwrap();
+    let confined = confine(&tenant, &with);
     let mut blue = live::user_cluster("blue", "tenant");
     blue["spec"]["kubeconfig"]["secret"]["namespace"] = "virtfleet".into();
     infra.apply(&blue).unwrap();
@@ -87,7 +221,7 @@ fn shipped_rights_are_enough_tier3() {
         infra.apply(&policy).unwrap();
     }
 
-    let inventory = live::settings(root, &infra.kubeconfig(&ours), "").unwrap();
+    let inventory = live::settings(root, &infra.kubeconfig(&account), "").unwrap();
     let election = "leaderElection: { namespace: virtfleet }\n";
     let collector = live::Collector::start_with(&root.join("collector"), &inventory, election).unwrap();
     collector.until_ready().unwrap();
@@ -113,24 +247,21 @@ fn shipped_rights_are_enough_tier3() {
     infra.apply(&at("host-2")).unwrap();
     until_zone("zone-b");
 
-    let kept = |path: &str, ready: &dyn Fn(&Value) -> bool| -> Result<()> {
-        wait::eventually(live::PATIENCE, path, || {
-            let now = infra.admin().get(path)?.ok()?;
-            ensure!(ready(&now), "{now:#}");
-            Ok(())
-        })
-    };
     let ours = "/apis/virtfleet.io/v1alpha1";
-    kept(&format!("{ours}/namespaces/tenant/guesthealths/vm-1"), &|now| {
-        let conditions = now["status"]["conditions"].to_string();
-        conditions.contains("LabelsTrue") && now["status"]["placement"]["infraNode"] == "host-2"
-    })
+    kept(
+        &infra,
+        &format!("{ours}/namespaces/tenant/guesthealths/vm-1"),
+        &|now| {
+            let conditions = now["status"]["conditions"].to_string();
+            conditions.contains("LabelsTrue") && now["status"]["placement"]["infraNode"] == "host-2"
+        },
+    )
     .unwrap();
-    kept(&format!("{ours}/userclusters/blue"), &|now| {
+    kept(&infra, &format!("{ours}/userclusters/blue"), &|now| {
         now["status"]["phase"] == "Ready"
     })
     .unwrap();
-    kept(&format!("{ours}/labelpropagations/placement"), &|now| {
+    kept(&infra, &format!("{ours}/labelpropagations/placement"), &|now| {
         let conditions = now["status"]["conditions"].as_array();
         conditions.is_some_and(|all| {
             all.iter()
@@ -138,17 +269,22 @@ fn shipped_rights_are_enough_tier3() {
         })
     })
     .unwrap();
-    kept("/apis/events.k8s.io/v1/events", &|now| {
+    kept(&infra, "/apis/events.k8s.io/v1/events", &|now| {
         now.to_string().contains("LabelsMoved")
     })
     .unwrap();
     assert_eq!(refused(&infra), Vec::<String>::new());
     assert_eq!(refused(&tenant), Vec::<String>::new());
+    lists_can_be_streamed(&infra, &account, &with);
 
     // And no more than that: what they are not for is refused.
-    let with = tenant.client(&theirs).unwrap();
     for path in ["/api/v1/secrets", "/api/v1/configmaps", "/api/v1/namespaces"] {
         assert_eq!(with.get(path).unwrap().code, 403, "{path}");
     }
-    assert_eq!(with.delete("/api/v1/nodes/vm-1").unwrap().code, 403);
+    assert_eq!(with.delete(NODE).unwrap().code, 403);
+    if confined {
+        // Everything above was done under the policy.
+        drop(collector);
+        is_confined(&tenant, &with);
+    }
 }

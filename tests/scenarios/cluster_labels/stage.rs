@@ -1,5 +1,7 @@
 //! An infra cluster and a user cluster on real API servers, and collectors between them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -12,10 +14,14 @@ use virtfleet_tests::{
 /// The namespace of the VMs, and of the Lease.
 pub(crate) const NAMESPACE: &str = "vms";
 
+/// The VMs of [`Stage::until_idle`] are named so.
+pub(crate) const MARKER: &str = "marker-";
+
 pub(crate) struct Stage {
     pub(crate) infra: ApiServer,
     pub(crate) tenant: ApiServer,
     folder: TempDir,
+    markers: AtomicUsize,
 }
 
 impl Stage {
@@ -33,6 +39,7 @@ impl Stage {
             infra,
             tenant,
             folder,
+            markers: AtomicUsize::new(0),
         };
         stage.host("host-1", "rack-1")?;
         stage.host("host-2", "rack-2")?;
@@ -95,12 +102,27 @@ impl Stage {
         })
     }
 
-    /// Patches of Nodes by collectors since `mark`.
+    /// Waits until `collector` has done everything that follows from what has happened so far to VMIs and Nodes, as
+    /// `Scene::until_idle` does; returns the name of the VM that it adds.
+    pub(crate) fn until_idle(&self, collector: &Collector, host: &str) -> Result<String> {
+        let name = format!("{MARKER}{}", self.markers.fetch_add(1, Ordering::Relaxed));
+        self.vmi(&name, host)?;
+        self.node(&name)?;
+        wait::eventually(PATIENCE, &format!("rack of {name}"), || {
+            self.label(&name, "rack")?.context("no label yet")
+        })?;
+        collector.until_no_labels_queued("prod")?;
+        self.until_health(&name, "LabelsTrue", "True", "InLine")?;
+        Ok(name)
+    }
+
+    /// Patches of Nodes by collectors since `mark`, without those of [`Stage::until_idle`].
     pub(crate) fn patches(&self, mark: Mark) -> Result<Vec<Entry>> {
         let all = self.tenant.audit_since(mark)?.into_iter();
         let patch = |one: &Entry| one.verb == "patch" && one.resource == "nodes";
         let ours = |one: &Entry| one.uri.contains("fieldManager=virtfleet");
-        Ok(all.filter(|one| patch(one) && ours(one)).collect())
+        let counts = |one: &Entry| !one.name.starts_with(MARKER);
+        Ok(all.filter(|one| patch(one) && ours(one) && counts(one)).collect())
     }
 
     /// The GuestHealth of a VM.

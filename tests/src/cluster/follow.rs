@@ -22,6 +22,29 @@ pub struct Change {
     pub object: Value,
 }
 
+/// The objects of a collection, by a watch that begins with all of them (a streaming list, `sendInitialEvents`). Fails with 422
+/// on a server that does not support it.
+pub fn streamed_list(client: &Client, collection: &str) -> Result<Vec<Value>> {
+    let lines = client.lines(&format!(
+        "{collection}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true\
+         &timeoutSeconds=60"
+    ))?;
+    let mut objects = Vec::new();
+    for line in lines {
+        let mut event: Value = serde_json::from_str(&line?)?;
+        let kind = event["type"].as_str().unwrap_or_default().to_owned();
+        let object = event["object"].take();
+        match kind.as_str() {
+            "ADDED" => objects.push(object),
+            "BOOKMARK" if object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true" => {
+                return Ok(objects);
+            }
+            _ => anyhow::bail!("{kind} before the end of the list: {object}"),
+        }
+    }
+    anyhow::bail!("{collection}: the watch has ended before the list")
+}
+
 /// A running watch. It ends when the API server or this value goes.
 #[derive(Debug)]
 pub struct Follow {

@@ -1,8 +1,12 @@
 //! KubeVirt's kinds as CustomResourceDefinitions of its shapes: names, versions and subresources as KubeVirt 1.x declares them
 //! (`pkg/virt-operator/resource/generate/components/crds.go`), with a schema that keeps every field and checks none.
 
-use anyhow::Result;
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
+
+use virtfleet_wire::layered::parse_yaml;
 
 use super::ApiServer;
 
@@ -12,6 +16,27 @@ pub const GROUP: &str = "kubevirt.io";
 /// Makes an API server serve VirtualMachines, VirtualMachineInstances and VirtualMachineInstanceMigrations.
 pub fn install(server: &ApiServer) -> Result<()> {
     server.install(&definitions())
+}
+
+/// The same with the validation of a release of KubeVirt: `schemas` has `KIND.yaml` of each kind (`parts::kubevirt`).
+///
+/// Replaces definitions that are there already.
+pub fn install_release(server: &ApiServer, schemas: &Path) -> Result<()> {
+    let mut definitions = definitions();
+    for definition in &mut definitions {
+        let kind = definition["spec"]["names"]["kind"].as_str().context("no kind")?;
+        let path = schemas.join(format!("{kind}.yaml"));
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let documents = parse_yaml(&text).with_context(|| path.display().to_string())?;
+        let schema = documents.first().context("an empty schema")?.to_json();
+        for version in definition["spec"]["versions"]
+            .as_array_mut()
+            .context("no versions")?
+        {
+            version["schema"] = schema.clone();
+        }
+    }
+    server.install(&definitions)
 }
 
 /// The definitions.

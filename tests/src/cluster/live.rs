@@ -106,6 +106,16 @@ impl Collector {
         sample(&self.metrics()?, series)
     }
 
+    /// Waits until no VM of a user cluster waits for its labels.
+    pub fn until_no_labels_queued(&self, cluster: &str) -> Result<()> {
+        let series = format!("virtfleet_collector_label_queue{{cluster=\"{cluster}\"}}");
+        wait::eventually(PATIENCE, &series, || {
+            let queued = self.sample(&series)?;
+            ensure!(queued < 0.5, "{queued}");
+            Ok(())
+        })
+    }
+
     /// Whether it holds the Lease. One that does not answer at once is no leader that a test could wait for.
     pub fn leads(&self) -> Result<bool> {
         let page = Client::plain(self.api, Duration::from_secs(5))?
@@ -192,13 +202,18 @@ impl Collector {
 /// An infra cluster with KubeVirt's kinds and ours.
 pub fn infra(folder: &Path) -> Result<ApiServer> {
     let server = ApiServer::start(folder)?;
-    kubevirt::install(&server)?;
+    install(&server)?;
+    Ok(server)
+}
+
+/// Makes an API server serve KubeVirt's kinds and ours.
+pub fn install(server: &ApiServer) -> Result<()> {
+    kubevirt::install(server)?;
     let ours = Launch::new(bins::collector()?)
         .args(["crds", "-o", "json"])
         .text(PATIENCE)?;
     let ours: Value = serde_json::from_str(&ours)?;
-    server.install(ours["items"].as_array().context("items")?)?;
-    Ok(server)
+    server.install(ours["items"].as_array().context("items")?)
 }
 
 /// The collector's `inventory:` for a user of the infra cluster.

@@ -5,6 +5,7 @@
 //! ApiServer ─┬─ etcd, server     the two processes; stop and start again, pause and resume, compact
 //!            ├─ user, rbac       who may ask: static tokens, service accounts, what they are allowed
 //!            ├─ client, apply    asking as one of them; making an object be as it is given
+//!            ├─ control          the controller manager and the scheduler, where a test needs them
 //!            ├─ follow           a watch, with the time of each change
 //!            └─ audit            who asked for what
 //! kubevirt, object               KubeVirt's kinds; VMIs, VMs, migrations and Nodes as JSON
@@ -12,12 +13,13 @@
 //! proxy                          faults between a collector and an API server
 //! ```
 //!
-//! There is only the API server: no controller manager, scheduler or kubelet. So nothing collects an owner's dependents, a
-//! deleted namespace stays Terminating, and a namespace has no default service account.
+//! An API server runs alone: nothing deletes an owner's dependents, a deleted namespace stays Terminating, and a pod stays Pending,
+//! unless a test starts the controller manager or the scheduler. There is no kubelet.
 
 mod apply;
 mod audit;
 mod client;
+mod control;
 mod etcd;
 mod follow;
 pub mod kubevirt;
@@ -31,7 +33,8 @@ mod user;
 
 pub use audit::{Entry, Mark};
 pub use client::{Answer, Client, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
-pub use follow::{Change, Follow};
+pub use control::{ControllerManager, Scheduler};
+pub use follow::{Change, Follow, streamed_list};
 pub use object::{Object, infra_node, user_node, vm, vmi, vmi_of, vmim};
 pub use proxy::{Fault, Proxy};
 pub use server::{ApiServer, PATIENCE};

@@ -2,6 +2,7 @@
 
 use std::{
     path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -26,6 +27,8 @@ pub const SECRETS: &str = "secrets";
 /// A key that is nobody's but the user's, on every Node that [`Tenant::node`] makes.
 pub const FOREIGN: &str = "foreign";
 const SINGLE: &str = "single-stack";
+/// The VMs of [`Scene::until_idle`] are named so; writes to their Nodes are not counted.
+const MARKER: &str = "marker-";
 
 /// See the module.
 pub struct Scene {
@@ -34,6 +37,7 @@ pub struct Scene {
     /// The user clusters, as they were named.
     pub tenants: Vec<Tenant>,
     folder: TempDir,
+    markers: AtomicUsize,
 }
 
 /// A user cluster; its VMs are in the infra cluster's namespace of its name.
@@ -74,7 +78,23 @@ impl Scene {
             infra,
             tenants,
             folder,
+            markers: AtomicUsize::new(0),
         })
+    }
+
+    /// Waits until `collector` has done everything that follows from what has happened so far to VMIs, to infra nodes and to the
+    /// Nodes of a user cluster: adds a VM on `host` with its Node, waits for its label `key`, and for an empty queue. Watches
+    /// keep the order of changes, so all earlier ones are in the queue before this VM is.
+    ///
+    /// Not for a collector that reports drift: such a VM stays in the queue.
+    pub fn until_idle(&self, collector: &Collector, tenant: &Tenant, host: &str, key: &str) -> Result<()> {
+        let name = format!("{MARKER}{}", self.markers.fetch_add(1, Ordering::Relaxed));
+        self.vmi(&tenant.name, &name, host)?;
+        tenant.node(&name, &[])?;
+        wait::eventually(PATIENCE, &format!("{key} of {name}"), || {
+            tenant.label(&name, key)?.context("no label yet")
+        })?;
+        collector.until_no_labels_queued(&tenant.name)
     }
 
     /// Now, in the audit log of each user cluster.
@@ -191,8 +211,8 @@ impl Tenant {
         self.server.apply(&node.label(FOREIGN, "kept"))
     }
 
-    /// The same with one address. An API server of this age keeps no `managedFields` of a Node with two addresses of one type,
-    /// so only here it tells who has written a label.
+    /// The same with one address. Older API servers keep no `managedFields` of a Node with two addresses of one type, so only here
+    /// all of them record who has written a label.
     pub fn single_stack_node(&self, name: &str, labels: &[(&str, &str)]) -> Result<Value> {
         let provider = format!("kubevirt://{name}");
         let node = user_node(name, &provider, &["10.0.0.1"], labels);
@@ -254,6 +274,7 @@ impl Tenant {
         let reads = ["get", "list", "watch"];
         Ok(all
             .filter(|one| one.user == COLLECTOR && !reads.contains(&one.verb.as_str()))
+            .filter(|one| !one.name.starts_with(MARKER))
             .collect())
     }
 

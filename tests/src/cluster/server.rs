@@ -23,6 +23,10 @@ use crate::{
 
 /// How long a start may take on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_mins(2);
+/// The controller manager's user.
+pub(super) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+/// The scheduler's user.
+pub(super) const SCHEDULER: &str = "system:kube-scheduler";
 /// How often a start is tried with new ports, in case another program took one in between.
 const TRIES: usize = 3;
 
@@ -49,12 +53,12 @@ impl ApiServer {
         Self::start_with(folder, &[])
     }
 
-    /// The same with further users, who may do nothing but what RBAC grants them. They cannot be changed later: for a token
-    /// that comes and goes there is [`ApiServer::service_account`].
-    pub fn start_with(folder: &Path, users: &[User]) -> Result<Self> {
+    /// The same from another folder with `kube-apiserver` and `etcd`, e.g. of the oldest release
+    /// (`parts::oldest_kube_assets`).
+    pub fn start_from(assets: &Path, folder: &Path, users: &[User]) -> Result<Self> {
         let mut last = None;
         for _ in 0..TRIES {
-            match Self::try_start(folder, users) {
+            match Self::try_start(assets, folder, users) {
                 Err(error) if format!("{error:#}").contains("address already in use") => last = Some(error),
                 done => return done,
             }
@@ -62,12 +66,22 @@ impl ApiServer {
         Err(last.context("no try")?).context("no free port")
     }
 
-    fn try_start(parent: &Path, users: &[User]) -> Result<Self> {
-        let assets = parts::kube_assets()?;
+    /// The same with further users, who may do nothing but what RBAC grants them. They cannot be changed later: for a token
+    /// that comes and goes there is [`ApiServer::service_account`].
+    pub fn start_with(folder: &Path, users: &[User]) -> Result<Self> {
+        Self::start_from(&parts::kube_assets()?, folder, users)
+    }
+
+    fn try_start(assets: &Path, parent: &Path, users: &[User]) -> Result<Self> {
         fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
         let folder = tempfile::Builder::new().prefix("apiserver-").tempdir_in(parent)?;
         let path = folder.path();
         let admin = User::new("admin", &["system:masters"])?;
+        let mut users = users.to_vec();
+        // The API server itself grants these two their rights.
+        for name in [CONTROLLER_MANAGER, SCHEDULER] {
+            users.push(User::new(name, &[])?);
+        }
         let authority = Authority::new("kube-apiserver")?;
         let address = ports::free()?;
         pki::write(
@@ -96,7 +110,7 @@ impl ApiServer {
             address,
             ca,
             admin,
-            users: users.to_vec(),
+            users,
             folder,
         };
         server.launch()?;
@@ -178,8 +192,8 @@ impl ApiServer {
         self.etcd.process().signal(Signal::SIGCONT)
     }
 
-    /// Makes etcd forget all but the newest state: the next page of a list that was begun before the last change is told 410
-    /// (Gone). Watches are not, as the API server serves them from memory; [`ApiServer::start_again`] is for those.
+    /// Makes etcd forget all but the newest state. The API server still serves watches from memory, and since 1.34 the pages of
+    /// a list that was begun earlier, too; only after [`ApiServer::start_again`] are both answered with 410 (Gone).
     pub fn etcd_compact(&self) -> Result<()> {
         self.etcd.compact()
     }
@@ -194,12 +208,20 @@ impl ApiServer {
         &self.ca
     }
 
+    /// The minor release, e.g. 36, for what older ones do not have. 0 for one that does not know its release, as Debian's 1.20.
+    pub fn minor(&self) -> Result<u32> {
+        let version = self.client.get("/version")?.ok()?;
+        let release = version["gitVersion"].as_str().context("no gitVersion")?;
+        let minor = release.split('.').nth(1).with_context(|| release.to_owned())?;
+        minor.parse().with_context(|| release.to_owned())
+    }
+
     /// The user in the group `system:masters`, who may do everything.
     pub fn admin_user(&self) -> &User {
         &self.admin
     }
 
-    /// A user given to [`ApiServer::start_with`], or `admin`.
+    /// A user given to [`ApiServer::start_with`], `admin`, or one of a control plane's programs.
     pub fn user(&self, name: &str) -> Result<&User> {
         let mut all = self.users.iter().chain([&self.admin]);
         all.find(|user| user.name == name)
