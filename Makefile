@@ -9,10 +9,10 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-proof bench-dns parity guest-soak guest-disk-soak guest-dns-soak churn-soak disk-soak disk-generate fuzz fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-proof bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo ONCE=1        print the fleet once; exit code 0 only if all VMs answered"
 	@echo "  make guest CMD='lsblk' GUEST='--suite bookworm --disk 1G'   options: target/debug/virtfleet-guest run --help"
@@ -32,10 +32,10 @@ setup: ## Install what the tests need: Debian packages (as root) and real server
 check: ## Format, lints, unit tests and the rules of the house
 	@tests/run.sh check
 
-test: setup ## Everything: set-up, check, then every tier that this machine allows
+test: ## Everything: set-up, check, then every tier that this machine allows
 	@tests/run.sh test
 
-e2e: setup ## Only the tiers that need real servers, devices or root (2 and up)
+e2e: ## Only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
 bench: bench-agent bench-fleet bench-labels bench-disks bench-proof bench-dns bench-guest ## All benchmarks
@@ -57,7 +57,7 @@ bench-fleet: ## The collector's figures with N simulated guests beside vmagent's
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-fleet --guests $(N)
 
 bench-labels: ## How fast labels follow placement, on real API servers (ARGS='--vmis 500 --large 0')
-	@tests/parts/kube-apiserver.sh fetch >/dev/null
+	@tests/parts/kubernetes.sh fetch >/dev/null || tests/parts/kube-apiserver.sh fetch >/dev/null
 	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-labels
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-labels $(ARGS)
@@ -79,9 +79,8 @@ bench-guest: static ## Boots, restores and the agent's cost in a real guest, wit
 	@$(CARGO) build -q --workspace --bins
 	@target/debug/bench-guest $(ARGS)
 
-guest-soak: static ## Cut the power of N first boots at seeded moments: make guest-soak N=20
-	@$(CARGO) build -q --workspace --bins
-	@target/debug/guest-soak --cuts $(if $(filter command line,$(origin N)),$(N),20)
+guest-soak: static ## Cut the power of N first boots at seeded moments, and all other scenarios with guests: make guest-soak N=20
+	@tests/soak.sh guests $(if $(filter command line,$(origin N)),$(N))
 
 guest-disk-soak: static ## Disks in guests, all that takes minutes: N power cuts, LUKS and TPM, Debian 12, foreign and unreadable disks, races
 	@tests/soak.sh guest-disks $(if $(filter command line,$(origin N)),$(N))
@@ -89,9 +88,16 @@ guest-disk-soak: static ## Disks in guests, all that takes minutes: N power cuts
 guest-dns-soak: static ## DNS in guests, with what takes minutes: N power cuts while it is changed, and Debian 12
 	@tests/soak.sh guest-dns $(if $(filter command line,$(origin N)),$(N))
 
-churn-soak: ## Kill the leading collector N times during churn, on real API servers: make churn-soak N=100
-	@tests/parts/kube-apiserver.sh fetch >/dev/null
+container-soak: ## DNS and deliveries in containers, killed at every point
+	@tests/soak.sh containers
+
+churn-soak: ## Kill the leading collector N times during churn, and restart API servers, on real ones: make churn-soak N=100
+	@tests/parts/kubernetes.sh fetch >/dev/null || tests/parts/kube-apiserver.sh fetch >/dev/null
 	@tests/soak.sh churn $(if $(filter command line,$(origin N)),$(N))
+
+oldest-kubernetes: ## The collector on Kubernetes 1.20, the oldest release that is tested (its server is built once, in minutes)
+	@tests/parts/kube-apiserver.sh fetch >/dev/null
+	@tests/soak.sh oldest
 
 disk-soak: ## Kill the engine of secondary disks at N random moments: make disk-soak N=500
 	@tests/soak.sh disks $(if $(filter command line,$(origin N)),$(N))

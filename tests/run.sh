@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # Runs tests and says at the end what ran, tier by tier:  run.sh check | test | e2e
 #
-# check  format, lints, unit tests and the rules of the house
+# check  format, lints, unit tests and architecture tests
 # test   check, then everything
 # e2e    only scenarios of tier 2 and up
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 verb=${1:?check, test or e2e}
+case $verb in
+check | test | e2e) ;;
+*)
+    echo "run.sh: check, test or e2e, not '$verb'" >&2
+    exit 2
+    ;;
+esac
 work=$(mktemp -d)
 shipping= # process group of the background build
 trap '[ -z "$shipping" ] || kill -- "-$shipping" 2>/dev/null || true; rm -rf "$work"' EXIT
@@ -18,6 +25,18 @@ export VIRTFLEET_SKIPS="$work/skips" VIRTFLEET_DEFERRED="$work/deferred"
 : >"$work/results"
 
 say() { printf '\n== %s\n' "$*"; }
+
+# Ends the phase that runs and begins the next: the time of each is printed at the end.
+phase='' phase_began=0
+begin() { # NAME
+    [ -z "$phase" ] || printf '%s\t%d\n' "$phase" $((SECONDS - phase_began)) >>"$work/times"
+    phase=$1 phase_began=$SECONDS
+}
+
+if [ "$verb" != check ]; then
+    begin set-up
+    tests/parts/setup.sh
+fi
 
 # One test runner on every machine: built into the cache if it is not installed.
 runner=$(tests/parts/nextest.sh fetch)
@@ -35,9 +54,8 @@ resolver_is_untouched() {
     return 1
 }
 
-# Runs the selected tests; appends "tier<TAB>pass|again|fail<TAB>test<TAB>seconds" a test to $work/results. A test's tier is
-# the digit behind `tier` in its name; without one it is 1. `again` passed only at its second attempt, which
-# .config/nextest.toml gives to a few.
+# Runs the selected tests; appends "tier<TAB>pass|fail<TAB>test<TAB>seconds" a test to $work/results. A test's tier is the digit
+# behind `tier` in its name; without one it is 1.
 suite() { # NEXTEST-SELECTION…
     local status=0 report=target/nextest/default/junit.xml
     rm -f "$report"
@@ -58,10 +76,18 @@ suite() { # NEXTEST-SELECTION…
                 name = attribute(line, "name"); time = attribute(line, "time"); state = "pass"
             }
             if (line ~ /<(failure|error)[ >]/) state = "fail"
-            if (line ~ /<flaky(Failure|Error)[ >]/) state = "again"
           } }
         END { print_last() }' "$report" >>"$work/results"
     return "$status"
+}
+
+times() {
+    say 'times, in minutes and seconds'
+    begin ''
+    awk -F '\t' '
+        function show(name, seconds) { printf "%-24s %3d:%02d\n", name, seconds / 60, seconds % 60 }
+        { show($1, $2); all += $2 }
+        END { show("in all", all) }' "$work/times"
 }
 
 table() {
@@ -69,14 +95,13 @@ table() {
     # awk reads to the end: `head` would end `sort` with SIGPIPE, and `pipefail` this script.
     sort -t $'\t' -k 4,4nr "$work/results" | awk -F '\t' 'NR <= 10 { printf "%8.1f  %s\n", $4, $3 }'
     say 'tiers'
-    # A test that is tried again says a second time why it did not run.
+    # One test may say it several times.
     sort -u -o "$VIRTFLEET_SKIPS" "$VIRTFLEET_SKIPS"
     sort -u -o "$VIRTFLEET_DEFERRED" "$VIRTFLEET_DEFERRED"
     awk -F '\t' '
         FILENAME == ARGV[1] { skipped[$1]++; reason[$1] = reason[$1] sprintf("          %s: %s\n", $2, $3); next }
         FILENAME == ARGV[2] { deferred[$1]++; later = later sprintf("  %-18s  %s\n", $3, $2); next }
         $2 == "pass" { pass[$1]++ }
-        $2 == "again" { pass[$1]++; again = again sprintf("          %s\n", $3) }
         $2 == "fail" { fail[$1]++ }
         END {
             what[1] = "tables, fixtures, properties"; what[2] = "devices, namespaces, root"
@@ -90,12 +115,24 @@ table() {
             }
             printf "\n%d passed, %d failed, %d skipped, %d deferred\n", p, f, s, d
             if (later != "") printf "deferred because they take minutes, with the command that runs them:\n%s", later
-            if (again != "") printf "passed only when tried again, which has to be traced:\n%s", again
         }' "$VIRTFLEET_SKIPS" "$VIRTFLEET_DEFERRED" "$work/results"
 }
 
-# The agent as it is shipped and its package, which guests and package tests need. The last minute of the build uses one
-# core, so it runs beside the checks and the build of the tests.
+# Says which Kubernetes the tests with real API servers ran on.
+kubernetes() {
+    local found
+    if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
+        say "Kubernetes: the API server in KUBEBUILDER_ASSETS ($KUBEBUILDER_ASSETS)"
+    elif found=$(tests/parts/kubernetes.sh path 2>/dev/null); then
+        found=${found##*/}
+        say "Kubernetes: ${found%-*}"
+    elif tests/parts/kube-apiserver.sh path >/dev/null 2>&1; then
+        say "Kubernetes: 1.20 of Debian, because no later release could be built from Go modules (tests/parts/kubernetes.sh fetch says why)"
+    fi
+}
+
+# The agent as it is shipped and its package, which guests and package tests need. The last minutes of the build use one core,
+# so it runs beside the checks and the build of the tests, and before them where they compete (nice).
 ship() {
     make --silent static || return
     rm -rf target/deb
@@ -110,6 +147,7 @@ start_shipping() {
     set +m
 }
 finish_shipping() {
+    begin 'rest of the static build'
     say 'static agent and its package'
     local status=0
     wait "$shipping" || status=$?
@@ -122,45 +160,52 @@ finish_shipping() {
 # a second call without them would compile the programs and half of their dependencies again.
 build() {
     say 'programs and tests'
-    cargo build --workspace --bins --test scenarios --test house --test fuzz
+    nice -n 5 cargo build --workspace --bins --test scenarios --test house --test fuzz || return
+    nice -n 5 cargo nextest run --cargo-quiet --workspace --no-run --lib
 }
 
-check() { # [STEP-BEFORE-THE-TESTS…]
+lints() {
+    begin 'lints and build'
     say 'format'
     cargo fmt --all --check || return
     say 'lints'
-    cargo clippy --quiet --workspace --all-targets -- -D warnings || return
-    "$@" || return
-    say 'unit tests and the rules of the house'
-    suite --lib --test house --test fuzz
+    nice -n 5 cargo clippy --quiet --workspace --all-targets -- -D warnings
 }
 
-# A guest keeps one core busy. The two tests beside it keep the other busy, because each of them waits for much of its time.
-scenarios() { # [NEXTEST-SELECTION…]
-    say 'scenarios'
-    suite --test scenarios --test-threads $(($(nproc) + 1)) "$@" || status=$?
+# Two tests more than cores: one of each lane and one of the rest, on two cores. Each waits for much of its time.
+side_by_side() { # NEXTEST-SELECTION…
+    suite --test-threads $(($(nproc) + 2)) "$@" || status=$?
 }
 
 status=0
 case $verb in
-check) check || status=$? ;;
+check)
+    lints || exit
+    begin tests
+    say 'unit tests and architecture tests'
+    suite --lib --test house --test fuzz || status=$?
+    ;;
 test)
     start_shipping
-    check build || exit
+    lints || exit
+    build || exit
     finish_shipping || exit
-    scenarios
+    begin tests
+    say 'unit tests, architecture tests and scenarios'
+    side_by_side --lib --test house --test fuzz --test scenarios
     ;;
 e2e)
     start_shipping
-    build
+    begin build
+    build || exit
     finish_shipping || exit
-    scenarios --lib -E 'test(tier)'
-    ;;
-*)
-    echo "run.sh: check, test or e2e, not '$verb'" >&2
-    exit 2
+    begin tests
+    say 'scenarios'
+    side_by_side --lib --test scenarios -E 'test(tier)'
     ;;
 esac
 resolver_is_untouched || status=1
+[ "$verb" = check ] || kubernetes
 table
+times
 exit "$status"

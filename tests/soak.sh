@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Runs scenarios that take minutes to hours, one at a time, and prints their output:  soak.sh NAME [N]
 #
+#   guests       first boots: the ways to deliver the agent that `make test` leaves out, and N power cuts (20)
 #   guest-disks  disks in guests: N power cuts (20), LUKS and TPM, Debian 12, foreign and unreadable disks, races
 #   guest-dns    DNS in guests: N power cuts (6) while it is changed, and Debian 12
-#   churn        the leading collector is killed N times (100) while VMs move, on real API servers
+#   containers   who owns resolv.conf, killed at every point; what networkd leaves of others; deliveries killed at 12 moments
+#   churn        the leading collector is killed N times (100) while VMs move, and API servers restart, on real ones
+#   oldest       the collector on Kubernetes 1.20
 #   disks        the engine of secondary disks is killed at N random moments (500)
 #   generate     N generated disks (2000); none with foreign bytes is formatted unannounced
 #
@@ -14,19 +17,26 @@ cd "$(dirname "$0")/.."
 
 soak=${1:?which soak? the first lines of this script list them} count=${2:-}
 case $soak in
+guests)
+    filter='test(/^guest_(adversity|delivery|ends|faults|lifecycle|nic|stage)::/)'
+    ;;
 guest-disks)
     export VIRTFLEET_DISK_CUTS=${count:-20}
-    filter='test(/^guest_disks::/) & (
-        test(/power_is_cut|around_a_mkfs|luks|debian_12|anything_on_them|cannot_be_read/)
-        | test(/passes_at_once|goes_during_a_pass|swap_is_used|shared_disk/))'
+    filter='test(/^guest_disks::/)'
     ;;
 guest-dns)
     export VIRTFLEET_DNS_CUTS=${count:-6}
     filter='test(/^guest_dns::/)'
     ;;
+containers)
+    filter='test(/^(dns_machine_crash|dns_owners|delivery)::/)'
+    ;;
 churn)
     export VIRTFLEET_CHURN_KILLS=${count:-100}
-    filter='test(/^cluster_churn::/)'
+    filter='test(/^cluster_churn::/) | test(/^cluster_faults::.*forget/)'
+    ;;
+oldest)
+    filter='test(/^cluster_oldest::/)'
     ;;
 disks)
     export VIRTFLEET_DISK_KILLS=${count:-500}
@@ -37,12 +47,15 @@ generate)
     filter='test(/^disks_generated::/)'
     ;;
 *)
-    echo "soak.sh: no soak is named '$soak'; there are guest-disks, guest-dns, churn, disks and generate" >&2
+    echo "soak.sh: no soak is named '$soak'; there are guests, guest-disks, guest-dns, containers, churn, oldest, disks and generate" >&2
     exit 2
     ;;
 esac
 
 runner=$(tests/parts/nextest.sh fetch)
 export PATH="$runner:$PATH"
+# What `make test` defers runs.
+export VIRTFLEET_SOAK=1
 cargo build --quiet --workspace --bins --test scenarios
+[ "$soak" != guests ] || "${CARGO_TARGET_DIR:-target}/debug/guest-soak" --cuts "${count:-20}"
 exec cargo nextest run --workspace --test scenarios --profile soak --no-capture -E "$filter"

@@ -5,11 +5,7 @@
 
 mod guard;
 
-use std::{
-    collections::BTreeMap,
-    env,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, env, time::Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{
@@ -23,8 +19,8 @@ const MIB: u64 = 1 << 20;
 const KINDS: [DiskFilesystem; 3] = [DiskFilesystem::Ext4, DiskFilesystem::Xfs, DiskFilesystem::Btrfs];
 /// What is counted beside the kills.
 const FOREIGN: &str = "foreign writes that were kept";
-/// How long kills at random moments go on when nobody says how many.
-const USUAL: Duration = Duration::from_secs(35);
+/// How many kills at random moments, unless the environment variable gives a number.
+const USUAL_KILLS: u64 = 24;
 
 fn declared(name: &str, filesystem: DiskFilesystem, seeded: bool) -> DiskSettings {
     DiskSettings {
@@ -237,7 +233,7 @@ fn tier2_killed_at_random_moments() {
         return;
     };
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let wanted = number("VIRTFLEET_DISK_KILLS");
+    let wanted = number("VIRTFLEET_DISK_KILLS").unwrap_or(USUAL_KILLS);
     let seed = number("VIRTFLEET_DISK_SEED").unwrap_or(7);
     let mut random = fastrand::Rng::with_seed(seed);
     let begun = Instant::now();
@@ -248,14 +244,8 @@ fn tier2_killed_at_random_moments() {
         let kills = counts.iter().filter(|(what, _)| **what != FOREIGN);
         kills.map(|(_, count)| count).sum::<u64>()
     };
-    loop {
-        let enough = match wanted {
-            Some(wanted) => kills(&counts) >= wanted,
-            None => begun.elapsed() > USUAL,
-        };
-        if enough {
-            break;
-        }
+    // Each filesystem once at least.
+    while kills(&counts) < wanted || episode < KINDS.len() {
         episode += 1;
         let kind = KINDS[episode % 3];
         let seeded = random.bool();

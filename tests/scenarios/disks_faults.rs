@@ -274,7 +274,7 @@ fn tier2_a_disk_that_another_process_has_locked_is_unknown_in_time() {
             let (probe, took) = look(&device)?;
             let found = doubt(probe)?;
             println!("{} after {took:?}", found.reason);
-            ensure!(found.passing && took >= LIMITS.lock && took < LIMITS.lock + Duration::from_secs(2));
+            ensure!(found.passing && took >= LIMITS.lock && took < LIMITS.lock + wait::PROMPT);
             drop(rival);
             wait::eventually(PATIENCE, "the lock is free", || {
                 blankness(&device.device()?, ProofKind::Sampled)

@@ -86,6 +86,7 @@ fn boots(root: &Root) -> Result<()> {
     println!("second boot: {}", machine.journal("virtfleet-dns")?);
 
     // Given back, with names all along.
+    let resolved = machine.resolved()?;
     let lookups = machine.watch("off%d.example")?;
     machine.write(
         "/etc/virtfleet/agent.d/60-off.yaml",
@@ -96,9 +97,14 @@ fn boots(root: &Root) -> Result<()> {
     let (good, failed) = lookups.so_far();
     // networkd of systemd 252 gives its lease back to take another one: then the link has no address for a moment, and nobody is reached.
     let lease_lost = machine.journal("systemd-networkd")?.contains("DHCP lease lost");
+    let faults = machine.unexplained(&failed)?;
     ensure!(
-        failed.is_empty() || lease_lost,
-        "{failed:?} beside {good} that succeeded"
+        faults.is_empty() || lease_lost,
+        "{faults:?} beside {good} that succeeded"
+    );
+    ensure!(
+        !resolved.1 || machine.resolved()? == resolved,
+        "systemd-resolved was restarted, and can reload"
     );
     lookups.more(30)?;
     let (more, still) = lookups.so_far();
@@ -109,6 +115,11 @@ fn boots(root: &Root) -> Result<()> {
     println!(
         "given back: {} lookups failed, lease given back meanwhile: {lease_lost}",
         failed.len()
+    );
+    let domains = resolvectl(&machine, "domain")?;
+    ensure!(
+        domains.len() == 1 && domains[0].ends_with(": ns.svc.cluster.local cluster.local"),
+        "{domains:?}"
     );
     let left = machine.sh(
         "find /etc -name '*virtfleet*' ! -path '/etc/virtfleet*' ! -path '/etc/systemd/system/*' -type f",

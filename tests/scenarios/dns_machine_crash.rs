@@ -146,9 +146,12 @@ fn tier2_a_crash_between_any_two_steps_leaves_names_on_debian_12() {
 }
 
 /// As soon as the file is there nobody answers at what it names.
-const LOSE: &str =
-    "(until [ -e /etc/systemd/network/10-eth0.network.d/zz-virtfleet.conf ]; do sleep 0.01; done
+const LOSE: &str = "(trap 'ip route del blackhole 10.78.0.53/32; rm /run/lose; exit' TERM
+until [ -e /etc/systemd/network/10-eth0.network.d/zz-virtfleet.conf ]; do sleep 0.01; done
 while :; do ip route replace blackhole 10.78.0.53/32; sleep 0.02; done) >/dev/null 2>&1 & echo $! >/run/lose";
+/// Ends that. The trap runs once no `ip` of the loop does.
+const FIND: &str =
+    "kill $(cat /run/lose); while [ -e /run/lose ]; do sleep 0.01; done; ! ip route show | grep blackhole";
 
 #[test]
 fn tier2_what_stops_answering_once_it_is_written_is_put_back() {
@@ -161,7 +164,7 @@ fn tier2_what_stops_answering_once_it_is_written_is_put_back() {
         uses(&machine, OTHER)?;
         machine.sh(LOSE)?;
         let (code, said) = machine.agent("apply dns -o json")?;
-        machine.sh("kill $(cat /run/lose); ip route del blackhole 10.78.0.53/32 || true")?;
+        machine.sh(FIND)?;
         ensure!(code != 0, "{said}");
         resolves(&machine, "back.example")?;
         uses(&machine, OTHER)?;
@@ -228,6 +231,10 @@ fn reloaded(root: &Root, leave: bool) -> Result<(String, bool)> {
 #[test]
 fn tier2_what_networkd_leaves_of_others_when_it_reloads() {
     let test = "tier2_what_networkd_leaves_of_others_when_it_reloads";
+    // What networkd itself does; what we promise on such a machine is shown in every run.
+    if skip::deferred(2, test, "make container-soak") {
+        return;
+    }
     // docs/dns.md says so; a systemd that does otherwise should be known.
     for (suite, leave, wanted) in [
         (Suite::Trixie, false, ("", false)),
@@ -248,8 +255,6 @@ fn tier2_what_networkd_leaves_of_others_when_it_reloads() {
     }
 }
 
-/// Lookups that may be under way, one after the other, while systemd-resolved takes up its configuration.
-const IN_FLIGHT: usize = 5;
 /// What stands in for kubelet: a process of its name.
 const KUBELET: &str = "[Unit]\nDescription=kubelet\n[Service]\nExecStart=/usr/bin/kubelet infinity\n[Install]\nWantedBy=multi-user.target\n";
 
@@ -265,6 +270,7 @@ fn live(root: &Root) -> Result<()> {
     let mut machine = Machine::boot(root, site.inside(), options)?;
     uses_all(&machine, &[NODE_LOCAL, OTHER])?;
     machine.sh(THEIRS)?;
+    let resolved = machine.resolved()?;
     let lookups = machine.watch("live%d.example")?;
     let auto = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\ndns: {manage: auto}\n";
     machine.write("/etc/virtfleet/agent.d/60-auto.yaml", auto)?;
@@ -278,11 +284,12 @@ fn live(root: &Root) -> Result<()> {
     lookups.more(20)?;
     uses(&machine, OTHER)?;
     let (good, failed) = lookups.so_far();
-    // What systemd-resolved is asking while it reloads or restarts.
     println!("{} of {good} lookups failed", failed.len());
+    let faults = machine.unexplained(&failed)?;
+    ensure!(faults.is_empty(), "{faults:?} beside {good} that succeeded");
     ensure!(
-        failed.len() <= IN_FLIGHT,
-        "{failed:?} beside {good} that succeeded"
+        !resolved.1 || machine.resolved()? == resolved,
+        "systemd-resolved was restarted, and can reload"
     );
     // A process that entered from outside may hold up the end of the container.
     drop(lookups);

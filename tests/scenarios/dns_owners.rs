@@ -167,7 +167,7 @@ fn crashes(test: &str, owner: &Owner) -> Result<()> {
     };
     let program = virtfleet_tests::bins::dns_stage()?;
     let options = (owner.options)().program("dns-stage", program);
-    let world = World::boot(owner, &root, "10.66.0.11", options)?;
+    let world = World::boot_renewing(owner, &root, "10.66.0.11", options, 110)?;
     // dhclient writes its lease down before the file.
     eventually(LONG, "before", || world.uses(OLD))?;
     let mut kills = 0;
@@ -184,9 +184,19 @@ fn crashes(test: &str, owner: &Owner) -> Result<()> {
                 DnsManage::Off => (DnsManage::Auto, NEW, OLD),
                 _ => (DnsManage::Off, OLD, NEW),
             };
-            let first = to(from, None, false)?;
-            ensure!(first.error.is_none(), "{first:?}");
-            world.uses(before)?;
+            // A renewal that was under way when our hook came writes the file once more: in a guest the watch has another pass then.
+            let passed = |manage, by| {
+                let pass = || {
+                    let outcome = to(manage, None, false)?;
+                    ensure!(
+                        outcome.error.is_none() && outcome.refusals.is_empty(),
+                        "{outcome:?}"
+                    );
+                    world.uses(by).with_context(|| format!("{outcome:?}"))
+                };
+                pass().or_else(|_| pass())
+            };
+            passed(from, before).with_context(|| format!("{manage:?}, before point {point}"))?;
             let outcome = to(manage, Some(point), false)?;
             let at = || format!("{manage:?}, point {point}: {:?}", outcome.points.last());
             ensure!(
@@ -199,9 +209,7 @@ fn crashes(test: &str, owner: &Owner) -> Result<()> {
                 .uses(before)
                 .or_else(|_| world.uses(after))
                 .with_context(at)?;
-            let again = to(manage, None, false).with_context(at)?;
-            ensure!(again.error.is_none(), "{again:?}");
-            world.uses(after).with_context(at)?;
+            passed(manage, after).with_context(at)?;
             if !outcome.killed {
                 break;
             }
@@ -276,8 +284,11 @@ fn tier2_dhcpcd() {
         world.machine.sh("virtfleet-agent apply --stage dns")?;
         world.says(&owner)?;
         world.set(&settings("auto"))?;
-        world.apply()?;
-        world.uses(NEW).context("applied")?;
+        // A renewal in between writes the file over.
+        eventually(LONG, "applied", || {
+            world.apply()?;
+            world.uses(NEW)
+        })?;
         world.says(&owner)?;
         let told = world.machine.sh("virtfleet-agent plan dns")?;
         ensure!(told.contains("nohook resolv.conf"), "{told}");

@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use virtfleet_tests::{
-    guest::{Guest as Machine, MIB, Scene, Start, UUID, play},
+    guest::{Guest as Machine, MIB, Scene, UUID, play},
     parts, prometheus, real,
     scrape::Client,
     sim::Guest,
     skip,
     stage::{Beat, PATIENCE, Stage},
-    wait::{eventually, measure},
+    wait::{PROMPT, eventually, measure},
 };
 
 /// What the collector shows within seconds, with room for an emulated guest on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
+/// The command that runs what takes minutes.
+const SOAK: &str = "make guest-soak";
 const MAIN_PID: &str = "systemctl show -P MainPID virtfleet-agent";
 
 /// A stage with a guest on it whose agent is heard.
@@ -30,8 +32,8 @@ fn one_guest(scene: &Scene) -> Result<(Stage, Guest, Machine)> {
 fn settle(scene: &Scene, stage: &Stage, number: u8, uuid: &str) -> Result<(Guest, Machine)> {
     let who = real::tenant(stage, number, uuid)?;
     real::place(stage, &who, &stage.plan.hosts[0].name)?;
-    let machine = scene.start(&real::vm(&who), Start::Booted)?;
-    real::install(&machine, stage, &who)?;
+    let machine = real::installed(scene, &real::vm(&who))?;
+    real::begin(&machine, stage, &who)?;
     Ok((who, machine))
 }
 
@@ -94,7 +96,7 @@ fn tier4_a_migration_is_followed_and_its_pause_is_measured() {
                 vm["infraNode"] == *there.name && vm["zone"] == *there.zone
             })?;
             println!("the view followed after {:?}", moved.elapsed());
-            ensure!(moved.elapsed() < Duration::from_secs(5), "{:?}", moved.elapsed());
+            ensure!(moved.elapsed() < PROMPT, "{:?}", moved.elapsed());
             until_up(&stage, &who)?;
 
             let pause = eventually(SOON, "the pause in the report", || {
@@ -168,11 +170,11 @@ fn tier4_a_killed_agent_and_a_lost_collector_come_back() {
         until_up(&stage, &who)?;
         println!("{old} was killed, {new} answers after {:?}", begun.elapsed());
 
+        // No collector asks for a while; the next one finds the same process.
         stage.take_collector()?.terminate(PATIENCE)?;
-        measure(Duration::from_secs(4), || Ok(()))?;
-        ensure!(machine.run(MAIN_PID)? == new, "the agent did not sit it out");
         stage.start_collector(Beat::default())?;
         until_up(&stage, &who)?;
+        ensure!(machine.run(MAIN_PID)? == new, "the agent did not sit it out");
         Ok(())
     });
 }
@@ -189,7 +191,13 @@ fn tier4_the_watchdog_ends_an_agent_that_hangs() {
         machine.run("systemctl daemon-reload && systemctl restart virtfleet-agent")?;
         until_up(&stage, &who)?;
         let old = machine.run(MAIN_PID)?;
-        measure(Duration::from_secs(9), || Ok(()))?;
+        // A sign of life later than the first watchdog's end shows that a healthy agent outlives it.
+        machine.run_until(
+            "start=$(systemctl show -P ExecMainStartTimestampMonotonic virtfleet-agent)
+             alive=$(systemctl show -P WatchdogTimestampMonotonic virtfleet-agent)
+             [ $alive -gt $((start + 6500000)) ]",
+            "a sign of life after the first watchdog's end",
+        )?;
         ensure!(machine.run(MAIN_PID)? == old, "a healthy agent was ended");
         machine.run(&format!("kill -STOP {old}"))?;
         let begun = Instant::now();
@@ -285,7 +293,7 @@ fn seconds(jump: &str) -> String {
 fn tier4_a_full_disk_stops_nothing_and_truncates_nothing() {
     play("tier4_a_full_disk_stops_nothing_and_truncates_nothing", |scene| {
         let (stage, who, machine) = one_guest(scene)?;
-        machine.run("cd /opt/new && cp virtfleet-agent other && printf x >>other")?;
+        machine.run("cd /root/virtfleet && cp virtfleet-agent other && printf x >>other")?;
         machine.run(
             "cd /var; n=0; for size in 512M 128M 32M 8M 1M 64K 4K; do
              while fallocate -l $size full$n 2>/dev/null; do n=$((n + 1)); done; rm -f full$n; done
@@ -302,7 +310,7 @@ fn tier4_a_full_disk_stops_nothing_and_truncates_nothing() {
         ensure!(pass.stdout == "0\nsuccess\n", "a pass: {}", pass.stdout);
         let report = report(&stage, &who)?;
         println!("{:#}", report["sections"]["provision"]);
-        let install = machine.sh("/opt/new/other install")?;
+        let install = machine.sh("/root/virtfleet/other install")?;
         println!("install: {} {}{}", install.code, install.stdout, install.stderr);
         ensure!(install.code != 0, "{}", install.stdout);
         ensure!(
@@ -314,15 +322,17 @@ fn tier4_a_full_disk_stops_nothing_and_truncates_nothing() {
         let after = machine.run(sums)?;
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
         ensure!(machine.run(MAIN_PID)? == pid);
-        measure(Duration::from_secs(2), || Ok(()))?;
+        // It answers now; what the collector shows may be older.
+        ask(&stage, &who, "/metrics")?;
         until_up(&stage, &who)?;
         // A restart needs no space either.
         machine.run("systemctl restart virtfleet-agent")?;
         until_up(&stage, &who)?;
         ask(&stage, &who, "/metrics")?;
 
-        machine.run("rm -f /var/full* /var/more && /opt/new/other install")?;
-        let sum = machine.run("sha256sum </opt/new/other; sha256sum </opt/virtfleet/bin/virtfleet-agent")?;
+        machine.run("rm -f /var/full* /var/more && /root/virtfleet/other install")?;
+        let sum =
+            machine.run("sha256sum </root/virtfleet/other; sha256sum </opt/virtfleet/bin/virtfleet-agent")?;
         let mut sum = sum.lines();
         ensure!(sum.next() == sum.next(), "with space again it is another one");
         eventually(SOON, "the new agent answers", || ask(&stage, &who, "/metrics"))?;
@@ -359,7 +369,11 @@ fn tier4_tight_memory_ends_the_pod_and_not_the_agent() {
 
 #[test]
 fn tier4_two_guests_with_one_uuid_are_a_finding() {
-    play("tier4_two_guests_with_one_uuid_are_a_finding", |scene| {
+    let test = "tier4_two_guests_with_one_uuid_are_a_finding";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
+    play(test, |scene| {
         let stage = Stage::small()?;
         let (one, _first) = settle(scene, &stage, 1, UUID)?;
         let (two, _second) = settle(scene, &stage, 2, UUID)?;
@@ -386,8 +400,8 @@ fn tier4_two_guests_with_one_uuid_are_a_finding() {
         for (who, other) in [(&one, &two), (&two, &one)] {
             let vm = stage.json(&format!("/api/v1/vms/{}/{}", who.cluster, who.name))?;
             let targets = stage.json("/sd")?;
-            let text = targets.to_string();
-            ensure!(text.contains(&who.address.to_string()), "{text}");
+            let said = targets.to_string();
+            ensure!(said.contains(&who.address.to_string()), "{said}");
             ensure!(who.address != other.address && who.name != other.name);
             // Who it is was decided by the address and the certificate, not by the UUID.
             let address = vm["agent"]["address"].as_str();

@@ -34,8 +34,18 @@ fn wide(delivery: &Delivery) -> Result<Vec<String>> {
         .collect())
 }
 
-/// What a first boot must lead to, whatever the suite, the datasource and the source of the agent.
-fn first_boot(test: &str, suite: Suite, seed: fn(&str) -> Seed, from: From) {
+/// The command that runs what takes minutes.
+const SOAK: &str = "make guest-soak";
+
+/// What a first boot must lead to, whatever the suite, the datasource and the source of the agent; and what must hold `then`, given
+/// the end state.
+fn first_boot(
+    test: &str,
+    suite: Suite,
+    seed: fn(&str) -> Seed,
+    from: From,
+    then: fn(&Delivery, &str) -> Result<()>,
+) {
     play(test, |scene| {
         if skip::need(4, test, needs(suite))?.is_none() {
             return Ok(());
@@ -43,7 +53,7 @@ fn first_boot(test: &str, suite: Suite, seed: fn(&str) -> Seed, from: From) {
         let delivery = Delivery::begin(scene, suite, seed, from, Start::BeforeCloudInit)?;
         let machine = &delivery.machine;
         machine.wait_cloud_init()?;
-        let (shown, _) = delivery.done()?;
+        let (shown, end_state) = delivery.done()?;
         let host = &delivery.stage.plan.hosts[0];
         ensure!(
             shown["infraNode"] == *host.name && shown["zone"] == *host.zone,
@@ -73,74 +83,65 @@ fn first_boot(test: &str, suite: Suite, seed: fn(&str) -> Seed, from: From) {
         // The agent's own examination finds nothing wrong.
         let doctor = machine.sh(&format!("{} doctor", real::AGENT))?;
         ensure!(doctor.code == 0, "{}", doctor.stdout);
+        then(&delivery, &end_state)
+    });
+}
+
+/// Neither content nor time of any file of ours is another one after a second boot.
+fn second_boot(delivery: &Delivery, before: &str) -> Result<()> {
+    let machine = &delivery.machine;
+    let times = "find /opt/virtfleet /etc/virtfleet /var/lib/virtfleet /etc/systemd/system -type f -printf '%p %T@\\n' | sort";
+    let written = machine.run(times)?;
+    machine.run("sync")?;
+    machine.power_off()?;
+    machine.boot()?;
+    machine.wait_cloud_init()?;
+    let (_, after) = delivery.done()?;
+    ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+    let again = machine.run(times)?;
+    ensure!(written == again, "before:\n{written}\nafter:\n{again}");
+    Ok(())
+}
+
+#[test]
+fn tier4_no_cloud_on_debian_13_with_a_mirror_and_a_second_boot_changes_nothing() {
+    let test = "tier4_no_cloud_on_debian_13_with_a_mirror_and_a_second_boot_changes_nothing";
+    first_boot(test, Suite::Trixie, Seed::no_cloud, From::Mirror, second_boot);
+}
+
+#[test]
+fn tier4_config_drive_on_debian_12_with_a_disk() {
+    let test = "tier4_config_drive_on_debian_12_with_a_disk";
+    first_boot(test, Suite::Bookworm, Seed::config_drive, From::Disk, |_, _| {
         Ok(())
     });
 }
 
 #[test]
-fn tier4_no_cloud_on_debian_13_with_a_mirror() {
-    first_boot(
-        "tier4_no_cloud_on_debian_13_with_a_mirror",
-        Suite::Trixie,
-        Seed::no_cloud,
-        From::Mirror,
-    );
-}
-
-#[test]
 fn tier4_config_drive_on_debian_13_with_a_disk() {
-    first_boot(
-        "tier4_config_drive_on_debian_13_with_a_disk",
-        Suite::Trixie,
-        Seed::config_drive,
-        From::Disk,
-    );
+    let test = "tier4_config_drive_on_debian_13_with_a_disk";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
+    first_boot(test, Suite::Trixie, Seed::config_drive, From::Disk, |_, _| Ok(()));
 }
 
 #[test]
 fn tier4_no_cloud_on_debian_12_with_a_disk() {
-    first_boot(
-        "tier4_no_cloud_on_debian_12_with_a_disk",
-        Suite::Bookworm,
-        Seed::no_cloud,
-        From::Disk,
-    );
+    let test = "tier4_no_cloud_on_debian_12_with_a_disk";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
+    first_boot(test, Suite::Bookworm, Seed::no_cloud, From::Disk, |_, _| Ok(()));
 }
 
 #[test]
 fn tier4_config_drive_on_debian_12_with_a_mirror() {
-    first_boot(
-        "tier4_config_drive_on_debian_12_with_a_mirror",
-        Suite::Bookworm,
-        Seed::config_drive,
-        From::Mirror,
-    );
-}
-
-#[test]
-fn tier4_a_second_boot_changes_nothing() {
-    play("tier4_a_second_boot_changes_nothing", |scene| {
-        let delivery = Delivery::begin(
-            scene,
-            Suite::Trixie,
-            Seed::no_cloud,
-            From::Mirror,
-            Start::BeforeCloudInit,
-        )?;
-        let machine = &delivery.machine;
-        machine.wait_cloud_init()?;
-        let (_, before) = delivery.done()?;
-        // Neither content nor time of any file of ours.
-        let times = "find /opt/virtfleet /etc/virtfleet /var/lib/virtfleet /etc/systemd/system -type f -printf '%p %T@\\n' | sort";
-        let written = machine.run(times)?;
-        machine.run("sync")?;
-        machine.power_off()?;
-        machine.boot()?;
-        machine.wait_cloud_init()?;
-        let (_, after) = delivery.done()?;
-        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
-        let again = machine.run(times)?;
-        ensure!(written == again, "before:\n{written}\nafter:\n{again}");
+    let test = "tier4_config_drive_on_debian_12_with_a_mirror";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
+    first_boot(test, Suite::Bookworm, Seed::config_drive, From::Mirror, |_, _| {
         Ok(())
     });
 }
@@ -168,22 +169,20 @@ fn power_cut(test: &str, suite: Suite, shown: Option<&str>, after: Duration) {
 
 #[test]
 fn tier4_the_power_is_cut_in_the_local_stage() {
-    power_cut(
-        "tier4_the_power_is_cut_in_the_local_stage",
-        Suite::Trixie,
-        None,
-        Duration::from_millis(600),
-    );
+    let test = "tier4_the_power_is_cut_in_the_local_stage";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
+    power_cut(test, Suite::Trixie, None, Duration::from_millis(600));
 }
 
 #[test]
 fn tier4_the_power_is_cut_in_the_init_stage() {
-    power_cut(
-        "tier4_the_power_is_cut_in_the_init_stage",
-        Suite::Trixie,
-        None,
-        Duration::from_millis(5_200),
-    );
+    let test = "tier4_the_power_is_cut_in_the_init_stage";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
+    power_cut(test, Suite::Trixie, None, Duration::from_millis(5_200));
 }
 
 #[test]

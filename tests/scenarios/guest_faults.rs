@@ -4,11 +4,21 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use virtfleet_tests::guest::{self, Disk, Io, MIB, Start, Vm};
+use virtfleet_tests::{
+    guest::{self, Disk, Io, MIB, Start, Vm},
+    skip,
+};
+
+/// The command that runs what takes minutes.
+const SOAK: &str = "make guest-soak";
 
 #[test]
 fn tier4_a_sector_fails_and_a_disk_is_slow() {
-    guest::play("tier4_a_sector_fails_and_a_disk_is_slow", |scene| {
+    let test = "tier4_a_sector_fails_and_a_disk_is_slow";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
+    guest::play(test, |scene| {
         let vm = Vm::new("one")
             .disk(Disk::blank("data", 64 * MIB).serial("data"))
             .disk(Disk::blank("more", 64 * MIB).scsi());

@@ -4,12 +4,16 @@
 
 mod cluster;
 mod cluster_churn;
+mod cluster_deletion;
 mod cluster_faults;
 mod cluster_inventory;
 mod cluster_labels;
 mod cluster_life;
+mod cluster_oldest;
 mod cluster_rights;
 mod cluster_rivals;
+mod cluster_scheduler;
+mod cluster_schema;
 mod cluster_volumes;
 mod dashboards;
 mod delivery;
@@ -40,6 +44,7 @@ mod guest_adversity;
 mod guest_delivery;
 mod guest_disks;
 mod guest_dns;
+mod guest_ends;
 mod guest_faults;
 mod guest_lifecycle;
 mod guest_nic;

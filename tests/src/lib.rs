@@ -36,6 +36,7 @@ pub mod prometheus;
 pub mod real;
 pub mod roots;
 pub mod scrape;
+pub mod scratch;
 pub mod sim;
 pub mod skip;
 pub mod stage;

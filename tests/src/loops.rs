@@ -1,6 +1,7 @@
 //! Loop devices over sparse files, for tests as root. None outlives its test, whatever happens to it.
 
 use std::{
+    env,
     fs::{File, OpenOptions},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
@@ -8,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use nix::fcntl::{Flock, FlockArg};
 use virtfleet_agent::host::{
     Roots, SystemCommands,
     disks::{Disks, Kinds},
@@ -32,6 +34,21 @@ pub fn needs() -> Result<()> {
     skip::program("losetup").map(drop)
 }
 
+/// One test at a time attaches, until this is dropped. Two losetup(8) that find the same free device both open it, and who looks at
+/// it in that moment sees a program that has it open for writing.
+fn turn() -> Result<Flock<File>> {
+    let path = env::temp_dir().join("virtfleet-loops.lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .with_context(|| format!("open {}", path.display()))?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, error)| error)
+        .with_context(|| format!("lock {}", path.display()))
+}
+
 /// A loop device.
 ///
 /// It is set to go with its last user right after it was made, and this one holds it open: the kernel takes it away when this is dropped,
@@ -50,6 +67,7 @@ impl Loop {
 
     /// Attaches a file with more arguments of losetup(8).
     pub fn attach_with(image: &Path, arguments: &[&str]) -> Result<Self> {
+        let _turn = turn()?;
         let node = Launch::new("losetup")
             .args(["--find", "--show"])
             .args(arguments)
@@ -69,6 +87,7 @@ impl Loop {
 
     /// Attaches a file to a node that is free.
     pub fn attach_at(node: &Path, image: &Path) -> Result<Self> {
+        let _turn = turn()?;
         Launch::new("losetup").arg(node).arg(image).text(DEADLINE)?;
         Self::hold(node.to_owned())
     }

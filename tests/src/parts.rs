@@ -29,19 +29,60 @@ pub fn vmagent() -> Result<PathBuf> {
     find("vmagent", "usr/bin/vmagent")
 }
 
-/// The folder with `kube-apiserver` and `etcd`: `KUBEBUILDER_ASSETS`, else what `tests/parts/kube-apiserver.sh` has built.
+/// The folder with `kube-apiserver` and `etcd`: `KUBEBUILDER_ASSETS`, else the release that `tests/parts/kubernetes.sh` has
+/// built, else Debian's 1.20 (`tests/parts/kube-apiserver.sh`), for a machine that no Go modules can be had for.
 pub fn kube_assets() -> Result<PathBuf> {
-    let given = env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty());
-    let folder = match &given {
-        Some(folder) => PathBuf::from(folder),
-        None => cache()?.join("kube-apiserver/current"),
-    };
-    for name in ["kube-apiserver", "etcd"] {
+    let names = ["kube-apiserver", "etcd"];
+    if let Some(folder) = env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()) {
+        let advice = "KUBEBUILDER_ASSETS must name a folder that holds it, or be unset";
+        return complete(&PathBuf::from(folder), &names, advice);
+    }
+    let current = complete(
+        &cache()?.join("kubernetes/current"),
+        &names,
+        "run `tests/parts/kubernetes.sh fetch`",
+    );
+    match (current, oldest_kube_assets()) {
+        (Err(_), Ok(oldest)) => Ok(oldest),
+        (current, _) => current,
+    }
+}
+
+/// [`kube_assets`] if `kube-controller-manager` and `kube-scheduler` of the same release are there too. Debian's package of
+/// Kubernetes builds neither.
+pub fn kube_control_plane() -> Result<PathBuf> {
+    let advice = "run `tests/parts/kubernetes.sh fetch`, without KUBEBUILDER_ASSETS";
+    complete(
+        &kube_assets()?,
+        &["kube-controller-manager", "kube-scheduler"],
+        advice,
+    )
+}
+
+/// The folder with Debian's `kube-apiserver` 1.20 and `etcd`: the oldest release that is tested.
+pub fn oldest_kube_assets() -> Result<PathBuf> {
+    complete(
+        &cache()?.join("kube-apiserver/current"),
+        &["kube-apiserver", "etcd"],
+        "run `tests/parts/kube-apiserver.sh fetch`",
+    )
+}
+
+/// The folder with KubeVirt's own examples and schemas: `examples/1.N/KIND.json` and `schemas/1.N/KIND.yaml`.
+pub fn kubevirt() -> Result<PathBuf> {
+    let folder = cache()?.join("kubevirt/current");
+    folder.canonicalize().with_context(|| {
+        format!(
+            "{} is missing; run `tests/parts/kubevirt.sh fetch`",
+            folder.display()
+        )
+    })
+}
+
+/// The real path of a folder that has these programs.
+fn complete(folder: &Path, programs: &[&str], advice: &str) -> Result<PathBuf> {
+    for name in programs {
         let path = folder.join(name);
-        let advice = match &given {
-            Some(_) => "KUBEBUILDER_ASSETS must name a folder that holds it, or be unset",
-            None => "run `tests/parts/kube-apiserver.sh fetch`",
-        };
         ensure!(path.is_file(), "{} is missing; {advice}", path.display());
     }
     folder

@@ -29,6 +29,7 @@ pub struct Launch {
     stdin: Option<String>,
     namespace: Option<String>,
     tied: bool,
+    first: bool,
     nobody: bool,
 }
 
@@ -42,6 +43,7 @@ impl Launch {
             stdin: None,
             namespace: None,
             tied: false,
+            first: false,
             nobody: false,
         }
     }
@@ -87,6 +89,13 @@ impl Launch {
         self
     }
 
+    /// Before other programs where they compete for a CPU (`nice -n -10`). Without the right to that it runs as any other.
+    #[must_use]
+    pub fn first(mut self) -> Self {
+        self.first = true;
+        self
+    }
+
     /// As the user `nobody`, without groups and capabilities. Needs root; the program and its files must be readable for all.
     #[must_use]
     pub fn as_nobody(mut self) -> Self {
@@ -101,6 +110,9 @@ impl Launch {
     fn command(&self) -> Command {
         // Each replaces itself by what they are told to start, so the process keeps its id.
         let mut words: Vec<OsString> = Vec::new();
+        if self.first {
+            words.extend(["nice", "-n", "-10"].map(OsString::from));
+        }
         if let Some(namespace) = &self.namespace {
             words.extend([
                 "nsenter".into(),

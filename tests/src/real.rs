@@ -2,7 +2,9 @@
 //! the collector of it, and its port is dialled as in any VM.
 
 use std::{
+    collections::hash_map::DefaultHasher,
     fs,
+    hash::{Hash as _, Hasher as _},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
@@ -13,7 +15,7 @@ use serde_json::Value;
 
 use crate::{
     bins,
-    guest::{Guest as Machine, Scene, Vm},
+    guest::{Guest as Machine, Prepared, Scene, Vm},
     pki,
     process::{Launch, Process},
     sim::{self, Guest},
@@ -151,27 +153,52 @@ pub fn input(
     Ok(path)
 }
 
-/// Brings the agent into a guest that runs already: binary, settings and certificates by a disk, then `install` as the
-/// delivery calls it. The collector must be told of `who` by [`place`].
-pub fn install(machine: &Machine, stage: &Stage, who: &Guest) -> Result<()> {
-    let folder = machine.folder().join("install");
+/// Where [`installed`] leaves the agent that it has installed.
+pub const BROUGHT: &str = "/root/virtfleet/virtfleet-agent";
+
+/// Starts a guest that is booted, with the agent at [`BROUGHT`], installed and none of its units started. Guests with the same
+/// agent share a snapshot.
+pub fn installed(scene: &Scene, vm: &Vm) -> Result<Machine> {
+    let agent = bins::static_agent()?;
+    let bytes = fs::read(&agent).with_context(|| format!("read {}", agent.display()))?;
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    let script =
+        format!("{BROUGHT} install --no-start && systemd-tmpfiles --create && udevadm control --reload");
+    scene.start_prepared(
+        vm,
+        &Prepared {
+            name: "with the agent installed",
+            inputs: format!("agent {:016x}\n{script}", hasher.finish()),
+            steps: &|machine| {
+                machine.copy_in(&agent_folder(machine.folder())?, "/root/virtfleet")?;
+                machine.run(&script).map(drop)
+            },
+        },
+    )
+}
+
+/// Gives a guest from [`installed`] its settings and certificates, and starts what the agent has installed. The collector must be
+/// told of `who` by [`place`].
+pub fn begin(machine: &Machine, stage: &Stage, who: &Guest) -> Result<()> {
+    let folder = machine.folder().join("tls");
     let identity = stage.authority.agent(&who.cluster, &who.name, &who.uid)?;
     pki::write(&folder, "agent", &stage.authority, &identity)?;
-    let agent = bins::static_agent()?;
-    fs::copy(&agent, folder.join("virtfleet-agent")).with_context(|| format!("copy {}", agent.display()))?;
+    for name in ["agent.pem", "agent.key", "ca.pem"] {
+        let file = folder.join(name);
+        let bytes = fs::read(&file).with_context(|| format!("read {}", file.display()))?;
+        machine.write_file(&format!("/etc/virtfleet/tls/{name}"), &bytes, "0640")?;
+    }
     let settings = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  - name: default\n    \
          address: \"0.0.0.0:{AGENT_PORT}\"\n  tls: {{ certificate: /etc/virtfleet/tls/agent.pem, \
          key: /etc/virtfleet/tls/agent.key, clientCA: /etc/virtfleet/tls/ca.pem }}\n"
     );
-    fs::write(folder.join("agent.yaml"), settings).context("write the agent's settings")?;
-    machine.copy_in(&folder, "/opt/new")?;
+    machine.write_file("/etc/virtfleet/agent.yaml", settings.as_bytes(), "0644")?;
     machine
-        .run(
-            "set -e; cd /opt/new; ./virtfleet-agent install --no-start; mkdir -p /etc/virtfleet/tls
-            install -m 0640 -g virtfleet agent.pem agent.key ca.pem /etc/virtfleet/tls
-            install -m 0644 agent.yaml /etc/virtfleet/agent.yaml; ./virtfleet-agent install",
-        )
+        .run(&format!(
+            "chgrp virtfleet /etc/virtfleet/tls/* && {BROUGHT} install"
+        ))
         .map(drop)
 }
 

@@ -22,12 +22,24 @@ pub fn skip(tier: u8, test: &str, reason: &str) -> Result<()> {
     append(SKIPS, &format!("{tier}\t{test}\t{reason}\n"))
 }
 
-/// Records that `test` of `tier`, or the rest of it, takes minutes and was not run; `command` runs it.
+/// Set by `tests/soak.sh`, which runs what is deferred.
+pub const SOAK: &str = "VIRTFLEET_SOAK";
+
+/// Whether `test` of `tier`, or the rest of it, is left to `soak`, the command that runs it, because it takes minutes. Then it is
+/// recorded as deferred, and the test returns. False in a soak.
 ///
-/// Return from the test right after it.
-pub fn defer(tier: u8, test: &str, command: &str) -> Result<()> {
-    eprintln!("deferred {test} (tier {tier}): {command}");
-    append(DEFERRED, &format!("{tier}\t{test}\t{command}\n"))
+/// # Panics
+///
+/// When it cannot be recorded: a test that is left out silently would count as passed.
+pub fn deferred(tier: u8, test: &str, soak: &str) -> bool {
+    if env::var_os(SOAK).is_some() {
+        return false;
+    }
+    eprintln!("deferred {test} (tier {tier}): {soak}");
+    if let Err(error) = append(DEFERRED, &format!("{tier}\t{test}\t{soak}\n")) {
+        panic!("{error:#}");
+    }
+    true
 }
 
 /// Appends a line to the file that the environment variable names, if it is set.

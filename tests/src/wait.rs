@@ -7,20 +7,28 @@ use std::{
 
 use anyhow::{Result, anyhow};
 
-/// How long between two looks. Short against what a person notices, long against what a look costs.
+/// Shortest pause between two probes.
 const PAUSE: Duration = Duration::from_millis(20);
+/// What follows an event, and not a timer, has happened after this, also on a machine that is busy. It is well below the pauses,
+/// time limits and intervals that it tells from an event: 30 seconds and more.
+pub const PROMPT: Duration = Duration::from_secs(10);
 
-/// Calls `probe` until it gives a value, and fails `deadline` after the first call with `what` and the last reason.
+/// Longest pause between two probes.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Calls `probe` until it returns a value, and fails `deadline` after the first call with `what` and the last reason. Pauses as long as a probe takes, so that
+/// a probe that starts programs takes no more than half of a core from what it waits for.
 pub fn eventually<T>(deadline: Duration, what: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     loop {
+        let begun = Instant::now();
         match probe() {
             Ok(value) => return Ok(value),
             Err(last) if start.elapsed() >= deadline => {
                 return Err(last.context(format!("waited {deadline:?} for {what}")));
             }
             // Parking with a time limit is a pause that cannot be mistaken for an event: nobody unparks this thread.
-            Err(_) => thread::park_timeout(PAUSE),
+            Err(_) => thread::park_timeout(begun.elapsed().clamp(PAUSE, LONGEST_PAUSE)),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use virtfleet_tests::{bins, process::Launch};
+use virtfleet_tests::{bins, process::Launch, scratch};
 use virtfleet_wire::layered::parse_yaml;
 
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -29,6 +29,7 @@ pub(crate) fn render<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S
 pub(crate) struct Guest {
     pub(crate) folder: tempfile::TempDir,
     shell: &'static str,
+    wait: u32,
 }
 
 pub(crate) struct Ran {
@@ -40,8 +41,9 @@ impl Guest {
     /// With a copy of the real agent beside the root, as its source.
     pub(crate) fn new() -> Self {
         let guest = Self {
-            folder: tempfile::tempdir().unwrap(),
+            folder: scratch::folder().unwrap(),
             shell: "dash",
+            wait: 50,
         };
         for folder in ["root/dev", "root/etc", "root/run", "root/opt", "tools"] {
             fs::create_dir_all(guest.at(folder)).unwrap();
@@ -59,6 +61,12 @@ impl Guest {
     /// With another shell than dash.
     pub(crate) fn shell(mut self, shell: &'static str) -> Self {
         self.shell = shell;
+        self
+    }
+
+    /// With so many seconds for the delivery instead of more than it takes on a busy machine.
+    pub(crate) fn wait(mut self, seconds: u32) -> Self {
+        self.wait = seconds;
         self
     }
 
@@ -92,18 +100,28 @@ impl Guest {
 
     /// SHA-256 of a file.
     pub(crate) fn sum(&self, path: &str) -> String {
-        let said = Launch::new("sha256sum")
-            .arg(self.at(path))
-            .text(PATIENCE)
-            .unwrap();
-        said.split(' ').next().unwrap().to_owned()
+        self.sums(&[path.to_owned()]).remove(0)
+    }
+
+    /// SHA-256 of each of these files, by one process.
+    fn sums(&self, paths: &[String]) -> Vec<String> {
+        if paths.is_empty() {
+            return Vec::new();
+        }
+        let launch = Launch::new("sha256sum").args(paths.iter().map(|path| self.at(path)));
+        let said = launch.text(PATIENCE).unwrap();
+        let sums = said
+            .lines()
+            .map(|line| line.split(' ').next().unwrap().to_owned());
+        sums.collect()
     }
 
     /// Renders an input whose sources are these lines and keeps its boot command.
     pub(crate) fn deliver_from(&self, sources: &str, more: &str) {
         let input = format!(
             "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\nagent:\n  file: source\n  sources:\n{sources}\nwait: \
-             10s\nsettings: {{ log: {{ level: debug }} }}\n{more}"
+             {}s\nsettings: {{ log: {{ level: debug }} }}\n{more}",
+            self.wait
         );
         self.write("input.yaml", input);
         let file = self.at("input.yaml");
@@ -143,7 +161,7 @@ impl Guest {
     /// Runs the delivery as its unit does.
     pub(crate) fn service(&self) -> Ran {
         let script = self.at("root/var/lib/virtfleet/delivery/deliver");
-        Self::run(self.launch(self.shell).arg(script).arg("10"))
+        Self::run(self.launch(self.shell).arg(script).arg(self.wait.to_string()))
     }
 
     /// Whether the agent in place is the source.
@@ -151,34 +169,45 @@ impl Guest {
         self.at(&format!("root/{AGENT}")).exists() && self.sum(&format!("root/{AGENT}")) == self.sum("source")
     }
 
+    /// What [`Self::state`] has of one path below the root; none when nothing is there.
+    pub(crate) fn entry(&self, name: &str) -> Option<String> {
+        self.at(&format!("root/{name}")).symlink_metadata().ok()?;
+        self.entries(vec![name.to_owned()]).remove(name)
+    }
+
+    fn entries(&self, names: Vec<String>) -> BTreeMap<String, String> {
+        let at = |name: &String| self.at(&format!("root/{name}"));
+        let (links, files): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| at(name).is_symlink());
+        let paths: Vec<_> = files.iter().map(|name| format!("root/{name}")).collect();
+        let files = files.into_iter().zip(self.sums(&paths)).map(|(name, sum)| {
+            let mode = fs::symlink_metadata(at(&name)).unwrap().permissions().mode();
+            (name, format!("{mode:o} {sum}"))
+        });
+        let links = links.into_iter().map(|name| {
+            let target = fs::read_link(at(&name)).unwrap().display().to_string();
+            (name, target)
+        });
+        files.chain(links).collect()
+    }
+
     /// Every file, link and mode below the root, without what a running system makes.
     pub(crate) fn state(&self) -> BTreeMap<String, String> {
-        let mut state = BTreeMap::new();
+        let mut names = Vec::new();
         let root = self.at("root");
         let mut open = vec![root.clone()];
         while let Some(folder) = open.pop() {
             for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
                 let path = entry.path();
                 let name = path.strip_prefix(&root).unwrap().display().to_string();
-                let meta = path.symlink_metadata().unwrap();
-                if meta.is_dir() {
+                if path.is_dir() && !path.is_symlink() {
                     if name != "run" {
                         open.push(path);
                     }
-                    continue;
-                }
-                let content = if meta.is_symlink() {
-                    fs::read_link(&path).unwrap().display().to_string()
                 } else {
-                    format!(
-                        "{:o} {}",
-                        meta.permissions().mode(),
-                        self.sum(&format!("root/{name}"))
-                    )
-                };
-                state.insert(name, content);
+                    names.push(name);
+                }
             }
         }
-        state
+        self.entries(names)
     }
 }

@@ -100,8 +100,12 @@ fn tier2_damage_of_every_kind_is_repaired() {
             fs::write(&path, "").unwrap();
         }
         let ran = guest.boot();
-        let now = guest.state();
-        assert_eq!(now.get(name), whole.get(name), "{name}: {}", ran.said);
+        assert_eq!(
+            guest.entry(name).as_ref(),
+            whole.get(name),
+            "{name}: {}",
+            ran.said
+        );
     }
     let path = guest.at(AGENT);
     let mut binary = fs::read(&path).unwrap();
@@ -287,7 +291,7 @@ fn tier2_no_source_costs_its_time_and_never_fails_the_boot() {
     if !needs(test, &["dash"]) {
         return;
     }
-    let guest = Guest::new();
+    let guest = Guest::new().wait(10);
     guest.deliver_from("    - url: file:///nowhere/at/all", "");
     let ran = guest.boot();
     assert_eq!(ran.code, Some(0), "{}", ran.said);

@@ -45,6 +45,7 @@ pub(crate) struct World {
     _servers: Vec<Resolver>,
     outside: NetNs,
     _inside: NetNs,
+    renewal: u32,
 }
 
 /// What the machine needs of this one.
@@ -82,6 +83,18 @@ pub(crate) fn settings(manage: &str) -> String {
 impl World {
     /// Boots it, with DHCP handing out these.
     pub(crate) fn boot(owner: &Owner, root: &Root, nameservers: &str, options: Options) -> Result<Self> {
+        Self::boot_renewing(owner, root, nameservers, options, 4)
+    }
+
+    /// The same with a lease that is renewed after so many seconds, at most 110. A renewal that is under way when a pass takes over
+    /// writes once more, whatever the pass wrote.
+    pub(crate) fn boot_renewing(
+        owner: &Owner,
+        root: &Root,
+        nameservers: &str,
+        options: Options,
+        renewal: u32,
+    ) -> Result<Self> {
         let (outside, inside) = (NetNs::new()?, NetNs::new()?);
         veth(
             (
@@ -98,7 +111,7 @@ impl World {
                 .server(&format!("local-data: \"example. 1 IN A 192.0.2.{last}\""));
             servers.push(server.start(&outside, &format!("10.66.0.{last}"))?);
         }
-        let dhcp = Some(handing_out(&outside, nameservers)?);
+        let dhcp = Some(handing_out(&outside, nameservers, renewal)?);
         let mut machine = Machine::boot(root, &inside, options)?;
         if !owner.prepare.is_empty() {
             machine.sh(owner.prepare)?;
@@ -110,6 +123,7 @@ impl World {
             _servers: servers,
             outside,
             _inside: inside,
+            renewal,
         };
         own.leased(owner, nameservers)?;
         Ok(own)
@@ -118,7 +132,7 @@ impl World {
     /// From now on DHCP hands out these, and the lease is renewed.
     pub(crate) fn hand_out(&mut self, owner: &Owner, nameservers: &str) -> Result<()> {
         self.dhcp = None;
-        self.dhcp = Some(handing_out(&self.outside, nameservers)?);
+        self.dhcp = Some(handing_out(&self.outside, nameservers, self.renewal)?);
         self.leased(owner, nameservers)
     }
 
@@ -219,9 +233,10 @@ pub(crate) fn order(manage: DnsManage) -> Order {
     }
 }
 
-fn handing_out(outside: &NetNs, nameservers: &str) -> Result<Resolver> {
-    // Renewed every few seconds.
-    let renewed = ["--dhcp-option=option:T1,4", "--dhcp-option=option:T2,60"];
+fn handing_out(outside: &NetNs, nameservers: &str, renewal: u32) -> Result<Resolver> {
+    let first = format!("--dhcp-option=option:T1,{renewal}");
+    let last = format!("--dhcp-option=option:T2,{}", renewal.max(60));
+    let renewed = [&*first, &last];
     let range = ("10.66.0.100", "10.66.0.120");
     dhcp_with(
         outside,

@@ -19,7 +19,7 @@ use crate::exposition::world::*;
 #[test]
 fn a_hung_mount_delays_one_scrape_and_is_told() {
     let mut settings = MetricsSettings::default();
-    settings.filesystem.mount_timeout = Some(Span(Duration::from_millis(200)));
+    settings.filesystem.mount_timeout = Some(Span(Duration::from_secs(2)));
     let (context, kernel) = context(&fixture("kubevirt"), settings);
     let (open, gate) = mpsc::channel();
     let hung = context.roots.root("/srv/nfs");
@@ -144,7 +144,7 @@ static PATIENT: &[Entry] = &[
 fn a_collector_that_hangs_costs_one_wait_and_its_own_series() {
     let (open, gate) = mpsc::channel();
     *GATE.lock().unwrap() = Some(Arc::new(Mutex::new(gate)));
-    let deadline = Duration::from_millis(300);
+    let deadline = Duration::from_secs(2);
     let settings = MetricsSettings {
         deadline: Some(Span(deadline)),
         ..MetricsSettings::default()
@@ -168,7 +168,7 @@ fn a_collector_that_hangs_costs_one_wait_and_its_own_series() {
         let reason = registry.reason("hanging").unwrap();
         if scrapes == 0 {
             assert!(
-                took >= deadline && reason.starts_with("no answer within 300ms"),
+                took >= deadline && reason.starts_with("no answer within 2s"),
                 "{took:?}: {reason}"
             );
         } else {
@@ -206,7 +206,7 @@ impl Collector for Stuck {
 #[test]
 fn a_page_comes_in_time_however_many_hang_at_once() {
     let settings = MetricsSettings {
-        deadline: Some(Span(Duration::from_secs(1))),
+        deadline: Some(Span(Duration::from_secs(3))),
         ..MetricsSettings::default()
     };
     let (context, _) = context(&fixture("minimal"), settings);
@@ -214,10 +214,10 @@ fn a_page_comes_in_time_however_many_hang_at_once() {
     let begun = Instant::now();
     let text = scrape(&mut registry);
     let took = begun.elapsed();
-    assert!(took >= Duration::from_secs(2), "{took:?}");
+    assert!(took >= Duration::from_secs(4), "{took:?}");
     assert!(
-        took < Duration::from_millis(2900),
-        "three would take three seconds: {took:?}"
+        took < Duration::from_secs(6),
+        "two whole deadlines would take six seconds: {took:?}"
     );
     assert_eq!(
         registry.reason("after"),

@@ -12,9 +12,11 @@ use virtfleet_tests::{
 
 use crate::guest_disks::kit::{self, PATIENCE};
 
+/// Each proof reads long enough to show its progress.
 const THREE: &str = "
 - name: containerd
   match: { serial: containerd }
+  proofSeconds: 6
   filesystem: ext4
   mountPoint: /var/lib/containerd
   options: [noatime]
@@ -22,12 +24,14 @@ const THREE: &str = "
   required: true
 - name: kubelet
   match: { volume: kubelet }
+  proofSeconds: 6
   filesystem: xfs
   mountPoint: /var/lib/kubelet
   owner: { mode: \"0711\" }
   required: true
 - name: data
   match: { size: 100Gi, order: 1, allowPositional: true }
+  proofSeconds: 6
   filesystem: btrfs
   mountPoint: /data
   required: true
@@ -184,13 +188,17 @@ fn tier4_three_blank_disks_are_mounted_before_containerd_and_again_at_the_next_b
 
 #[test]
 fn tier4_three_blank_disks_are_mounted_before_containerd_on_debian_12() {
-    if !kit::has_time_for("tier4_three_blank_disks_are_mounted_before_containerd_on_debian_12") {
+    if skip::deferred(
+        4,
+        "tier4_three_blank_disks_are_mounted_before_containerd_on_debian_12",
+        kit::SOAK,
+    ) {
         return;
     }
     three(
         "tier4_three_blank_disks_are_mounted_before_containerd_on_debian_12",
         Suite::Bookworm,
-        kit::thorough(),
+        true,
     );
 }
 

@@ -8,6 +8,7 @@ use virtfleet_tests::{
     guest::{Disk, Guest, Image, Scene, Start, Suite, play},
     process::Launch,
     real::AGENT,
+    skip,
 };
 
 use crate::guest_disks::kit::{self, PATIENCE};
@@ -18,10 +19,13 @@ const DISKS: &str = "
 - { name: changed, match: { serial: changed }, mountPoint: /data/changed, content: image-clone }
 ";
 /// Partitions the project's root image: EFI system partition and root, as cloud images have them. It is mounted and written once, as
-/// a build does.
+/// a build does. Its free space is cut to 160 MiB: an emulated guest reads each byte of it several times.
 const BUILD: &str = r#"
 set -e; cd "$T"
-size=$(($(stat -c %s "$ROOT") / 1048576))
+cp --sparse=always "$ROOT" root
+e2fsck -fy root >/dev/null || [ $? = 1 ]
+size=$(($(resize2fs -P root 2>/dev/null | sed 's/.*: //') / 256 + 160))
+resize2fs root ${size}M >/dev/null 2>&1
 truncate -s $((size + 20))M os.img
 sfdisk -q os.img <<END
 label: gpt
@@ -29,7 +33,7 @@ start=2048, size=30720, type=C12A7328-F81F-11D2-BA4B-00A0C93EC93B, name=esp
 start=32768, size=$((size * 2048)), type=L, name=root
 END
 truncate -s 15M esp; mkfs.vfat esp >/dev/null; dd if=esp of=os.img bs=1M seek=1 conv=notrunc status=none; rm esp
-dd if="$ROOT" of=os.img bs=1M seek=16 conv=notrunc,sparse status=none
+dd if=root of=os.img bs=1M seek=16 count=$size conv=notrunc,sparse status=none; rm root
 mkdir mnt; mount -o loop,offset=16777216 os.img mnt
 trap 'umount mnt' EXIT; sleep 1.1
 mkdir mnt/data; echo built >mnt/data/built; rm -f mnt/etc/ssh/ssh_host_*; : >mnt/etc/machine-id
@@ -52,6 +56,14 @@ fn os_image(scene: &Scene) -> Result<PathBuf> {
     Ok(scene.path().join("os.img"))
 }
 
+/// What the two disks hold that must stay as they are, from their files on the host.
+fn sums(machine: &Guest) -> Result<String> {
+    machine.run("sync")?;
+    Launch::new("sha256sum")
+        .args(["mounted", "changed"].map(|name| machine.folder().join(format!("{name}.img"))))
+        .text(LONG)
+}
+
 fn install(machine: &Guest) -> Result<()> {
     let folder = virtfleet_tests::real::agent_folder(machine.folder())?;
     machine.copy_in(&folder, "/root/virtfleet")?;
@@ -63,7 +75,11 @@ fn install(machine: &Guest) -> Result<()> {
 
 #[test]
 fn tier4_only_the_untouched_clone_is_formatted() {
-    play("tier4_only_the_untouched_clone_is_formatted", |scene| {
+    let test = "tier4_only_the_untouched_clone_is_formatted";
+    if skip::deferred(4, test, kit::SOAK) {
+        return;
+    }
+    play(test, |scene| {
         let image = os_image(scene)?;
         let mut vm = kit::vm("clones").kernel("root=/dev/vdb2");
         for name in ["system", "untouched", "mounted", "changed"] {
@@ -83,8 +99,7 @@ fn tier4_only_the_untouched_clone_is_formatted() {
             node("mounted"),
             node("changed")
         ))?;
-        let sums = format!("sha256sum {} {}", node("mounted"), node("changed"));
-        let before = machine.run_within(&sums, PATIENCE)?;
+        let before = sums(&machine)?;
         let (plan, _) = kit::plan(&machine)?;
         for (name, word) in [("mounted", "last mount"), ("changed", "outside the partitions")] {
             let refusals = kit::refusals_in(&plan, name)?;
@@ -114,10 +129,7 @@ fn tier4_only_the_untouched_clone_is_formatted() {
             partitions.lines().count() == 1,
             "its partitions are left: {partitions}"
         );
-        ensure!(
-            machine.run_within(&sums, PATIENCE)? == before,
-            "a refused disk was changed"
-        );
+        ensure!(sums(&machine)? == before, "a refused disk was changed");
         for name in ["mounted", "changed"] {
             ensure!(
                 !kit::refusals(&machine, name)?.is_empty(),

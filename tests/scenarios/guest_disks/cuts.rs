@@ -9,6 +9,7 @@ use virtfleet_tests::{
     guest::{Disk, GIB, Guest, Scene, play},
     real::AGENT,
     sim::Random,
+    skip,
     wait::measure,
 };
 
@@ -201,7 +202,7 @@ fn steps(machine: &Guest, name: &str, boot: &str) -> Result<(Vec<String>, Vec<St
 
 #[test]
 fn tier4_the_power_is_cut_while_disks_are_provisioned() {
-    if !kit::has_time_for("tier4_the_power_is_cut_while_disks_are_provisioned") {
+    if skip::deferred(4, "tier4_the_power_is_cut_while_disks_are_provisioned", kit::SOAK) {
         return;
     }
     let cuts = std::env::var(kit::CUTS).ok().and_then(|text| text.parse().ok());

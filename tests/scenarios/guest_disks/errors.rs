@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use virtfleet_tests::guest::{Disk, GIB, Io, play};
+use virtfleet_tests::{
+    guest::{Disk, GIB, Io, play},
+    skip,
+};
 
 use crate::guest_disks::kit;
 
@@ -15,7 +18,7 @@ const DISKS: &str = "
 
 #[test]
 fn tier4_what_cannot_be_read_is_never_taken_for_blank() {
-    if !kit::has_time_for("tier4_what_cannot_be_read_is_never_taken_for_blank") {
+    if skip::deferred(4, "tier4_what_cannot_be_read_is_never_taken_for_blank", kit::SOAK) {
         return;
     }
     play("tier4_what_cannot_be_read_is_never_taken_for_blank", |scene| {

@@ -12,6 +12,7 @@ use virtfleet_tests::{
     guest::{Disk, GIB, Guest, MIB, play},
     process::Launch,
     real::AGENT,
+    skip,
 };
 
 use crate::guest_disks::kit;
@@ -98,7 +99,11 @@ fn declared(names: &[&str]) -> String {
 
 #[test]
 fn tier4_disks_with_anything_on_them_are_refused_and_stay_as_they_are() {
-    if !kit::has_time_for("tier4_disks_with_anything_on_them_are_refused_and_stay_as_they_are") {
+    if skip::deferred(
+        4,
+        "tier4_disks_with_anything_on_them_are_refused_and_stay_as_they_are",
+        kit::SOAK,
+    ) {
         return;
     }
     play(

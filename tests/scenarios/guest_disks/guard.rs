@@ -67,7 +67,7 @@ fn until_refused(machine: &Guest, name: &str, kind: &str) -> Result<()> {
 #[test]
 fn tier4_what_is_written_around_a_mkfs_stays() {
     let test = "tier4_what_is_written_around_a_mkfs_stays";
-    if !kit::has_time_for(test) {
+    if skip::deferred(4, test, kit::SOAK) {
         return;
     }
     play(test, |scene| {

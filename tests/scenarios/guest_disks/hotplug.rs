@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{
     guest::{Disk, GIB, Guest, play},
     real::AGENT,
+    skip,
 };
 
 use crate::guest_disks::kit::{self, PATIENCE};
@@ -79,7 +80,11 @@ fn tier4_disks_are_mounted_when_they_come_and_grow_under_load_when_they_grow() {
 
 #[test]
 fn tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing() {
-    if !kit::has_time_for("tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing") {
+    if skip::deferred(
+        4,
+        "tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing",
+        kit::SOAK,
+    ) {
         return;
     }
     play(
@@ -131,7 +136,7 @@ fn tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing() {
 
 #[test]
 fn tier4_passes_at_once_and_a_busy_udev_format_once() {
-    if !kit::has_time_for("tier4_passes_at_once_and_a_busy_udev_format_once") {
+    if skip::deferred(4, "tier4_passes_at_once_and_a_busy_udev_format_once", kit::SOAK) {
         return;
     }
     play("tier4_passes_at_once_and_a_busy_udev_format_once", |scene| {

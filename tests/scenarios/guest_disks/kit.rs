@@ -1,33 +1,19 @@
 //! What the scenarios share: a guest with the agent, its settings for disks, and what the agent says of them.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use virtfleet_tests::{
-    guest::{Guest, Output, Scene, Start, Vm},
+    guest::{Guest, Output, Scene, Vm},
     real::{self, AGENT},
-    skip,
 };
 
 /// For what the agent does to disks, under emulation on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(8);
 
-/// Whether there is time: `make guest-disk-soak`.
-pub(crate) fn thorough() -> bool {
-    std::env::var_os(CUTS).is_some()
-}
-
-/// Whether to run a test, or the rest of it, that takes minutes; if not, it is recorded as deferred.
-pub(crate) fn has_time_for(test: &str) -> bool {
-    if !thorough()
-        && let Err(error) = skip::defer(4, test, "make guest-disk-soak")
-    {
-        panic!("{error:#}");
-    }
-    thorough()
-}
-
+/// The command that runs what takes minutes.
+pub(crate) const SOAK: &str = "make guest-disk-soak";
 /// How many power cuts are asked for: see `guest_disks.rs`.
 pub(crate) const CUTS: &str = "VIRTFLEET_DISK_CUTS";
 
@@ -54,18 +40,32 @@ pub(crate) fn vm(name: &str) -> Vm {
 /// A guest that runs already, with the agent installed and none of its units started, and with the stand-ins for containerd
 /// and kubelet enabled and not started. `disks` are items of the settings' list.
 pub(crate) fn guest(scene: &Scene, vm: &Vm, disks: &str) -> Result<Guest> {
-    let machine = scene.start(vm, Start::Booted)?;
-    let folder = real::agent_folder(scene.path())?;
-    machine.copy_in(&folder, "/root/virtfleet")?;
-    fs::remove_dir_all(&folder).context("remove a folder that was copied")?;
-    machine.run("/root/virtfleet/virtfleet-agent install --no-start && systemd-tmpfiles --create && udevadm control --reload")?;
+    let machine = real::installed(scene, vm)?;
     machine.run(SERVICES)?;
     declare(&machine, disks)?;
     Ok(machine)
 }
 
+/// The same items, each with a second for its proof of blankness unless it says how it is proven. By default the proof reads for 20
+/// seconds, and an emulated guest needs all of them in each plan.
+fn proven_in_a_second(disks: &str) -> String {
+    let items = disks.split("\n- ").map(|item| {
+        if item.contains("proof") {
+            item.to_owned()
+        } else if let Some(rest) = item.strip_prefix("{ ") {
+            format!("{{ proofSeconds: 1, {rest}")
+        } else if item.starts_with("name:") {
+            format!("proofSeconds: 1\n  {item}")
+        } else {
+            item.to_owned()
+        }
+    });
+    items.collect::<Vec<_>>().join("\n- ")
+}
+
 /// Other disks in the settings. Nobody is told.
 pub(crate) fn declare(machine: &Guest, disks: &str) -> Result<()> {
+    let disks = proven_in_a_second(disks);
     // Nobody asks from outside: no certificates are needed.
     let text = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  \

@@ -135,18 +135,17 @@ fn opened_by_file_and_by_chip(test: &str, suite: Suite) {
 
 #[test]
 fn tier4_luks_opens_by_file_and_by_tpm_and_a_lost_key_formats_nothing() {
-    if !kit::has_time_for("tier4_luks_opens_by_file_and_by_tpm_and_a_lost_key_formats_nothing") {
+    if skip::deferred(
+        4,
+        "tier4_luks_opens_by_file_and_by_tpm_and_a_lost_key_formats_nothing",
+        kit::SOAK,
+    ) {
         return;
     }
-    let suites = if kit::thorough() {
-        &[Suite::Trixie, Suite::Bookworm][..]
-    } else {
-        &[Suite::Trixie]
-    };
-    for suite in suites {
+    for suite in [Suite::Trixie, Suite::Bookworm] {
         opened_by_file_and_by_chip(
             "tier4_luks_opens_by_file_and_by_tpm_and_a_lost_key_formats_nothing",
-            *suite,
+            suite,
         );
     }
 }

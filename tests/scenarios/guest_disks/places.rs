@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use virtfleet_tests::{
     guest::{Disk, GIB, Guest, play},
     real::AGENT,
+    skip,
 };
 
 use crate::guest_disks::kit::{self, PATIENCE};
@@ -73,64 +74,63 @@ fn right(machine: &Guest, before: &str) -> Result<()> {
 
 #[test]
 fn tier4_one_disk_carries_containerd_kubelet_and_logs_over_a_reboot() {
-    play(
-        "tier4_one_disk_carries_containerd_kubelet_and_logs_over_a_reboot",
-        |scene| {
-            let vm = kit::vm("places").disk(Disk::blank("node", 20 * GIB).serial("node"));
-            let machine = kit::guest(scene, &vm, NODE)?;
-            machine.run(BEFORE)?;
-            let before = machine.run(LOOK)?;
-            machine.run_within(
-                "systemctl start --no-block containerd kubelet; systemctl start virtfleet-provision",
-                PATIENCE,
-            )?;
-            right(&machine, &before)?;
-            machine.run("echo kept >/var/lib/kubelet/mark; sync")?;
+    let test = "tier4_one_disk_carries_containerd_kubelet_and_logs_over_a_reboot";
+    if skip::deferred(4, test, kit::SOAK) {
+        return;
+    }
+    play(test, |scene| {
+        let vm = kit::vm("places").disk(Disk::blank("node", 20 * GIB).serial("node"));
+        let machine = kit::guest(scene, &vm, NODE)?;
+        machine.run(BEFORE)?;
+        let before = machine.run(LOOK)?;
+        machine.run_within(
+            "systemctl start --no-block containerd kubelet; systemctl start virtfleet-provision",
+            PATIENCE,
+        )?;
+        right(&machine, &before)?;
+        machine.run("echo kept >/var/lib/kubelet/mark; sync")?;
 
-            machine.power_off()?;
-            machine.boot_to_agent()?;
-            machine.run_until("systemctl is-active --quiet virtfleet-provision", "provisioning")?;
-            ensure!(machine.run("cat /var/lib/kubelet/mark && rm /var/lib/kubelet/mark")? == "kept");
-            right(&machine, &before)?;
+        machine.power_off()?;
+        machine.boot_to_agent()?;
+        machine.run_until("systemctl is-active --quiet virtfleet-provision", "provisioning")?;
+        ensure!(machine.run("cat /var/lib/kubelet/mark && rm /var/lib/kubelet/mark")? == "kept");
+        right(&machine, &before)?;
+        ensure!(
+            kit::begun(&machine, "node", "format")? == 1,
+            "it was formatted again"
+        );
+        // systemd has mounted the places itself, before the agent came.
+        let at = |unit: &str, key: &str| -> Result<u64> {
+            let said = machine.run(&format!("systemctl show -P {key} {unit}"))?;
+            Ok(said.trim().parse()?)
+        };
+        let provision = at("virtfleet-provision", "ExecMainStartTimestampMonotonic")?;
+        let kubelet = at("kubelet", "ExecMainStartTimestampMonotonic")?;
+        for unit in [
+            "var-lib-containerd.mount",
+            "var-lib-kubelet.mount",
+            "var-log-pods.mount",
+        ] {
+            let mounted = at(unit, "ActiveEnterTimestampMonotonic")?;
             ensure!(
-                kit::begun(&machine, "node", "format")? == 1,
-                "it was formatted again"
+                0 < mounted && mounted < kubelet,
+                "{unit} {mounted}, kubelet {kubelet}"
             );
-            // systemd has mounted the places itself, before the agent came.
-            let at = |unit: &str, key: &str| -> Result<u64> {
-                let text = machine.run(&format!("systemctl show -P {key} {unit}"))?;
-                Ok(text.trim().parse()?)
-            };
-            let provision = at("virtfleet-provision", "ExecMainStartTimestampMonotonic")?;
-            let kubelet = at("kubelet", "ExecMainStartTimestampMonotonic")?;
-            for unit in [
-                "var-lib-containerd.mount",
-                "var-lib-kubelet.mount",
-                "var-log-pods.mount",
-            ] {
-                let mounted = at(unit, "ActiveEnterTimestampMonotonic")?;
-                ensure!(
-                    0 < mounted && mounted < kubelet,
-                    "{unit} {mounted}, kubelet {kubelet}"
-                );
-                println!(
-                    "{unit} at {mounted} µs, provisioning from {provision} µs, kubelet from {kubelet} µs"
-                );
-            }
-            let failed = machine.run(
-                "systemctl list-units --failed --plain --no-legend | grep -v virtfleet-agent.service || true",
-            )?;
-            ensure!(failed.is_empty(), "failed: {failed}");
-            // Without the disk in all its places the gate is shut.
-            machine.run("systemctl stop kubelet && umount /var/lib/kubelet")?;
-            let check = machine.sh(&format!("{AGENT} disks check"))?;
-            ensure!(
-                check.code == 1 && format!("{}{}", check.stdout, check.stderr).contains("/var/lib/kubelet"),
-                "{check:?}"
-            );
-            kit::applied(&machine)?;
-            machine.run(&format!("{AGENT} disks check && mountpoint -q /var/lib/kubelet"))?;
-            Ok(())
-        },
-    );
+            println!("{unit} at {mounted} µs, provisioning from {provision} µs, kubelet from {kubelet} µs");
+        }
+        let failed = machine.run(
+            "systemctl list-units --failed --plain --no-legend | grep -v virtfleet-agent.service || true",
+        )?;
+        ensure!(failed.is_empty(), "failed: {failed}");
+        // Without the disk in all its places the gate is shut.
+        machine.run("systemctl stop kubelet && umount /var/lib/kubelet")?;
+        let check = machine.sh(&format!("{AGENT} disks check"))?;
+        ensure!(
+            check.code == 1 && format!("{}{}", check.stdout, check.stderr).contains("/var/lib/kubelet"),
+            "{check:?}"
+        );
+        kit::applied(&machine)?;
+        machine.run(&format!("{AGENT} disks check && mountpoint -q /var/lib/kubelet"))?;
+        Ok(())
+    });
 }

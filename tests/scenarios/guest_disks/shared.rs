@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use virtfleet_tests::{
     guest::{Disk, MIB, play},
     process::Launch,
+    skip,
 };
 
 use crate::guest_disks::kit::{self, PATIENCE};
@@ -17,7 +18,11 @@ const DISKS: &str = "
 
 #[test]
 fn tier4_a_shared_disk_is_never_formatted_and_its_data_is_mounted_in_both() {
-    if !kit::has_time_for("tier4_a_shared_disk_is_never_formatted_and_its_data_is_mounted_in_both") {
+    if skip::deferred(
+        4,
+        "tier4_a_shared_disk_is_never_formatted_and_its_data_is_mounted_in_both",
+        kit::SOAK,
+    ) {
         return;
     }
     play(

@@ -3,7 +3,10 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, Result, ensure};
-use virtfleet_tests::guest::{Disk, GIB, Guest, MIB, play};
+use virtfleet_tests::{
+    guest::{Disk, GIB, Guest, MIB, play},
+    skip,
+};
 
 use crate::guest_disks::kit::{self, PATIENCE};
 
@@ -64,7 +67,11 @@ fn tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back() {
                 "{before:?} bytes before, {after:?} after"
             );
 
-            if !kit::has_time_for("tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back") {
+            if skip::deferred(
+                4,
+                "tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back",
+                kit::SOAK,
+            ) {
                 return Ok(());
             }
             machine.power_off()?;

@@ -10,7 +10,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::guest_dns::kit::{INFRA, NODE_LOCAL, World, findings, has_time_for, needs};
+use crate::guest_dns::kit::{INFRA, NODE_LOCAL, SOAK, World, findings, needs};
 
 const TIER: u8 = 4;
 const BOTH: &str = "169.254.20.10,10.96.0.10";
@@ -206,7 +206,7 @@ fn tier4_two_caches_at_one_address_from_the_first_boot_on() {
 #[test]
 fn tier4_dns_of_debian_12_is_verified_and_stays_so() {
     let test = "tier4_dns_of_debian_12_is_verified_and_stays_so";
-    if !has_time_for(test) {
+    if skip::deferred(4, test, SOAK) {
         return;
     }
     play(test, |scene| {

@@ -11,7 +11,7 @@ use virtfleet_tests::{
     wait::measure,
 };
 
-use crate::guest_dns::kit::{CUTS, INFRA, World, has_time_for, needs};
+use crate::guest_dns::kit::{CUTS, INFRA, SOAK, World, needs};
 
 const UNDO: &str = "/var/lib/virtfleet/dns/undo.json";
 
@@ -80,7 +80,7 @@ fn cut(scene: &Scene, seed: u64) -> Result<String> {
 #[test]
 fn tier4_the_power_is_cut_while_dns_is_changed() {
     let test = "tier4_the_power_is_cut_while_dns_is_changed";
-    if !has_time_for(test) {
+    if skip::deferred(4, test, SOAK) {
         return;
     }
     let cuts = std::env::var(CUTS).ok().and_then(|text| text.parse().ok());

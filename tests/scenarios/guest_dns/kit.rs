@@ -9,7 +9,6 @@ use virtfleet_tests::{
     dns::{NetNs, Resolver, Unbound, dhcp, needs as dns_needs, unbound_for_a_guest},
     guest::{Disk, Guest, Network, Scene, Seed, Start, Suite, Vm, needs as guest_needs},
     real::{self, AGENT},
-    skip,
 };
 
 /// For what the agent does, under emulation on a busy machine.
@@ -42,14 +41,8 @@ pub(crate) fn needs(suite: Suite) -> Result<()> {
     dns_needs(&["unbound", "dnsmasq", "ldd"])
 }
 
-/// Whether to run a test that takes minutes; if not, it is recorded as deferred.
-pub(crate) fn has_time_for(test: &str) -> bool {
-    let thorough = std::env::var_os(CUTS).is_some();
-    if !thorough && let Err(error) = skip::defer(4, test, "make guest-dns-soak") {
-        panic!("{error:#}");
-    }
-    thorough
-}
+/// The command that runs what takes minutes.
+pub(crate) const SOAK: &str = "make guest-dns-soak";
 
 /// A guest, and the network that it is on.
 pub(crate) struct World {

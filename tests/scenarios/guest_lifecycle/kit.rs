@@ -12,6 +12,9 @@ use virtfleet_tests::{
     wait::eventually,
 };
 
+/// The command that runs what takes minutes.
+pub(crate) const SOAK: &str = "make guest-soak";
+
 /// A collector, and `who`: the real VM that it is told of.
 pub(crate) fn stage() -> Result<(Stage, Guest)> {
     // A debug build in a guest whose CPUs are computed takes more than a second for its page.

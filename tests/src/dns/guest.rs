@@ -31,10 +31,10 @@ while [ $# -gt 0 ]; do : >"$r/opt/$1"; mount --bind "$2" "$r/opt/$1"; shift 2; d
 read -r id rest </proc/self/stat
 echo "$id" >"$r/run/first.new"
 exec chroot "$r" /bin/sh -c 'mv /run/first.new /run/first && exec sleep infinity'"#;
-/// Real lookups, one after the other, each of another name (`$1`, with `$2` attempts): `ok` or `failed`, and the name.
-const LOOKUPS: &str = r#"i=0; while :; do i=$((i + 1)); name=$(printf "$1" "$i")
-if RES_OPTIONS="timeout:1 attempts:$2" getent ahostsv4 "$name" >/dev/null; then echo "ok $name"; else echo "failed $name"; fi
-done"#;
+/// Real lookups, one after the other, each of another name (`$1`, with `$2` attempts): `ok` or `failed`, the name, and when it began and ended (bash, seconds since 1970).
+const LOOKUPS: &str = r#"i=0; while :; do i=$((i + 1)); printf -v name "$1" "$i"; begun=$EPOCHREALTIME
+if RES_OPTIONS="timeout:1 attempts:$2" getent ahostsv4 "$name" >/dev/null; then result=ok; else result=failed; fi
+echo "$result $name $begun $EPOCHREALTIME"; done"#;
 
 /// The guest. All of it ends with its drop.
 pub struct Guest {
@@ -179,7 +179,7 @@ impl Guest {
 
     /// Looks names up all along, made from a pattern of printf, e.g. `w%d.example`.
     pub fn watch(&self, pattern: &str) -> Result<Watched> {
-        Watched::start(self.launch("/bin/sh"), pattern, 1)
+        Watched::start(self.launch("/bin/bash"), pattern, 1)
     }
 
     /// An interface with that address, as NodeLocal DNS makes it: a dummy, or where the kernel has none one end of a cable that leads nowhere.

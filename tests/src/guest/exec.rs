@@ -7,10 +7,12 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{agent::Done, disk::Disk, running::Guest};
+use super::{agent::Done, disk::Disk, running::Guest, say};
 
 /// For a command, unless said otherwise.
 const DEADLINE: Duration = Duration::from_mins(2);
+/// A command that takes this long is named in the test's output with its time.
+const SLOW: Duration = Duration::from_secs(1);
 /// What goes into a file or comes out of one at once, in bytes: the port carries some 2 MB a second. More comes in by
 /// [`Guest::copy_in`].
 const BOUND: usize = 4 << 20;
@@ -28,8 +30,13 @@ pub struct Output {
 
 impl Guest {
     fn execute(&self, script: &str, input: Option<&[u8]>, deadline: Duration) -> Result<Done> {
-        let until = Instant::now() + deadline;
-        let done = self.state().agent()?.execute(script, input, until);
+        let begun = Instant::now();
+        let done = self.state().agent()?.execute(script, input, begun + deadline);
+        if begun.elapsed() >= SLOW {
+            let line = script.lines().next().unwrap_or_default();
+            let line: String = line.chars().take(100).collect();
+            say(&format!("{:.1} s for: {line}", begun.elapsed().as_secs_f64()));
+        }
         done.with_context(|| format!("in the guest, for at most {deadline:?}: {script}"))
             .map_err(|error| error.context(self.tail()))
     }

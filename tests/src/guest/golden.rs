@@ -42,6 +42,16 @@ pub enum Start {
     BeforeCloudInit,
 }
 
+/// What is done to a booted guest once, so that tests go on from there.
+pub struct Prepared<'a> {
+    /// What the guest is then, for messages.
+    pub name: &'a str,
+    /// A text that changes whenever the steps would do something else.
+    pub inputs: String,
+    /// What is done. It leaves no disk plugged in.
+    pub steps: &'a dyn Fn(&Guest) -> Result<()>,
+}
+
 /// A snapshot that exists.
 #[derive(Debug, Clone)]
 pub struct Golden {
@@ -114,14 +124,37 @@ impl Golden {
         accel: Accel,
         start: Start,
     ) -> Result<(PathBuf, String, Option<Self>)> {
-        let text = key(vm, accel, start)?;
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
         let kind = if start == Start::Booted {
             "booted"
         } else {
             "before-cloud-init"
         };
+        Self::named(image, kind, key(vm, accel, start)?)
+    }
+
+    /// The snapshot of a guest that went on from this one and was `prepared`; `None` when it is not there. Its root disk lies over
+    /// this one's, so it counts only as long as this is the very snapshot that it was made from.
+    pub(super) fn find_prepared(
+        &self,
+        image: &Image,
+        prepared: &Prepared,
+    ) -> Result<(PathBuf, String, Option<Self>)> {
+        self.touch()?;
+        let state = self.state();
+        let about = fs::metadata(&state).with_context(|| format!("look at {}", state.display()))?;
+        let made = about.modified().context("when a snapshot was made")?;
+        let text = format!(
+            "{}\n{made:?}\n{}\n{}\n",
+            self.name(),
+            prepared.name,
+            prepared.inputs
+        );
+        Self::named(image, "prepared", text)
+    }
+
+    fn named(image: &Image, kind: &str, text: String) -> Result<(PathBuf, String, Option<Self>)> {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
         let folder = image.goldens().join(format!("{kind}-{:016x}", hasher.finish()));
         let same = fs::read_to_string(folder.join("shape")).is_ok_and(|there| there == text);
         let golden = same.then(|| Self {
@@ -139,7 +172,7 @@ impl Golden {
         guest: &Guest,
         start: Start,
         new: &Path,
-        (folder, text): (PathBuf, String),
+        place: (PathBuf, String),
     ) -> Result<Self> {
         let begun = Instant::now();
         if start == Start::BeforeCloudInit {
@@ -157,6 +190,32 @@ impl Golden {
                 guest.sh("systemctl --failed --no-legend")?.stdout
             );
         }
+        Self::keep(image, guest, new, place, begun)
+    }
+
+    /// The same for a guest that went on from this snapshot: prepares it.
+    pub(super) fn make_prepared(
+        &self,
+        image: &Image,
+        guest: &Guest,
+        prepared: &Prepared,
+        new: &Path,
+        place: (PathBuf, String),
+    ) -> Result<Self> {
+        let begun = Instant::now();
+        self.restore(guest, Start::Booted)?;
+        (prepared.steps)(guest).with_context(|| format!("prepare a guest: {}", prepared.name))?;
+        guest.run("sync")?;
+        Self::keep(image, guest, new, place, begun)
+    }
+
+    fn keep(
+        image: &Image,
+        guest: &Guest,
+        new: &Path,
+        (folder, text): (PathBuf, String),
+        begun: Instant,
+    ) -> Result<Self> {
         guest.state().qmp()?.save(&new.join("state"))?;
         guest.cut_power();
         fs::write(new.join("shape"), text)?;
@@ -231,12 +290,27 @@ fn key(vm: &Vm, accel: Accel, start: Start) -> Result<String> {
     ))
 }
 
-/// The files of a snapshot in the making: a root disk over the image's, and the seed.
-pub(super) fn prepare(image: &Image, vm: &Vm, new: &Path) -> Result<()> {
+/// An empty folder for a snapshot in the making.
+fn fresh(new: &Path) -> Result<()> {
     if new.exists() {
         fs::remove_dir_all(new).with_context(|| format!("remove {}", new.display()))?;
     }
-    fs::create_dir_all(new).with_context(|| format!("create {}", new.display()))?;
+    fs::create_dir_all(new).with_context(|| format!("create {}", new.display()))
+}
+
+/// The files of a snapshot in the making over another: a root disk over that one's, and its seed.
+pub(super) fn prepare_over(base: &Golden, vm: &Vm, new: &Path) -> Result<()> {
+    fresh(new)?;
+    content::overlay(&new.join("root.qcow2"), &base.root(), "qcow2")?;
+    if vm.seed.is_some() {
+        fs::copy(base.seed(), new.join("seed.img")).context("copy the seed")?;
+    }
+    Ok(())
+}
+
+/// The files of a snapshot in the making: a root disk over the image's, and the seed.
+pub(super) fn prepare(image: &Image, vm: &Vm, new: &Path) -> Result<()> {
+    fresh(new)?;
     content::overlay(&new.join("root.qcow2"), &image.file("root.img"), "raw")?;
     match &vm.seed {
         Some(seed) => content::seed(seed, &new.join("seed.img"), new),

@@ -36,7 +36,7 @@ pub use accel::{Accel, CHOICE};
 pub use disk::{Bus, Content, Disk, Known};
 pub use exec::Output;
 pub use fault::Io;
-pub use golden::{Golden, Start, goldens};
+pub use golden::{Golden, Prepared, Start, goldens};
 pub use image::Image;
 pub use netns::Namespace;
 pub use running::Guest;

@@ -17,7 +17,7 @@ use super::{
     accel::{Accel, qemu_version},
     content,
     disk::Bus,
-    golden::{self, Golden, Start},
+    golden::{self, Golden, Prepared, Start},
     image::Image,
     layout::Places,
     netns::{self, Namespace},
@@ -133,12 +133,43 @@ impl Scene {
             Start::Cold => None,
             _ => Some(self.golden(&image, vm, accel, start)?),
         };
-        let places = self.places(&image, vm)?;
-        match &golden {
+        self.start_from(vm, &image, accel, golden.as_ref(), start, begun)
+    }
+
+    /// Starts a guest that is booted and prepared. The preparation is done once for VMs of a shape, and kept as a snapshot.
+    pub fn start_prepared(&self, vm: &Vm, prepared: &Prepared) -> Result<Guest> {
+        let begun = Instant::now();
+        let image = Image::find(vm.suite)?;
+        let accel = Accel::of_this_machine(&image)?;
+        let base = self.golden(&image, vm, accel, Start::Booted)?;
+        let (folder, text, found) = base.find_prepared(&image, prepared)?;
+        let golden = match found {
+            Some(golden) => golden,
+            None => self.make(&image, vm, accel, &folder, |plain, new| {
+                golden::prepare_over(&base, plain, new)?;
+                let guest = self.in_the_making(&image, plain, accel, new)?;
+                let made = base.make_prepared(&image, &guest, prepared, new, (folder.clone(), text));
+                Ok((guest, made?))
+            })?,
+        };
+        self.start_from(vm, &image, accel, Some(&golden), Start::Booted, begun)
+    }
+
+    fn start_from(
+        &self,
+        vm: &Vm,
+        image: &Image,
+        accel: Accel,
+        golden: Option<&Golden>,
+        start: Start,
+        begun: Instant,
+    ) -> Result<Guest> {
+        let places = self.places(image, vm)?;
+        match golden {
             Some(golden) => content::overlay(&places.root, &golden.root(), "qcow2")?,
             None => content::overlay(&places.root, &image.file("root.img"), "raw")?,
         }
-        match (&vm.seed, &golden) {
+        match (&vm.seed, golden) {
             // The very file: the guest may have read a part of it.
             (Some(_), Some(golden)) if start == Start::Booted => {
                 fs::copy(golden.seed(), &places.seed).context("copy the seed")?;
@@ -170,6 +201,28 @@ impl Scene {
         if let Some(golden) = found {
             return Ok(golden);
         }
+        self.make(image, vm, accel, &folder, |plain, new| {
+            let mut plain = plain.clone();
+            if start == Start::BeforeCloudInit {
+                plain = plain.kernel("testhold");
+            }
+            golden::prepare(image, &plain, new)?;
+            let guest = self.in_the_making(image, &plain, accel, new)?;
+            guest.launch(&plain, false, false)?;
+            let made = Golden::make(image, &guest, start, new, (folder.clone(), text));
+            Ok((guest, made?))
+        })
+    }
+
+    /// Makes a snapshot: `run` gets the VM without what is its own, and a folder for the snapshot's files.
+    fn make(
+        &self,
+        image: &Image,
+        vm: &Vm,
+        accel: Accel,
+        folder: &Path,
+        run: impl FnOnce(&Vm, &Path) -> Result<(Guest, Golden)>,
+    ) -> Result<Golden> {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         say(&format!(
             "making {name} with {}, once for VMs of this shape",
@@ -180,16 +233,7 @@ impl Scene {
         plain.forwards.clear();
         plain.mirrors.clear();
         "golden".clone_into(&mut plain.name);
-        if start == Start::BeforeCloudInit {
-            plain = plain.kernel("testhold");
-        }
-        let new = image.goldens().join("new");
-        golden::prepare(image, &plain, &new)?;
-        let mut places = self.places(image, &plain)?;
-        (places.root, places.seed) = (new.join("root.qcow2"), new.join("seed.img"));
-        let guest = self.guest(&plain, accel, places)?;
-        guest.launch(&plain, false, false)?;
-        let made = Golden::make(image, &guest, start, &new, (folder, text))?;
+        let (guest, made) = run(&plain, &image.goldens().join("new"))?;
         self.guests
             .borrow_mut()
             .retain(|other| other.folder() != guest.folder());
@@ -198,6 +242,13 @@ impl Scene {
         }
         fs::remove_dir_all(guest.folder()).context("remove the snapshot's own scene")?;
         Ok(made)
+    }
+
+    /// A guest whose root disk and seed lie in `new`.
+    fn in_the_making(&self, image: &Image, vm: &Vm, accel: Accel, new: &Path) -> Result<Guest> {
+        let mut places = self.places(image, vm)?;
+        (places.root, places.seed) = (new.join("root.qcow2"), new.join("seed.img"));
+        self.guest(vm, accel, places)
     }
 
     fn places(&self, image: &Image, vm: &Vm) -> Result<Places> {

@@ -11,6 +11,33 @@ use crate::{
     wait::eventually,
 };
 
+/// How much later than it happens the journal may say something, in seconds.
+const SLACK: f64 = 0.5;
+
+/// From when to when a service reloaded or restarted, by its journal (`short-unix`).
+fn interruptions(journal: &str) -> Vec<(f64, f64)> {
+    let mut windows: Vec<(f64, f64)> = Vec::new();
+    for line in journal.lines() {
+        let Some((head, text)) = line.split_once(" systemd[1]: ") else {
+            continue;
+        };
+        let Some(at) = head.split(' ').next().and_then(|word| word.parse().ok()) else {
+            continue;
+        };
+        let word = text.split(' ').next().unwrap_or_default();
+        match word {
+            "Reloading" | "Stopping" => windows.push((at, f64::INFINITY)),
+            "Reloaded" | "Started" => windows
+                .iter_mut()
+                .last()
+                .into_iter()
+                .for_each(|window| window.1 = at),
+            _ => {}
+        }
+    }
+    windows
+}
+
 impl Machine {
     /// Looks a name up as programs do: glibc, with `/etc/resolv.conf`.
     pub fn lookup(&self, name: &str) -> Result<()> {
@@ -24,7 +51,39 @@ impl Machine {
     /// Looks names up all along, made from a pattern of printf, e.g. `w%d.example`. Each twice at most, as programs do: systemd-resolved answers SERVFAIL to what it is
     /// just asking when it reloads.
     pub fn watch(&self, pattern: &str) -> Result<Watched> {
-        Watched::start(self.launch("/bin/sh")?, pattern, 2)
+        Watched::start(self.launch("/bin/bash")?, pattern, 2)
+    }
+
+    /// Of lookups that failed, those that systemd-resolved's reloads and restarts do not explain. It closes its stub for as long as one takes: milliseconds for a reload,
+    /// longer on a busy machine, and whoever asks meanwhile is refused at once.
+    pub fn unexplained(&self, failed: &[String]) -> Result<Vec<String>> {
+        let journal = self.sh(
+            "journalctl --sync; journalctl --no-pager --boot --output=short-unix --unit=systemd-resolved",
+        )?;
+        let windows = interruptions(&journal);
+        let explained = |line: &String| {
+            let mut times = line
+                .split_ascii_whitespace()
+                .rev()
+                .map_while(|word| word.parse::<f64>().ok());
+            let (ended, begun) = (times.next(), times.next());
+            let during = |window: &(f64, f64)| {
+                begun.is_some_and(|begun| begun <= window.1 + SLACK)
+                    && ended.is_some_and(|ended| ended >= window.0 - SLACK)
+            };
+            windows.iter().any(during)
+        };
+        Ok(failed.iter().filter(|line| !explained(line)).cloned().collect())
+    }
+
+    /// The process of systemd-resolved, and whether it can reload: then the agent never restarts it while programs use it.
+    pub fn resolved(&self) -> Result<(String, bool)> {
+        let text = self.sh("systemctl show --property=MainPID --property=CanReload systemd-resolved")?;
+        let process = text
+            .lines()
+            .find_map(|line| line.strip_prefix("MainPID="))
+            .context("MainPID")?;
+        Ok((process.to_owned(), text.contains("CanReload=yes")))
     }
 
     /// How names are resolved, for messages.
@@ -62,11 +121,16 @@ impl Machine {
             ensure!(holds(&state), "{state:#}");
             Ok(state)
         });
-        wait.with_context(|| {
-            let units = ["virtfleet-dns", "virtfleet-reconcile", "virtfleet-agent"];
-            let journals = units.map(|unit| self.journal(unit).unwrap_or_default());
-            format!("{}\n{}", self.names(), journals.join("\n"))
-        })
+        wait.with_context(|| self.story())
+    }
+
+    /// How names are resolved and what the agent's units logged, for messages.
+    pub fn story(&self) -> String {
+        let journal = "journalctl --no-pager --boot --output=short-monotonic --unit='virtfleet-*' --unit=systemd-resolved";
+        let journal = self
+            .try_sh(journal)
+            .map_or_else(|error| format!("{error:#}"), |(_, text)| text);
+        format!("{}\n{journal}", self.names())
     }
 
     /// The ids of the findings of that pass, each with its subject.
@@ -93,5 +157,21 @@ impl Machine {
              ip address add {address} dev {name} && ip link set {name} up && ip address show dev {name}"
         ))
         .map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reloads_and_restarts_are_read_from_the_journal() {
+        let journal = "1.5 machine systemd[1]: Started systemd-resolved.service - Network Name Resolution.\n\
+                       2.5 machine systemd[1]: Reloading systemd-resolved.service - Network Name Resolution...\n\
+                       2.6 machine systemd-resolved[9]: Config file reloaded.\n\
+                       2.7 machine systemd[1]: Reloaded systemd-resolved.service - Network Name Resolution.\n\
+                       3.5 machine systemd[1]: Stopping systemd-resolved.service - Network Name Resolution...\n\
+                       3.6 machine systemd[1]: Stopped systemd-resolved.service - Network Name Resolution.\n";
+        assert_eq!(interruptions(journal), [(2.5, 2.7), (3.5, f64::INFINITY)]);
     }
 }
