@@ -61,7 +61,7 @@ fn a_late_command_is_killed_with_all_that_it_started() {
     let CommandError::Late { stderr, .. } = &error else {
         panic!("{error}")
     };
-    assert!(start.elapsed() < Duration::from_secs(60));
+    assert!(start.elapsed() < Duration::from_mins(1));
     assert!(error.to_string().contains("took longer than 0.2 s"), "{error}");
     assert!(soon(|| gone(stderr)), "{stderr}");
 }
@@ -70,13 +70,13 @@ fn a_late_command_is_killed_with_all_that_it_started() {
 fn what_a_command_leaves_behind_does_not_hold_us_up() {
     let start = Instant::now();
     let done = SystemCommands.run(&sh("sleep 600 & echo $!")).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(60));
+    assert!(start.elapsed() < Duration::from_mins(1));
     assert!(soon(|| gone(&done.stdout)), "{}", done.stdout);
     // One that made a session of its own stays, and holds the pipe: nobody waits for it.
     let done = SystemCommands.run(&sh("setsid sleep 600 & echo $!")).unwrap();
     let id = Pid::from_raw(done.stdout.trim().parse().unwrap());
     nix::sys::signal::kill(id, Signal::SIGKILL).ok();
-    assert!(start.elapsed() < Duration::from_secs(60));
+    assert!(start.elapsed() < Duration::from_mins(1));
 }
 
 #[test]
