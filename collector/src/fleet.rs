@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use virtfleet_collector_core::{
     dial::{DialRules, DialTarget},
-    facts::InventoryEvent,
+    facts::{InventoryEvent, Labels},
     heard::{Failure, Heard},
     index::{FleetIndex, Owners},
     labels::{plan::LabelInput, policy::LabelPolicy},
@@ -134,6 +134,11 @@ impl Fleet {
         self.read().policies().cloned().collect()
     }
 
+    /// The labels of every `UserCluster`, by which policies select them.
+    pub fn cluster_labels(&self) -> Vec<Labels> {
+        self.read().cluster_labels().cloned().collect()
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, FleetIndex> {
         // A panic under the lock is a bug in one event; the state before it is still the best that there is.
         self.index.read().unwrap_or_else(PoisonError::into_inner)
@@ -198,7 +203,7 @@ mod tests {
             name: name.parse().unwrap(),
             namespace: "ns".parse().unwrap(),
             selector: virtfleet_collector_core::facts::Selector::default(),
-            labels: virtfleet_collector_core::facts::Labels::new(),
+            labels: Labels::new(),
             suspend: false,
         }))
     }

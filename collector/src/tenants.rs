@@ -39,6 +39,8 @@ pub struct Tenant {
     pub client: Option<Client>,
     /// Counts clients: another number means that the kubeconfig was replaced.
     pub client_generation: u64,
+    /// `metadata.uid` of the `UserCluster`.
+    pub uid: Option<String>,
     /// `metadata.generation` of the `UserCluster`.
     pub generation: i64,
     /// `spec.suspend`: nothing may be written there.

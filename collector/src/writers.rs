@@ -85,6 +85,7 @@ impl Writers {
             per_second: config.labels.requests_per_second,
             parallel: config.labels.parallel as usize,
             recheck: config.labels.recheck.0,
+            confirm: config.labels.confirm_removal.0,
         };
         let shared = Shared::new(
             Arc::clone(fleet),
@@ -116,6 +117,7 @@ impl Writers {
                 tenants: Arc::clone(tenants),
                 fleet: Arc::clone(fleet),
                 book: Arc::clone(&book),
+                events: events.clone(),
             };
             parts.spawn(forever(publish(sources, writing.clone(), stop.clone())));
             let follow = events::follow_tenants(events.clone(), Arc::clone(tenants), stop.clone());

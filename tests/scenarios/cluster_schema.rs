@@ -175,7 +175,7 @@ fn kubevirts_own_examples_are_read_in_full_tier3() {
     for (number, release) in releases.iter().enumerate() {
         read_in_full(&infra, &collector, &folder, release, number + 1);
     }
-    let same = wait::eventually(PATIENCE, "all have the same UUID", || {
+    let same = wait::eventually(PATIENCE, "all have the same UUID and names of their own", || {
         let findings = collector.json("/api/v1/findings?limit=1000")?;
         let all = findings["items"].as_array().context("items")?.iter();
         let ids: Vec<_> = all

@@ -30,7 +30,8 @@ pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
     let labels = labels(entry);
     let tenant = tenant(store.clusters_in(&key.namespace), &key.namespace, &labels);
     let cluster = tenant.cluster();
-    let firm = cluster.map_or(Firm::None, |cluster| join::firm(store, cluster, key));
+    let firmware = entry.vmi.as_ref().and_then(|vmi| vmi.firmware_uuid);
+    let firm = cluster.map_or(Firm::None, |cluster| join::firm(store, cluster, key, firmware));
     let mut keys = Keys {
         firm,
         ..Keys::default()
@@ -237,7 +238,8 @@ fn shared(store: &Store, key: &VmKey, entry: &Entry) -> Vec<Finding> {
                 "DuplicateFirmwareUuid",
                 "have the firmware UUID",
                 uuid.to_string(),
-                "give each VM its own spec.template.spec.domain.firmware.uuid (or none: KubeVirt makes one); disks and CSI know a machine by it",
+                "VMs of different names must not share it, because CSI drivers and systems know a machine by it: give one of \
+                 them another spec.template.spec.domain.firmware.uuid; a clone or a restored VM may have kept the original's",
             ),
             Tie::Claimed(uuid) => (
                 findings::DUPLICATE_CLAIMED_UUID,

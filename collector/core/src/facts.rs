@@ -331,6 +331,8 @@ pub struct UserNode {
     pub labels: Labels,
     /// `spec.providerID`, e.g. `kubevirt://worker-0`.
     pub provider_id: Option<String>,
+    /// `status.nodeInfo.systemUUID`, the DMI product UUID that its kubelet read; none when it is no UUID.
+    pub system_uuid: Option<Uuid>,
     /// The `Ready` condition; none when it is absent or `Unknown`.
     pub ready: Option<bool>,
     /// The text of the annotation `virtfleet.io/owned-labels`.
@@ -350,6 +352,7 @@ impl UserNode {
             uid,
             labels,
             provider_id,
+            system_uuid,
             ready,
             owned,
             kubelet_labels,
@@ -357,7 +360,7 @@ impl UserNode {
         } = self;
         (cluster, name, uid, labels) == (&other.cluster, &other.name, &other.uid, &other.labels)
             && (provider_id, ready, owned) == (&other.provider_id, &other.ready, &other.owned)
-            && *kubelet_labels == other.kubelet_labels
+            && (system_uuid, kubelet_labels) == (&other.system_uuid, &other.kubelet_labels)
     }
 
     /// The VM's name in `kubevirt://<name>`.

@@ -1,7 +1,8 @@
 //! Which Node of its user cluster a VM is. Only the VM's own cluster is looked at, and in this order:
 //!
 //! 1. `providerID: kubevirt://<name>`;
-//! 2. a Node of the VM's name that has no `providerID`, or this VM's;
+//! 2. a Node of the VM's name that has no `providerID`, or this VM's, or whose `status.nodeInfo.systemUUID` is the VM's firmware
+//!    UUID: k3s, RKE2 and Harvester write `providerID`s of their own (`k3s://<name>`, `rke2://<name>`);
 //! 3. a Node of the host name that the guest claims, when that Node has no `providerID`, no VM of the cluster has its name,
 //!    and no other guest without a Node claims it. A claim, so it is flagged.
 //!
@@ -9,7 +10,7 @@
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
-    ids::{ClusterName, NodeName, VmKey},
+    ids::{ClusterName, NodeName, Uuid, VmKey},
 };
 
 use crate::{
@@ -29,12 +30,12 @@ pub(crate) enum Firm {
     Node(NodeName),
     /// Several name it in their `providerID`; the first few, sorted.
     Ambiguous(Vec<NodeName>),
-    /// This one has its name, and a `providerID` of something else.
+    /// This one has its name, a `providerID` of something else, and not its firmware UUID.
     Contradicts(NodeName),
 }
 
-/// Rungs 1 and 2 for `vm` in `cluster`.
-pub(crate) fn firm(store: &Store, cluster: &ClusterName, vm: &VmKey) -> Firm {
+/// Rungs 1 and 2 for `vm` in `cluster`; `firmware` is its `spec.domain.firmware.uuid`.
+pub(crate) fn firm(store: &Store, cluster: &ClusterName, vm: &VmKey, firmware: Option<Uuid>) -> Firm {
     let mut named = store.nodes_of_provider(cluster, &vm.name);
     match (named.next(), named.next()) {
         (Some(node), None) => return Firm::Node(node.clone()),
@@ -52,9 +53,15 @@ pub(crate) fn firm(store: &Store, cluster: &ClusterName, vm: &VmKey) -> Firm {
         .and_then(|name: NodeName| store.user_node(cluster, &name));
     match node {
         None => Firm::None,
-        Some(node) if without_provider(node) => Firm::Node(node.name.clone()),
+        Some(node) if without_provider(node) || is_machine(node, firmware) => Firm::Node(node.name.clone()),
         Some(node) => Firm::Contradicts(node.name.clone()),
     }
+}
+
+/// Whether the Node's kubelet runs on the machine with this firmware UUID.
+fn is_machine(node: &UserNode, firmware: Option<Uuid>) -> bool {
+    let firmware = firmware.filter(|uuid| !uuid.is_placeholder());
+    firmware.is_some() && node.system_uuid == firmware
 }
 
 fn without_provider(node: &UserNode) -> bool {
@@ -83,17 +90,35 @@ pub(crate) fn join(store: &Store, vm: &VmKey, entry: &Entry) -> (Option<NodeName
             (None, vec![finding])
         }
         Firm::Contradicts(node) => {
-            let provider = store
-                .user_node(cluster, node)
+            let known = store.user_node(cluster, node);
+            let provider = known
                 .and_then(|node| node.provider_id.as_deref())
                 .unwrap_or_default();
+            let uuid = |uuid: Option<Uuid>| uuid.map_or_else(|| "none".to_owned(), |uuid| uuid.to_string());
+            let machine = uuid(known.and_then(|node| node.system_uuid));
+            let firmware = uuid(entry.vmi.as_ref().and_then(|vmi| vmi.firmware_uuid));
             let message = format!(
-                "the Node {node} of cluster {cluster} has the name of {vm}, and the providerID {provider:?}"
+                "the Node {node} of cluster {cluster} has the name of {vm}, but the providerID {provider:?} and the systemUUID \
+                 {machine}, and the VM's firmware UUID is {firmware}"
             );
-            let finding = found(findings::NODE_PROVIDER_DIFFERS, "NodeProviderDiffers", Severity::Warning, message)
-                .with("node", node)
-                .with("providerID", provider)
-                .remedy("a providerID cannot be changed: if this Node is that VM, delete the Node and let kubelet register it again");
+            let remedy = if provider.starts_with("kubevirt://") {
+                "the Node says that it is another VM; if it is this one, delete the Node and let its kubelet register again, \
+                 because a providerID cannot be changed"
+            } else {
+                "if the Node is this VM, its kubelet reports the VM's firmware UUID as status.nodeInfo.systemUUID: look at \
+                 spec.domain.firmware.uuid of the VMI; else two machines of one cluster have one name"
+            };
+            let finding = found(
+                findings::NODE_PROVIDER_DIFFERS,
+                "NodeProviderDiffers",
+                Severity::Warning,
+                message,
+            )
+            .with("node", node)
+            .with("providerID", provider)
+            .with("systemUUID", machine)
+            .with("firmwareUUID", firmware)
+            .remedy(remedy);
             (None, vec![finding])
         }
         Firm::None => by_hostname(store, vm, entry, cluster, found),

@@ -55,9 +55,19 @@ impl Ties {
         self.0.get(tie).into_iter().flatten()
     }
 
-    /// The first [`NAMED`] others who share `tie` with `vm`, and whether there are more.
+    /// The first [`NAMED`] others who should not share `tie` with `vm`, and whether there are more. Of a firmware UUID these are
+    /// the VMs of other names, the first of each name.
     pub(crate) fn others(&self, tie: &Tie, vm: &VmKey) -> (Vec<VmKey>, bool) {
-        let mut others = self.members(tie).filter(|other| *other != vm);
+        let members = self
+            .0
+            .get(tie)
+            .map(|members| judged(tie, members))
+            .unwrap_or_default();
+        let same = |other: &&VmKey| match tie {
+            Tie::Firmware(_) => other.name == vm.name,
+            _ => *other == vm,
+        };
+        let mut others = members.into_iter().filter(|other| !same(other));
         let named = others.by_ref().take(NAMED).cloned().collect();
         (named, others.next().is_some())
     }
@@ -71,14 +81,14 @@ impl Ties {
         let joined = new.iter().filter(|tie| !old.contains(tie)).map(|tie| (tie, true));
         for (tie, joins) in left.chain(joined) {
             let members = self.0.entry(tie.clone()).or_default();
-            let before = visible(members);
+            let before = visible(tie, members);
             if joins {
                 members.insert(vm.clone());
             } else {
                 members.remove(vm);
             }
             // A finding names the first few others only: with thousands of equal guests, one more changes nothing for most.
-            if visible(members) != before {
+            if visible(tie, members) != before {
                 touched.extend(members.iter().cloned());
             }
             if members.is_empty() {
@@ -89,9 +99,28 @@ impl Ties {
 }
 
 /// What any member's finding can show: the first that it could name (one of them may be itself), and whether there are more.
-fn visible(members: &Few<VmKey>) -> (Vec<VmKey>, usize) {
-    let first = members.iter().take(NAMED + 1).cloned().collect();
-    (first, members.len().min(NAMED + 2))
+fn visible(tie: &Tie, members: &Few<VmKey>) -> Vec<VmKey> {
+    judged(tie, members).into_iter().cloned().collect()
+}
+
+/// The first members that are judged together, two more than a finding names. Of a firmware UUID, one VM of each name:
+/// without one in the VM's spec, KubeVirt derives it from the VM's name alone, so VMs of one name in several namespaces, which
+/// are never Nodes of one cluster, share theirs.
+fn judged<'a>(tie: &Tie, members: &'a Few<VmKey>) -> Vec<&'a VmKey> {
+    let all = members.iter();
+    if !matches!(tie, Tie::Firmware(_)) {
+        return all.take(NAMED + 2).collect();
+    }
+    let mut found: Vec<&VmKey> = Vec::new();
+    for member in all {
+        if found.len() == NAMED + 2 {
+            break;
+        }
+        if found.iter().all(|known| known.name != member.name) {
+            found.push(member);
+        }
+    }
+    found
 }
 
 /// A set of VMs under a key, e.g. by infra node.
@@ -140,5 +169,35 @@ mod tests {
         assert_eq!(touched_by("a0", &with, &none), NAMED + 2, "one who is named");
         let (others, more) = ties.others(&tie, &key("ns", "a1"));
         assert_eq!((others.len(), more), (NAMED, true));
+    }
+
+    /// KubeVirt hashes the name of a VM into its firmware UUID.
+    #[test]
+    fn vms_of_one_name_share_a_firmware_uuid_and_no_finding() {
+        let mut ties = Ties::default();
+        let with = [Tie::Firmware(
+            "5d307ca9-b3ef-428c-8861-06e72d69f223".parse().unwrap(),
+        )];
+        let mut join = |namespace: &str, name: &str| {
+            let mut touched = BTreeSet::new();
+            ties.turn(&key(namespace, name), &[], &with, &mut touched);
+            touched.len()
+        };
+        assert_eq!(join("a", "worker-0"), 1);
+        for namespace in 'b'..='z' {
+            assert_eq!(
+                join(&namespace.to_string(), "worker-0"),
+                0,
+                "nobody's finding changes"
+            );
+        }
+        assert_eq!(
+            join("zz", "restored"),
+            27,
+            "a copy under another name is everybody's"
+        );
+        let others = |namespace: &str, name: &str| ties.others(&with[0], &key(namespace, name));
+        assert_eq!(others("m", "worker-0"), (vec![key("zz", "restored")], false));
+        assert_eq!(others("zz", "restored"), (vec![key("a", "worker-0")], false));
     }
 }

@@ -256,6 +256,7 @@ pub(crate) mod tests {
             uid: None,
             labels: Labels::new(),
             provider_id: provider.map(str::to_owned),
+            system_uuid: None,
             ready: Some(true),
             owned: None,
             kubelet_labels: BTreeSet::new(),

@@ -14,7 +14,7 @@ use virtfleet_collector_core::{
     heard::{Failure, FailureClass, MetricsSummary},
     labels::{
         plan::LabelInput,
-        policy::{LabelPolicy, Rule, Source},
+        policy::{LabelPolicy, Mode, Rule, Source},
     },
     view::{
         AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, GuestView, HostView, IdentityCheck,
@@ -103,13 +103,14 @@ fn label_inputs() -> Vec<LabelInput> {
     };
     let policy = LabelPolicy {
         name: "racks".into(),
+        uid: None,
         generation: 1,
         clusters: Selector::default(),
         dry_run: false,
         rules: vec![Rule {
             source: Source::Key("example.com/rack".into()),
             target: None,
-            mode: None,
+            mode: Some(Mode::Follow),
             takeover: None,
         }],
     };
@@ -131,6 +132,7 @@ fn label_inputs() -> Vec<LabelInput> {
             labels: labels(&[("example.com/rack", rack)]),
             ready: Some(true),
         }),
+        unconfirmed: BTreeSet::new(),
         stood_on: Vec::new(),
         policies: vec![policy.clone()],
     };

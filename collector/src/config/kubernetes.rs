@@ -31,6 +31,9 @@ pub struct LabelSettings {
     pub parallel: u32,
     /// How often a Node whose labels could not follow is looked at again.
     pub recheck: Span,
+    /// For how long an infra node must have lost a label before it is taken from Nodes. A label that flaps would rewrite the Nodes
+    /// of every tenant.
+    pub confirm_removal: Span,
 }
 
 impl Default for LabelSettings {
@@ -41,6 +44,7 @@ impl Default for LabelSettings {
             requests_per_second: 250,
             parallel: 8,
             recheck: Span::seconds(60),
+            confirm_removal: Span::seconds(30),
         }
     }
 }

@@ -195,10 +195,20 @@ pub(super) enum Labels {
 #[derive(Debug, Subcommand)]
 pub(super) enum Policy {
     /// List what LabelPropagation objects in a file would change in the live fleet; one of the same name is replaced
+    #[command(group(clap::ArgGroup::new("what").args(["file", "delete", "delete_all"]).multiple(true).required(true)))]
     Test {
-        /// YAML with one or more LabelPropagation objects
+        /// YAML with one or more LabelPropagation objects; `-` reads standard input
         #[arg(value_name = "FILE")]
-        file: PathBuf,
+        file: Option<PathBuf>,
+        /// As if this LabelPropagation was deleted; may be given again
+        #[arg(long, value_name = "NAME")]
+        delete: Vec<String>,
+        /// As if every LabelPropagation was deleted
+        #[arg(long, conflicts_with = "delete")]
+        delete_all: bool,
+        /// Decisions that differ without a write, too
+        #[arg(long)]
+        all: bool,
         #[command(flatten)]
         show: Show,
     },

@@ -44,14 +44,14 @@ fn another_policy_is_tried_and_nothing_is_sent() {
     let file = folder.path().join("policy.yaml");
     let run = |text: &str| {
         std::fs::write(&file, text).unwrap();
-        server.run(&["labels", "policy", "test", file.to_str().unwrap()])
+        server.run(&["labels", "policy", "test", "--all", file.to_str().unwrap()])
     };
     let policy = |rule: &str| {
         format!(
             "apiVersion: virtfleet.io/v1alpha1\nkind: LabelPropagation\nmetadata: {{ name: racks }}\nspec:\n  labels:\n  - {rule}\n"
         )
     };
-    let (code, out, _) = run(&policy("{ key: example.com/rack }"));
+    let (code, out, _) = run(&policy("{ key: example.com/rack, mode: Follow }"));
     assert_eq!((code, out.as_str()), (0, "Nothing would change.\n"));
     let (code, out, _) = run(&policy("{ key: example.com/rack, mode: ReportDrift }"));
     assert_eq!(code, 0);
@@ -60,8 +60,14 @@ fn another_policy_is_tried_and_nothing_is_sent() {
     alpha    worker-0  example.com/rack  r1  r2         report  Drift             racks
     alpha    worker-1  example.com/rack  r1  -          keep    PlacementUnknown  racks
     "#);
+    let (_, changes, _) = server.run(&["labels", "policy", "test", file.to_str().unwrap()]);
+    assert_eq!(
+        changes.lines().count(),
+        2,
+        "what is neither written before nor after: {changes}"
+    );
     let (code, out, _) = run(&policy(
-        "{ key: example.com/rack, target: infra.example.com/rack }",
+        "{ key: example.com/rack, target: infra.example.com/rack, mode: Follow }",
     ));
     assert_eq!(code, 0);
     insta::assert_snapshot!(out, @r#"
@@ -76,4 +82,22 @@ fn another_policy_is_tried_and_nothing_is_sent() {
     assert!(err.contains("policy.yaml:6") && err.contains("mode"), "{err}");
     let (code, _, err) = server.run(&["labels", "policy", "test", "x", "--watch"]);
     assert_eq!(code, 2, "{err}");
+}
+
+#[test]
+fn what_an_uninstallation_would_take_back_is_shown() {
+    let server = Server::new();
+    for what in [&["--delete", "racks"][..], &["--delete-all"]] {
+        let (code, out, _) = server.run(&[&["labels", "policy", "test"], what].concat());
+        assert_eq!(code, 0);
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(out, @r#"
+            CLUSTER  NODE      KEY               IS  SHOULD-BE  ACTION  REASON     POLICY
+            alpha    worker-0  example.com/rack  r1  -          remove  Withdrawn  -
+            "#);
+        }
+    }
+    let (code, _, err) = server.run(&["labels", "policy", "test", "--delete", "rack"]);
+    assert_eq!(code, 4);
+    assert!(err.contains("\"rack\""), "{err}");
 }

@@ -11,6 +11,7 @@ pub mod cli;
 mod client;
 mod console;
 mod fail;
+mod input;
 mod policy;
 mod render;
 mod run;

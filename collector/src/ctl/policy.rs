@@ -1,11 +1,11 @@
 //! `virtfleetctl labels policy test`: another policy tried on the live fleet, on this side. Nothing is sent.
 
-use std::{fs, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use serde_json::json;
 use virtfleet_collector_core::{
     labels::{
-        plan::{Decision, LabelInput, plan},
+        plan::{Action, Decision, LabelInput, plan},
         policy::LabelPolicy,
     },
     view::List,
@@ -14,20 +14,48 @@ use virtfleet_collector_core::{
 use super::{
     client::{Answer, Client},
     fail::Fail,
+    input,
 };
 use crate::{api::LabelView, inventory::folder};
 
-/// The decisions that differ with the file's policies, each in the place of the one with its name, as a list of labels.
-pub(super) fn test(file: &Path, client: &Client) -> Result<Answer, Fail> {
-    let shown = file.display();
-    let text = fs::read_to_string(file).map_err(|error| Fail::Input(format!("{shown}: {error}")))?;
-    let policies = folder::policies(&text).map_err(|problem| Fail::Input(format!("{shown}:{problem}")))?;
+/// What is tried.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trial<'a> {
+    /// YAML with policies, each of which takes the place of the one with its name.
+    pub(super) file: Option<&'a Path>,
+    /// Policies that are gone.
+    pub(super) delete: &'a [String],
+    /// All policies that there are now are gone.
+    pub(super) delete_all: bool,
+    /// Every decision that differs, not only those by which a label is written, removed or left alone instead.
+    pub(super) all: bool,
+}
+
+/// The decisions that differ, as a list of labels.
+pub(super) fn test(trial: &Trial<'_>, client: &Client) -> Result<Answer, Fail> {
+    let policies = match trial.file {
+        Some(file) => {
+            let shown = input::shown(file);
+            let text = input::read(file)?;
+            folder::policies(&text).map_err(|problem| Fail::Input(format!("{shown}:{problem}")))?
+        }
+        None => Vec::new(),
+    };
     let answer = client.get("/api/v1/labels/inputs", &[], Duration::ZERO)?;
     let list: List<LabelInput> = answer.read()?;
+    for name in trial.delete {
+        let known = |input: &LabelInput| input.policies.iter().any(|policy| policy.name == *name);
+        if !list.items.iter().any(known) {
+            let why = format!(
+                "no LabelPropagation named {name:?} selects a UserCluster that has Nodes: kubectl get labelpropagations lists all"
+            );
+            return Err(Fail::NotFound(why));
+        }
+    }
     let mut views: Vec<_> = list
         .items
         .into_iter()
-        .flat_map(|input| changed(input, &policies))
+        .flat_map(|input| changed(input, &policies, trial))
         .collect();
     views.sort_by(|a, b| a.key().cmp(&b.key()));
     Ok(Answer {
@@ -36,19 +64,32 @@ pub(super) fn test(file: &Path, client: &Client) -> Result<Answer, Fail> {
     })
 }
 
-fn changed(mut input: LabelInput, policies: &[LabelPolicy]) -> Vec<LabelView> {
+fn changed(mut input: LabelInput, policies: &[LabelPolicy], trial: &Trial<'_>) -> Vec<LabelView> {
     let before = plan(&input, None).decisions;
-    input
-        .policies
-        .retain(|old| policies.iter().all(|new| new.name != old.name));
+    let stays = |old: &LabelPolicy| {
+        let replaced = policies.iter().any(|new| new.name == old.name);
+        !(replaced || trial.delete_all || trial.delete.contains(&old.name))
+    };
+    input.policies.retain(stays);
     let selecting = policies
         .iter()
         .filter(|policy| policy.clusters.matches(&input.cluster_labels));
     input.policies.extend(selecting.cloned());
     input.policies.sort_by(|a, b| a.name.cmp(&b.name));
     let mut after = plan(&input, None).decisions;
-    after.retain(|new| !before.iter().any(|old| same(old, new)));
+    after.retain(|new| {
+        let old = before
+            .iter()
+            .find(|old| old.key == new.key && old.dry_run == new.dry_run);
+        let differs = old.is_none_or(|old| !same(old, new));
+        differs && (trial.all || writes(new) || old.is_some_and(writes))
+    });
     LabelView::of(&input, after).collect()
+}
+
+/// Whether it changes a label.
+fn writes(decision: &Decision) -> bool {
+    matches!(decision.action, Action::Set | Action::Remove | Action::Restore)
 }
 
 /// The message names policies and is no difference of its own.

@@ -78,7 +78,21 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
     let client = Client::new(&cli.connection)?;
     let target = Target::of(&cli.verb, &client)?;
     let answer = match &cli.verb {
-        Verb::Labels(Labels::Policy(Policy::Test { file, .. })) => policy::test(file, &client)?,
+        Verb::Labels(Labels::Policy(Policy::Test {
+            file,
+            delete,
+            delete_all,
+            all,
+            ..
+        })) => {
+            let trial = policy::Trial {
+                file: file.as_deref(),
+                delete,
+                delete_all: *delete_all,
+                all: *all,
+            };
+            policy::test(&trial, &client)?
+        }
         _ => client.get(&target.path, &target.query, Duration::ZERO)?,
     };
     let text = render(target::show(&cli.verb), &target, &answer, console)?;

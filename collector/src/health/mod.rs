@@ -22,6 +22,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     health::SILENCE_MS,
+    labels::guard,
     view::{AgentStatus, VmView},
 };
 use virtfleet_wire::ids::VmKey;
@@ -181,8 +182,12 @@ impl<S: HealthStore> Keeper<S> {
             return Ok(Settled::Later);
         };
         let kept = self.kept.as_ref().and_then(|(_, kept)| kept.get(key));
+        let cluster = detail.vm.cluster.as_ref().map(ToString::to_string);
+        // A longer name is none that a label may have.
+        let cluster = cluster.filter(|name| guard::check_value(name).is_ok());
         let (is_ours, before) = kept.map_or((false, GuestHealthStatus::default()), |kept| {
-            (kept.owner.as_ref() == Some(&owner.uid), kept.status())
+            let same = kept.owner.as_ref() == Some(&owner.uid) && kept.cluster == cluster;
+            (same, kept.status())
         });
         let uid = kept.and_then(|kept| kept.uid.clone());
         let labels = self.book.get(key);
@@ -194,12 +199,12 @@ impl<S: HealthStore> Keeper<S> {
         let store = &self.store;
         let write = async {
             if !is_ours {
-                store.own(key, &owner).await?;
+                store.own(key, &owner, cluster.as_deref()).await?;
             }
             match store.say(key, &status).await {
                 // Somebody removed it.
                 Err(SendError::Gone) => {
-                    store.own(key, &owner).await?;
+                    store.own(key, &owner, cluster.as_deref()).await?;
                     store.say(key, &status).await
                 }
                 other => other,
@@ -220,7 +225,8 @@ impl<S: HealthStore> Keeper<S> {
         if let Some((_, kept)) = &mut self.kept {
             // Made anew, it has another UID, which nobody told us.
             let uid = uid.filter(|_| is_ours);
-            kept.insert(key.clone(), Stored::new(Some(owner.uid), uid, &status));
+            let stored = Stored::new(Some(owner.uid), cluster, uid, &status);
+            kept.insert(key.clone(), stored);
         }
         Ok(Settled::Written)
     }

@@ -25,11 +25,13 @@ pub(super) fn status(
     let verdicts = health::verdicts(vm, labelled, silent_ms);
     let text = |id: Option<&str>| id.map(str::to_owned);
     let view = &vm.vm;
+    let conditions: Vec<_> = verdicts
+        .into_iter()
+        .map(|one| condition(one, &before.conditions, now))
+        .collect();
+    let ready = ready(&conditions).at(&before.conditions, now);
     GuestHealthStatus {
-        conditions: verdicts
-            .into_iter()
-            .map(|one| condition(one, &before.conditions, now))
-            .collect(),
+        conditions: [ready].into_iter().chain(conditions).collect(),
         placement: Some(Placement {
             cluster: view.cluster.as_ref().map(ToString::to_string),
             user_node: view.user_node.as_ref().map(ToString::to_string),
@@ -42,11 +44,29 @@ pub(super) fn status(
             target: one.target.as_ref().map(ToString::to_string),
             completed: one.completed,
             failed: one.failed,
-            start: one.start.clone(),
-            end: one.end.clone(),
+            start: time(one.start.as_deref()),
+            end: time(one.end.as_deref()),
         }),
         findings: findings(vm, &before.findings),
     }
+}
+
+/// The API server refuses the whole status for one time that is none.
+fn time(text: Option<&str>) -> Option<String> {
+    let is_time = |text: &&str| text.parse::<jiff::Timestamp>().is_ok();
+    text.filter(is_time).map(str::to_owned)
+}
+
+/// Whether all conditions hold: as the first that does not, else as the first of which nobody knows.
+fn ready(conditions: &[Condition]) -> Condition {
+    let first = |status| conditions.iter().find(|one| one.status == status);
+    let decisive = first(ConditionStatus::False).or_else(|| first(ConditionStatus::Unknown));
+    let Some(one) = decisive else {
+        let message = "the VM is placed, its agent answers, and its Node has its labels".to_owned();
+        return Condition::new("Ready", ConditionStatus::True, "Ready", message);
+    };
+    let message = format!("{}: {}", one.kind, one.message);
+    Condition::new("Ready", one.status, &one.reason, message)
 }
 
 fn condition(verdict: Verdict, before: &[Condition], now: &str) -> Condition {
@@ -75,4 +95,41 @@ fn findings(vm: &VmDetail, before: &[GuestHealthFinding]) -> Vec<GuestHealthFind
         }
     };
     worst.map(keep).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_is_what_the_first_that_does_not_hold_says() {
+        let one = |kind: &str, status, reason: &str| Condition::new(kind, status, reason, "m".to_owned());
+        let good = one("Placed", ConditionStatus::True, "Placed");
+        let silent = one("AgentReporting", ConditionStatus::False, "Silent");
+        let unknown = one("LabelsTrue", ConditionStatus::Unknown, "NoNode");
+        let said = |all: &[&Condition]| {
+            let all: Vec<_> = all.iter().map(|one| (*one).clone()).collect();
+            let ready = ready(&all);
+            (ready.status, ready.reason, ready.message)
+        };
+        assert_eq!(said(&[&good]).0, ConditionStatus::True);
+        assert_eq!(
+            said(&[&good, &unknown, &silent]),
+            (
+                ConditionStatus::False,
+                "Silent".into(),
+                "AgentReporting: m".into()
+            )
+        );
+        assert_eq!(said(&[&good, &unknown]).0, ConditionStatus::Unknown);
+    }
+
+    #[test]
+    fn what_is_no_time_is_left_out() {
+        assert_eq!(
+            time(Some("2026-01-01T00:00:00Z")).as_deref(),
+            Some("2026-01-01T00:00:00Z")
+        );
+        assert_eq!(time(Some("yesterday")), None);
+    }
 }

@@ -16,6 +16,9 @@ use crate::{
     objects::{GuestHealth, GuestHealthStatus},
 };
 
+/// The label of a GuestHealth that names the user cluster of its VM: `kubectl get guesthealths -A -l virtfleet.io/cluster=prod`.
+pub(super) const CLUSTER: &str = "virtfleet.io/cluster";
+
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Objects in one page of a list.
@@ -26,6 +29,8 @@ const PAGE: u32 = 500;
 pub struct Stored {
     /// UID of its owner; none when it has none.
     pub owner: Option<String>,
+    /// The user cluster that its label [`CLUSTER`] names.
+    pub cluster: Option<String>,
     /// Its own UID.
     pub uid: Option<String>,
     /// What it says, in JSON; empty when it says nothing.
@@ -34,10 +39,20 @@ pub struct Stored {
 
 impl Stored {
     /// One that says this.
-    pub fn new(owner: Option<String>, uid: Option<String>, status: &GuestHealthStatus) -> Self {
+    pub fn new(
+        owner: Option<String>,
+        cluster: Option<String>,
+        uid: Option<String>,
+        status: &GuestHealthStatus,
+    ) -> Self {
         // Words, lists and flags: there is nothing in it that JSON cannot hold.
         let said = serde_json::to_vec(status).unwrap_or_default().into();
-        Self { owner, uid, said }
+        Self {
+            owner,
+            cluster,
+            uid,
+            said,
+        }
     }
 
     /// What it says.
@@ -50,8 +65,13 @@ impl Stored {
 pub trait HealthStore: Send + Sync + 'static {
     /// All that there are.
     fn list(&self) -> impl Future<Output = Result<BTreeMap<VmKey, Stored>, SendError>> + Send;
-    /// Makes it be there with this owner.
-    fn own(&self, key: &VmKey, owner: &OwnerReference) -> impl Future<Output = Result<(), SendError>> + Send;
+    /// Makes it be there with this owner, and with the label [`CLUSTER`] for this user cluster.
+    fn own(
+        &self,
+        key: &VmKey,
+        owner: &OwnerReference,
+        cluster: Option<&str>,
+    ) -> impl Future<Output = Result<(), SendError>> + Send;
     /// Says something else.
     fn say(
         &self,
@@ -120,11 +140,12 @@ impl HealthStore for KubeHealth {
         Ok(all)
     }
 
-    async fn own(&self, key: &VmKey, owner: &OwnerReference) -> Result<(), SendError> {
+    async fn own(&self, key: &VmKey, owner: &OwnerReference, cluster: Option<&str>) -> Result<(), SendError> {
+        let labels: BTreeMap<_, _> = cluster.map(|cluster| (CLUSTER, cluster)).into_iter().collect();
         let body = json!({
             "apiVersion": "virtfleet.io/v1alpha1",
             "kind": "GuestHealth",
-            "metadata": { "name": key.name, "namespace": key.namespace, "ownerReferences": [owner] },
+            "metadata": { "name": key.name, "namespace": key.namespace, "ownerReferences": [owner], "labels": labels },
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
         in_time(
@@ -171,10 +192,12 @@ fn stored(object: GuestHealth) -> Option<(VmKey, Stored)> {
         name: metadata.name?.parse().ok()?,
     };
     let owner = metadata.owner_references.unwrap_or_default().into_iter().next();
+    let cluster = metadata.labels.unwrap_or_default().remove(CLUSTER);
     Some((
         key,
         Stored::new(
             owner.map(|owner| owner.uid),
+            cluster,
             metadata.uid,
             &object.status.unwrap_or_default(),
         ),

@@ -47,13 +47,15 @@ impl HealthStore for Fake {
         self.fault()?;
         Ok(self.kept.lock().unwrap().clone())
     }
-    async fn own(&self, key: &VmKey, owner: &OwnerReference) -> Result<(), SendError> {
+    async fn own(&self, key: &VmKey, owner: &OwnerReference, cluster: Option<&str>) -> Result<(), SendError> {
         self.fault()?;
         if *self.refuses.lock().unwrap() {
             return Err(SendError::Conflict);
         }
         *self.writes.lock().unwrap() += 1;
-        self.kept.lock().unwrap().entry(key.clone()).or_default().owner = Some(owner.uid.clone());
+        let mut kept = self.kept.lock().unwrap();
+        let one = kept.entry(key.clone()).or_default();
+        (one.owner, one.cluster) = (Some(owner.uid.clone()), cluster.map(str::to_owned));
         Ok(())
     }
     async fn say(&self, key: &VmKey, status: &GuestHealthStatus) -> Result<(), SendError> {
@@ -61,7 +63,7 @@ impl HealthStore for Fake {
         *self.writes.lock().unwrap() += 1;
         let mut kept = self.kept.lock().unwrap();
         let kept = kept.get_mut(key).ok_or(SendError::Gone)?;
-        *kept = Stored::new(kept.owner.clone(), kept.uid.clone(), status);
+        *kept = Stored::new(kept.owner.clone(), kept.cluster.clone(), kept.uid.clone(), status);
         Ok(())
     }
     async fn delete(&self, key: &VmKey, _uid: Option<&str>) -> Result<(), SendError> {

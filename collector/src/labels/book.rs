@@ -50,6 +50,17 @@ impl LabelStatus {
 /// How many Nodes have a key that is not as asked for.
 pub type Drift = BTreeMap<(ClusterName, String, Reason), u64>;
 
+/// Nodes about which one policy says something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// All of them.
+    pub nodes: usize,
+    /// Those on which every key that it asks for is as it asks.
+    pub in_sync: usize,
+    /// Those where something depends on a present value, or it is not known whether.
+    pub not_safe: usize,
+}
+
 /// See the module. Share it as `Arc<LabelBook>`.
 #[derive(Debug)]
 pub struct LabelBook {
@@ -101,6 +112,29 @@ impl LabelBook {
             }
         }
         drift
+    }
+
+    /// By policy, how its Nodes stand.
+    pub fn tallies(&self) -> BTreeMap<String, Tally> {
+        let mut tallies = BTreeMap::<String, Tally>::new();
+        for status in self.read().values() {
+            // By policy: whether all is as asked, and whether something is not safe.
+            let mut of_node = BTreeMap::<&str, (bool, bool)>::new();
+            for one in &status.plan.decisions {
+                for policy in one.policy.iter().flat_map(|names| names.split(", ")) {
+                    let (in_sync, not_safe) = of_node.entry(policy).or_insert((true, false));
+                    *in_sync &= one.action == Action::Keep;
+                    *not_safe |= matches!(one.reason, Reason::Unsafe | Reason::SafetyUnknown);
+                }
+            }
+            for (policy, (in_sync, not_safe)) in of_node {
+                let tally = tallies.entry(policy.to_owned()).or_default();
+                tally.nodes += 1;
+                tally.in_sync += usize::from(in_sync);
+                tally.not_safe += usize::from(not_safe);
+            }
+        }
+        tallies
     }
 
     /// What policies conflict about: who (joined by `, `) and what, each once, in a fixed order.

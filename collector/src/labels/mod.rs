@@ -7,6 +7,7 @@
 //! A patch is sent only by the leader, only of metadata, and only to the very Node and version that was planned for. Each
 //! user cluster has its own lane, so that a slow or dead one delays nobody.
 
+mod absence;
 mod book;
 mod contest;
 mod evidence;
@@ -36,7 +37,7 @@ use virtfleet_wire::ids::{ClusterName, VmKey};
 use self::lane::{Inbox, Lane};
 pub(crate) use self::pace::Bucket;
 pub use self::{
-    book::{Drift, LabelBook, LabelStatus},
+    book::{Drift, LabelBook, LabelStatus, Tally},
     metrics::{LabelMetrics, drift_series},
     shared::{Planner, SenderSettings, Shared},
     writer::{Aimed, Clients, FIELD_MANAGER, Fresh, KubeNodes, NodeWriter, SendError},

@@ -16,6 +16,7 @@ use virtfleet_collector_core::labels::{
 use virtfleet_wire::ids::VmKey;
 
 use super::{
+    absence::Absence,
     book::{self, LabelBook, LabelStatus},
     metrics::{LabelMetrics, Once},
     queue::Next,
@@ -45,6 +46,8 @@ pub struct SenderSettings {
     pub parallel: usize,
     /// How soon a key that waits for safety is looked at again.
     pub recheck: Duration,
+    /// For how long an infra node has lost a label before it is taken from Nodes.
+    pub confirm: Duration,
 }
 
 /// The planner: [`virtfleet_collector_core::labels::plan::plan`], or another in tests.
@@ -79,8 +82,8 @@ pub(super) struct Drafted {
     pub(super) input: LabelInput,
     patch: Option<NodePatch>,
     pub(super) decisions: Vec<Decision>,
-    /// Something waits for others: safety, or the end of a contest.
-    waits: bool,
+    /// When it is to be looked at again, because something waits: for safety, the end of a contest, or a label that may come back.
+    again: Option<Duration>,
     failed: Option<SendError>,
     asked: bool,
     /// Too little of the term was left to ask.
@@ -136,12 +139,12 @@ impl<W: NodeWriter> Shared<W> {
             if draft.asked {
                 *answered = Some(!draft.failed.as_ref().is_some_and(SendError::is_clusters));
             }
-            let rest = |memory: &mut Memory| match &draft.failed {
-                Some(error) => Self::after(error, memory),
-                None if draft.cut => Next::Recheck(MARGIN),
-                None if draft.waits => Next::Recheck(self.settings.recheck),
-                None if written => Next::RestFor(COALESCE),
-                None => Next::Rest,
+            let rest = |memory: &mut Memory| match (&draft.failed, draft.again) {
+                (Some(error), _) => Self::after(error, memory),
+                (None, _) if draft.cut => Next::Recheck(MARGIN),
+                (None, Some(pause)) => Next::Recheck(pause),
+                (None, None) if written => Next::RestFor(COALESCE),
+                (None, None) => Next::Rest,
             };
             let may = self.settings.write && !draft.input.suspended;
             let Some(patch) = draft.patch.take().filter(|_| may && self.leads_or_missed()) else {
@@ -241,11 +244,10 @@ impl<W: NodeWriter> Shared<W> {
 
     /// Plans for a VM, with what depends on its Node where that matters, and writes it down.
     async fn draft(&self, road: &Road, key: &VmKey, memory: &mut Memory) -> Option<Drafted> {
-        let input = memory.overlay(self.input(road, key)?, now());
-        let mut plan = (self.plan)(&input, None);
+        let mut input = memory.overlay(self.input(road, key)?, now());
+        let mut plan = self.planned(&input, None, memory);
         let mut failed = None;
         let mut asked = false;
-        let mut input = input;
         let mut cut = false;
         if plan.needs_evidence && self.writer.can_reach(&road.cluster) && self.leads_or_missed() {
             let _ = self.wait(road, EVIDENCE_TOKENS).await;
@@ -258,17 +260,17 @@ impl<W: NodeWriter> Shared<W> {
             match looked {
                 Some(Ok(evidence)) => {
                     self.metrics.looked("ok");
-                    plan = (self.plan)(&input, Some(&evidence));
+                    plan = self.planned(&input, Some(&evidence), memory);
                 }
                 Some(Err(error)) => {
                     self.metrics.looked(error.as_str());
-                    plan = (self.plan)(&input, None);
+                    plan = self.planned(&input, None, memory);
                     self.log_failed(road, &error);
                     failed = Some(error);
                 }
                 None => {
                     self.metrics.looked("cut");
-                    plan = (self.plan)(&input, None);
+                    plan = self.planned(&input, None, memory);
                 }
             }
         }
@@ -280,18 +282,44 @@ impl<W: NodeWriter> Shared<W> {
         }
         let decisions = plan.decisions.clone();
         let unsettled = |one: &Decision| matches!(one.reason, Reason::Unsafe | Reason::SafetyUnknown);
-        let waits = self.writing.leads() && (decisions.iter().any(unsettled) || !contested.is_empty());
+        let waits = decisions.iter().any(unsettled) || !contested.is_empty();
+        let again = [
+            waits.then_some(self.settings.recheck),
+            memory.absence.due(now(), self.settings.confirm),
+        ];
+        let again = again.into_iter().flatten().min().filter(|_| self.writing.leads());
         let error = failed.as_ref().map(ToString::to_string);
         self.write_down(key, &input, plan, error, contested);
         Some(Drafted {
             input,
             patch,
             decisions,
-            waits,
+            again,
             failed,
             asked,
             cut,
         })
+    }
+
+    /// The plan, in which what an infra node has just lost is not taken back yet.
+    fn planned(&self, input: &LabelInput, evidence: Option<&Evidence>, memory: &mut Memory) -> NodePlan {
+        let now = now();
+        let plan_with = |absence: &Absence| {
+            let unconfirmed = absence.unconfirmed(now, self.settings.confirm);
+            if unconfirmed.is_empty() {
+                return (self.plan)(input, evidence);
+            }
+            let input = LabelInput {
+                unconfirmed,
+                ..input.clone()
+            };
+            (self.plan)(&input, evidence)
+        };
+        let plan = plan_with(&memory.absence);
+        if memory.absence.note(&plan.decisions, now) {
+            return plan_with(&memory.absence);
+        }
+        plan
     }
 
     /// Waits until `tokens` are there; returns whether that took time.

@@ -81,6 +81,30 @@ async fn with_nothing_changed_nothing_is_sent() {
     assert!(again.status("c/a").in_line());
 }
 
+/// An infra node that loses a label for a moment, as when it registers anew.
+#[tokio::test(start_paused = true)]
+async fn a_label_that_flaps_on_an_infra_node_is_not_taken_from_nodes() {
+    let stage = Stage::new(Writing::fixed(true), settings());
+    stage.ready(&["c"]).await;
+    ms(10_000).await;
+    stage.echo("c", "a").await;
+    for _ in 0..5 {
+        stage.host_without("h1").await;
+        ms(20_000).await;
+        stage.host("h1", "r1").await;
+        ms(1_000).await;
+    }
+    assert_eq!(stage.racks(), ["r1"]);
+    stage.host_without("h1").await;
+    ms(29_000).await;
+    assert_eq!(
+        (stage.racks().len(), stage.status("c/a").plan.decisions[0].reason),
+        (1, Reason::SourceGone)
+    );
+    ms(2_000).await;
+    assert_eq!(stage.racks(), ["r1", ""], "it stayed so");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_planned_anew_from_the_node_as_it_is() {
     let stage = Stage::new(Writing::fixed(true), settings());

@@ -28,6 +28,16 @@ use super::{Condition, condition::by_type};
     printcolumn(name = "Host", type_ = "string", json_path = ".status.placement.infraNode"),
     printcolumn(name = "Zone", type_ = "string", json_path = ".status.placement.zone"),
     printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason"
+    ),
+    printcolumn(
         name = "Placed",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Placed')].status"
@@ -51,7 +61,7 @@ pub struct GuestHealthSpec {}
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestHealthStatus {
-    /// Placed: the VM stands on a known infra node. AgentReporting: its agent answers. LabelsTrue: the labels of its Node are
+    /// Ready: all that follow hold; its reason is that of the first that does not. Placed: the VM stands on a known infra node. AgentReporting: its agent answers. LabelsTrue: the labels of its Node are
     /// as the policies ask.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]
@@ -107,9 +117,11 @@ pub struct LastMigration {
     pub failed: bool,
     /// When it began, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
     pub start: Option<String>,
     /// When it ended, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
     pub end: Option<String>,
 }
 

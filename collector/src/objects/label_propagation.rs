@@ -28,6 +28,11 @@ use super::{Condition, LabelSelector, condition::by_type};
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Conflicted')].status"
     ),
+    printcolumn(name = "Clusters", type_ = "integer", json_path = ".status.clusters"),
+    printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
+    printcolumn(name = "In-Sync", type_ = "integer", json_path = ".status.inSync"),
+    printcolumn(name = "Drifted", type_ = "integer", json_path = ".status.drifted"),
+    printcolumn(name = "Unsafe", type_ = "integer", json_path = ".status.unsafe"),
     printcolumn(name = "DryRun", type_ = "boolean", json_path = ".spec.dryRun"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -44,6 +49,13 @@ pub struct LabelPropagationSpec {
     pub labels: Vec<LabelRule>,
 }
 
+/// [`virtfleet_collector_core::labels::guard::useless`] in CEL.
+const TARGET_MAY_BE_WRITTEN: &str = "[has(self.target) ? self.target : has(self.key) ? self.key : \
+    has(self.prefix) ? self.prefix : ''].all(t, !t.matches('^([^/]*[.])?(kubernetes|k8s)[.]io/') || \
+    t.matches('^([^/]*[.])?node-restriction[.]kubernetes[.]io/') || \
+    ['topology.kubernetes.io/region', 'topology.kubernetes.io/zone', 'failure-domain.beta.kubernetes.io/region', \
+    'failure-domain.beta.kubernetes.io/zone'].exists(p, has(self.prefix) ? p.startsWith(t) : p == t))";
+
 /// One label, or all whose keys begin alike. Exactly one of key and prefix is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
@@ -51,6 +63,9 @@ pub struct LabelPropagationSpec {
     "x-kubernetes-validations" = [{
         "rule": "has(self.key) != has(self.prefix)",
         "message": "exactly one of key and prefix must be set",
+    }, {
+        "rule": TARGET_MAY_BE_WRITTEN,
+        "message": "the target is reserved for Kubernetes and is never written; set another target, e.g. virtfleet.io/rack",
     }],
 ))]
 #[serde(rename_all = "camelCase")]
@@ -67,7 +82,7 @@ pub struct LabelRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub target: Option<String>,
-    /// What happens when the infra node's value changes or the VM moves; absent: ReportDrift for topology keys, else Follow.
+    /// What happens when the infra node's value changes or the VM moves; absent: ReportDrift for topology keys, else FollowIfSafe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// What happens to a value that somebody else wrote; absent: IfPlacementMatches.
@@ -82,6 +97,21 @@ pub struct LabelPropagationStatus {
     /// The generation of the spec that this is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// UserClusters that it selects.
+    #[serde(default)]
+    pub clusters: i64,
+    /// Nodes of these about which it says something.
+    #[serde(default)]
+    pub nodes: i64,
+    /// Nodes that are as it asks.
+    #[serde(default)]
+    pub in_sync: i64,
+    /// Nodes that differ: virtfleetctl labels diff says why.
+    #[serde(default)]
+    pub drifted: i64,
+    /// Nodes of the drifted ones where something depends on the present value, or it is not known whether.
+    #[serde(default)]
+    pub r#unsafe: i64,
     /// Accepted: every rule can be used. Conflicted: another object asks for something else for the same key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]

@@ -25,5 +25,5 @@ pub use guest_health::{
 pub use label_propagation::{LabelPropagation, LabelPropagationSpec, LabelPropagationStatus, LabelRule};
 pub use selector::{LabelSelector, SelectorOperator, SelectorRequirement};
 pub use user_cluster::{
-    KubeconfigRef, Mla, Phase, SecretKeyRef, UserCluster, UserClusterSpec, UserClusterStatus, VmisRef,
+    KubeconfigRef, Phase, SecretKeyRef, UserCluster, UserClusterSpec, UserClusterStatus, VmisRef,
 };

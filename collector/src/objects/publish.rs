@@ -1,6 +1,11 @@
 //! Writes the statuses of `UserCluster`s and `LabelPropagation`s: on change only, and only by the leader.
 
-use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::Arc,
+    time::Duration,
+};
 
 use kube::{
     Api, Client, Resource,
@@ -13,8 +18,12 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{findings, labels::policy::LabelPolicy};
 
-use super::{LabelPropagation, LabelPropagationStatus, UserCluster, UserClusterStatus, status};
+use super::{
+    LabelPropagation, LabelPropagationStatus, UserCluster, UserClusterStatus,
+    status::{self, PolicyFacts},
+};
 use crate::{
+    events::{About, Events, Notice},
     fleet::{Fleet, FleetRead as _},
     labels::LabelBook,
     leader::Writing,
@@ -38,6 +47,8 @@ pub struct Sources {
     pub fleet: Arc<Fleet>,
     /// What became of the labels.
     pub book: Arc<LabelBook>,
+    /// Where people are told of a rule that can never change anything.
+    pub events: Events,
 }
 
 /// Writes while this process leads, until `stop`. Whoever becomes the leader reads once what stands there, so that a restart
@@ -54,8 +65,8 @@ pub async fn publish(sources: Sources, writing: Writing, stop: CancellationToken
     stop.run_until_cancelled(board.follow()).await;
 }
 
-/// What stands in the API server, by name, with the generation that it is about.
-type Standing<S> = BTreeMap<String, (i64, S)>;
+/// What stands in the API server, by name, with the UID of the object: one that is deleted and made again has no status.
+type Standing<S> = BTreeMap<String, (Option<String>, S)>;
 
 struct Board {
     sources: Sources,
@@ -65,7 +76,9 @@ struct Board {
 
 impl Board {
     async fn follow(&self) {
-        let Sources { tenants, fleet, book } = &self.sources;
+        let Sources {
+            tenants, fleet, book, ..
+        } = &self.sources;
         let (mut reached, mut revisions, mut labels) = (tenants.changes(), fleet.revisions(), book.changes());
         let mut leadership = self.writing.changes();
         loop {
@@ -119,7 +132,7 @@ impl Board {
         }
         let mut wanted = BTreeMap::new();
         for (name, tenant) in self.sources.tenants.all() {
-            let before = before(standing, name.as_str());
+            let before = before(standing, name.as_str(), tenant.uid.as_ref());
             let view = snapshot
                 .clusters
                 .iter()
@@ -128,7 +141,7 @@ impl Board {
             wanted.insert(
                 name.to_string(),
                 (
-                    tenant.generation,
+                    tenant.uid.clone(),
                     status::user_cluster(&before, &tenant, view, &now),
                 ),
             );
@@ -137,22 +150,53 @@ impl Board {
     }
 
     async fn policies(&self, standing: &mut Standing<LabelPropagationStatus>) -> bool {
-        let conflicts = self.conflicts();
-        let faults = self.faults();
-        let policies = self.sources.fleet.policies();
-        // One that was never readable has no generation that anybody knows.
-        let unknown = faults.keys().map(|name| (name.clone(), 0));
-        let known = policies
-            .into_iter()
-            .map(|LabelPolicy { name, generation, .. }| (name, generation));
-        let all: BTreeMap<String, i64> = unknown.chain(known).collect();
+        let fleet = &self.sources.fleet;
+        let (conflicts, faults) = (self.conflicts(), self.faults());
+        let (tallies, clusters) = (self.sources.book.tallies(), fleet.cluster_labels());
+        let policies = fleet.policies();
+        let known: BTreeMap<&str, &LabelPolicy> = policies
+            .iter()
+            .map(|policy| (policy.name.as_str(), policy))
+            .collect();
+        let names: BTreeSet<&str> = known
+            .keys()
+            .copied()
+            .chain(faults.keys().map(String::as_str))
+            .collect();
         let mut wanted = BTreeMap::new();
-        for (name, generation) in all {
-            let before = before(standing, &name);
-            let found = conflicts.get(&name).map(Vec::as_slice).unwrap_or_default();
-            let fault = faults.get(&name).map(String::as_str);
-            let status = status::label_propagation(&before, generation, fault, found, &now());
-            wanted.insert(name, (generation, status));
+        for name in names {
+            // One that was never readable has neither rules nor a generation that anybody knows.
+            let policy = known.get(name);
+            let uid = policy
+                .and_then(|policy| policy.uid.as_ref())
+                .map(ToString::to_string);
+            let selected = |policy: &&LabelPolicy| {
+                clusters
+                    .iter()
+                    .filter(|labels| policy.clusters.matches(labels))
+                    .count()
+            };
+            let facts = PolicyFacts {
+                generation: policy.map_or(0, |policy| policy.generation),
+                rules: policy.map(|policy| policy.rules.as_slice()).unwrap_or_default(),
+                fault: faults.get(name).map(String::as_str),
+                conflicts: conflicts.get(name).map(Vec::as_slice).unwrap_or_default(),
+                clusters: policy.map_or(0, selected),
+                tally: tallies.get(name).copied().unwrap_or_default(),
+            };
+            let before = before(standing, name, uid.as_ref());
+            let status = status::label_propagation(&before, &facts, &now());
+            let said = before
+                .conditions
+                .iter()
+                .any(|one| one.reason == status::PROTECTED_TARGET);
+            if let Some(why) = status::useless_rule(facts.rules).filter(|_| !said) {
+                let about = About::Policy(name.to_owned());
+                self.sources
+                    .events
+                    .tell(Notice::warning(about, "LabelTargetProtected", why));
+            }
+            wanted.insert(name.to_owned(), (uid, status));
         }
         self.write::<LabelPropagation, _>(standing, wanted).await
     }
@@ -192,7 +236,7 @@ impl Board {
         standing.retain(|name, _| wanted.contains_key(name));
         let mut all = true;
         for (name, new) in wanted {
-            if standing.get(&name).is_some_and(|(_, before)| *before == new.1) {
+            if standing.get(&name) == Some(&new) {
                 continue;
             }
             let request = patch::<K>(&self.client, &name, &new.1);
@@ -215,8 +259,9 @@ fn now() -> String {
     format!("{:.0}", jiff::Timestamp::now())
 }
 
-fn before<S: Clone + Default>(standing: &Standing<S>, name: &str) -> S {
-    let known = standing.get(name);
+/// What stands of this very object.
+fn before<S: Clone + Default>(standing: &Standing<S>, name: &str, uid: Option<&String>) -> S {
+    let known = standing.get(name).filter(|(known, _)| known.as_ref() == uid);
     known.map(|(_, status)| status.clone()).unwrap_or_default()
 }
 
@@ -230,9 +275,8 @@ where
     let list = list.map_err(|_| "no answer".to_owned())?;
     let list = list.map_err(|error| error.to_string())?;
     let named = list.items.into_iter().filter_map(|one| {
-        let generation = one.meta().generation.unwrap_or_default();
         let status = one.status().cloned().unwrap_or_default();
-        Some((one.meta().name.clone()?, (generation, status)))
+        Some((one.meta().name.clone()?, (one.meta().uid.clone(), status)))
     });
     Ok(named.collect())
 }

@@ -1,9 +1,12 @@
 //! What the statuses of our objects say. `publish` writes them.
 
-use virtfleet_collector_core::view::{ClusterState, ClusterView};
+use virtfleet_collector_core::{
+    labels::{guard, policy::Rule},
+    view::{ClusterState, ClusterView},
+};
 
 use super::{Condition, ConditionStatus, LabelPropagationStatus, Phase, UserClusterStatus};
-use crate::tenants::Tenant;
+use crate::{labels::Tally, tenants::Tenant};
 
 /// The status of a `UserCluster` that stood at `before`. `now` is RFC 3339.
 pub fn user_cluster(
@@ -36,21 +39,48 @@ pub fn user_cluster(
     }
 }
 
-/// The status of a `LabelPropagation` that stood at `before`: `fault` is why it cannot be used, `conflicts` name the objects
-/// that ask for something else. `now` is RFC 3339.
+/// What is known of a `LabelPropagation`.
+#[derive(Debug, Clone, Default)]
+pub struct PolicyFacts<'a> {
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// Its rules.
+    pub rules: &'a [Rule],
+    /// Why it cannot be read.
+    pub fault: Option<&'a str>,
+    /// What others ask for instead, a sentence for each.
+    pub conflicts: &'a [String],
+    /// UserClusters that it selects.
+    pub clusters: usize,
+    /// Nodes about which it says something.
+    pub tally: Tally,
+}
+
+/// Why a LabelPropagation is not accepted that has a rule which can never change anything.
+pub const PROTECTED_TARGET: &str = "ProtectedTarget";
+
+/// The first rule that can never change anything, with its place and why.
+pub fn useless_rule(rules: &[Rule]) -> Option<String> {
+    let mut found = rules.iter().enumerate();
+    found.find_map(|(at, rule)| Some(format!("spec.labels[{at}]: {}", guard::useless(rule)?)))
+}
+
+/// The status of a `LabelPropagation` that stood at `before`. `now` is RFC 3339.
 pub fn label_propagation(
     before: &LabelPropagationStatus,
-    generation: i64,
-    fault: Option<&str>,
-    conflicts: &[String],
+    facts: &PolicyFacts<'_>,
     now: &str,
 ) -> LabelPropagationStatus {
-    let accepted = match fault {
-        None => {
-            let message = "every rule can be used".to_owned();
-            Condition::new("Accepted", ConditionStatus::True, "Accepted", message)
-        }
-        Some(fault) => Condition::new("Accepted", ConditionStatus::False, "Invalid", fault.to_owned()),
+    let conflicts = facts.conflicts;
+    let accepted = |holds, reason, message| Condition::new("Accepted", holds, reason, message);
+    let accepted = match (facts.fault, useless_rule(facts.rules)) {
+        (Some(fault), _) => accepted(ConditionStatus::False, "Invalid", fault.to_owned()),
+        (None, Some(why)) => accepted(ConditionStatus::False, PROTECTED_TARGET, why),
+        (None, None) => accepted(
+            ConditionStatus::True,
+            "Accepted",
+            "every rule can be used".to_owned(),
+        ),
     };
     let conflicted = if conflicts.is_empty() {
         let message = "no other object asks for something else".to_owned();
@@ -63,8 +93,14 @@ pub fn label_propagation(
             conflicts.join("; "),
         )
     };
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     LabelPropagationStatus {
-        observed_generation: Some(generation),
+        observed_generation: Some(facts.generation),
+        clusters: count(facts.clusters),
+        nodes: count(facts.tally.nodes),
+        in_sync: count(facts.tally.in_sync),
+        drifted: count(facts.tally.nodes - facts.tally.in_sync),
+        r#unsafe: count(facts.tally.not_safe),
         conditions: [accepted, conflicted]
             .map(|condition| condition.at(&before.conditions, now))
             .into(),
@@ -73,6 +109,8 @@ pub fn label_propagation(
 
 #[cfg(test)]
 mod tests {
+    use virtfleet_collector_core::labels::policy::Source;
+
     use super::*;
     use crate::tenants::TenantState;
 
@@ -106,9 +144,32 @@ mod tests {
 
     #[test]
     fn a_policy_is_accepted_or_says_why_not() {
-        let good = label_propagation(&LabelPropagationStatus::default(), 1, None, &[], "t1");
-        assert_eq!(label_propagation(&good, 1, None, &[], "t2"), good);
-        let bad = label_propagation(&good, 2, Some("labels[0]: x"), &["b".to_owned()], "t3");
+        let facts = PolicyFacts {
+            clusters: 2,
+            tally: Tally {
+                nodes: 5,
+                in_sync: 2,
+                not_safe: 1,
+            },
+            ..PolicyFacts::default()
+        };
+        let good = label_propagation(&LabelPropagationStatus::default(), &facts, "t1");
+        assert_eq!(label_propagation(&good, &facts, "t2"), good);
+        let counted = (
+            good.clusters,
+            good.nodes,
+            good.in_sync,
+            good.drifted,
+            good.r#unsafe,
+        );
+        assert_eq!(counted, (2, 5, 2, 3, 1));
+        let conflicts = ["b".to_owned()];
+        let facts = PolicyFacts {
+            fault: Some("labels[0]: x"),
+            conflicts: &conflicts,
+            ..facts
+        };
+        let bad = label_propagation(&good, &facts, "t3");
         let say = bad
             .conditions
             .iter()
@@ -116,6 +177,23 @@ mod tests {
         assert_eq!(
             say.collect::<Vec<_>>(),
             [(ConditionStatus::False, "t3"), (ConditionStatus::True, "t3")]
+        );
+        let rules = ["rack", "kubernetes.io/hostname"].map(|key| Rule {
+            source: Source::Key(key.into()),
+            target: None,
+            mode: None,
+            takeover: None,
+        });
+        let facts = PolicyFacts {
+            rules: &rules,
+            ..PolicyFacts::default()
+        };
+        let never = label_propagation(&good, &facts, "t4");
+        assert_eq!(never.conditions[0].reason, PROTECTED_TARGET);
+        assert!(
+            never.conditions[0]
+                .message
+                .starts_with("spec.labels[1]: kubernetes.io/hostname")
         );
     }
 }

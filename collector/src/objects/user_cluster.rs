@@ -47,9 +47,6 @@ pub struct UserClusterSpec {
     /// Its kubeconfig. Absent: the cluster is Pending, its VMs are shown and nothing is written to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<KubeconfigRef>,
-    /// Where its metrics go.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mla: Option<Mla>,
     /// Nothing is written to the user cluster; what would be written is shown.
     #[serde(default)]
     pub suspend: bool,
@@ -97,15 +94,6 @@ pub struct SecretKeyRef {
 
 fn default_key() -> String {
     "kubeconfig".to_owned()
-}
-
-/// Where a user cluster's metrics go.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Mla {
-    /// The URL that takes Prometheus remote write.
-    #[schemars(length(min = 1, max = 2048), regex(pattern = "^https?://"))]
-    pub url: String,
 }
 
 /// What is known of a user cluster. Written on change only.

@@ -13,7 +13,7 @@ use crate::{
     facts::{Fact, Migration, Selector, VmiMove},
     labels::{
         plan::{LabelInput, plan},
-        policy::{LabelPolicy, Rule, Source},
+        policy::{LabelPolicy, Mode, Rule, Source},
     },
     store::tests::{cluster, infra_node, key, labels, user_node, vmi},
 };
@@ -21,6 +21,7 @@ use crate::{
 fn policy(name: &str, clusters: &[(&str, &str)]) -> Fact {
     Fact::Policy(Box::new(LabelPolicy {
         name: name.into(),
+        uid: None,
         generation: 1,
         clusters: Selector {
             match_labels: labels(clusters),
@@ -30,7 +31,7 @@ fn policy(name: &str, clusters: &[(&str, &str)]) -> Fact {
         rules: vec![Rule {
             source: Source::Key("rack".into()),
             target: None,
-            mode: None,
+            mode: Some(Mode::Follow),
             takeover: None,
         }],
     }))

@@ -120,6 +120,7 @@ impl FleetIndex {
             kubelet_labels: node.kubelet_labels.clone(),
             resource_version: node.resource_version.clone(),
             host: host.cloned(),
+            unconfirmed: BTreeSet::new(),
             stood_on: self.stood_on(key, entry),
             policies: policies
                 .filter(|policy| policy.clusters.matches(&cluster.labels))
@@ -149,6 +150,11 @@ impl FleetIndex {
     /// The policies that are known, by name.
     pub fn policies(&self) -> impl Iterator<Item = &LabelPolicy> {
         self.store.policies.values()
+    }
+
+    /// The labels of every `UserCluster`.
+    pub fn cluster_labels(&self) -> impl Iterator<Item = &Labels> {
+        self.store.clusters.values().map(|cluster| &cluster.labels)
     }
 
     /// Every VM whose Node is known, sorted: all that have a [`FleetIndex::label_input`].

@@ -67,6 +67,7 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
         })),
         1 => (0..2usize, 0..7usize, any::<bool>()).prop_map(|(p, tag, dry_run)| Fact::Policy(Box::new(LabelPolicy {
             name: ["p0", "p1"][p].into(),
+            uid: None,
             generation: 1,
             clusters: Selector {
                 match_labels: if tag == 6 { Labels::new() } else { labels(&[("tier", &tag.to_string())]) },

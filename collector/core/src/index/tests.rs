@@ -432,6 +432,24 @@ fn the_three_rungs_of_the_node_join() {
         (None, Some("w1"))
     );
     assert!(ids(&index, &key("ns", "w1")).contains(&findings::NODE_PROVIDER_DIFFERS.to_owned()));
+    // k3s names itself; the machine's UUID tells that it is this VM all the same.
+    let mut of_k3s = user_node("c", "w1", Some("k3s://w1"));
+    of_k3s.system_uuid = Some("5d307ca9-b3ef-428c-8861-06e72d69f223".parse().unwrap());
+    let mut w1 = vmi("ns", "w1");
+    w1.interfaces.clear();
+    apply(&mut index, [Fact::UserNode(of_k3s.clone())]);
+    let mut found = index.store.vms[&key("ns", "w1")].findings.iter();
+    let differs = found.find(|one| one.id == findings::NODE_PROVIDER_DIFFERS);
+    assert!(differs.is_some_and(|one| one.message.contains("5d307ca9") && !one.remedy.contains("delete")));
+    w1.firmware_uuid = of_k3s.system_uuid;
+    apply(&mut index, [Fact::Vmi(Box::new(w1.clone()))]);
+    assert_eq!(node(&index, "w1").as_deref(), Some("w1"));
+    assert_eq!(ids(&index, &key("ns", "w1")), [findings::IDENTITY_HOSTNAME_DIFFERS]);
+    // A UUID that any machine may have tells nothing.
+    of_k3s.system_uuid = Some("00000000-0000-0000-0000-000000000000".parse().unwrap());
+    w1.firmware_uuid = of_k3s.system_uuid;
+    apply(&mut index, [Fact::UserNode(of_k3s), Fact::Vmi(Box::new(w1))]);
+    assert_eq!(node(&index, "w1"), None);
     // Two Nodes for one VM.
     apply(
         &mut index,

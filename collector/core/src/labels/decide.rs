@@ -78,18 +78,26 @@ impl<'a> Case<'a> {
         {
             return self.stays(Action::Report, Reason::InvalidValue, message);
         }
-        let verdict = match (self.current, wish.desired.as_deref()) {
+        let mut verdict = match (self.current, wish.desired.as_deref()) {
             (_, None) => self.source_gone(wish),
             (Some(current), Some(desired)) if current == desired => {
                 let message = format!("as {} on {}", wish.source, self.place());
-                Verdict {
-                    settled: true,
-                    ..self.stays(Action::Keep, Reason::InLine, message)
+                let mut verdict = self.stays(Action::Keep, Reason::InLine, message);
+                verdict.settled = true;
+                // What is taken back one day is judged by the mode that was asked for last.
+                if let Some(entry) = verdict.entry.as_mut().filter(|_| self.ours().is_some()) {
+                    entry.if_safe = wish.mode == Mode::FollowIfSafe;
                 }
+                verdict
             }
             (None, Some(desired)) => self.missing(wish, desired, policy),
             (Some(current), Some(desired)) => self.differs(wish, current, desired, policy),
         };
+        if verdict.action == Action::Set
+            && let Some(entry) = &mut verdict.entry
+        {
+            entry.if_safe = wish.mode == Mode::FollowIfSafe;
+        }
         Verdict {
             if_safe: wish.mode == Mode::FollowIfSafe && verdict.changes(),
             ..verdict
@@ -115,11 +123,15 @@ impl<'a> Case<'a> {
             let message = format!("{message} {} {}-", self.input.node, self.key);
             return self.stays(Action::Report, Reason::Withdrawn, message);
         }
-        self.taken_back(
+        let verdict = self.taken_back(
             entry,
             Reason::Withdrawn,
             "no LabelPropagation asks for it any more",
-        )
+        );
+        Verdict {
+            if_safe: entry.if_safe && verdict.changes(),
+            ..verdict
+        }
     }
 
     /// The entry, when the label has the value that we wrote. What a kubelet can edit says nothing about a key that a kubelet
@@ -156,6 +168,13 @@ impl<'a> Case<'a> {
             (Some(_), None, _) => {
                 let message = format!("{why}, and the value is not ours");
                 self.stays(Action::Keep, Reason::Foreign, message)
+            }
+            (_, Some(_), Mode::Follow | Mode::FollowIfSafe)
+                if self.input.unconfirmed.contains(&wish.source) =>
+            {
+                let message =
+                    format!("{why} since a moment ago; what was written is taken back if it stays so");
+                self.stays(Action::Keep, Reason::SourceGone, message)
             }
             (_, Some(entry), Mode::Follow | Mode::FollowIfSafe) => {
                 self.taken_back(entry, Reason::SourceGone, &why)
@@ -197,7 +216,8 @@ impl<'a> Case<'a> {
     fn differs(&self, wish: &Wish, current: &str, desired: &str, policy: &str) -> Verdict {
         let there = format!("{} on {} is {desired:?}", wish.source, self.place());
         let ours = self.ours();
-        if ours.is_none() && self.input.kubelet_labels.contains(self.key) {
+        let imposed = guard::kubelet_imposes(self.key) && self.input.kubelet_labels.contains(self.key);
+        if ours.is_none() && imposed {
             let message = format!(
                 "{there}, and the Node's kubelet writes {current:?} whenever it starts; remove {} from its --node-labels",
                 self.key
@@ -296,6 +316,7 @@ impl<'a> Case<'a> {
             value: desired.to_owned(),
             // Never restored, as it is never removed.
             previous: previous.filter(|_| !guard::is_node_restriction(self.key)),
+            if_safe: false,
             infra_node_uid: self.host.uid.clone(),
             vmi_uid: self.input.vmi_uid.clone(),
             policy: policy.to_owned(),

@@ -1,5 +1,7 @@
 //! Which label keys may be written at all, and what a key and a value may be.
 
+use super::policy::{Rule, Source};
+
 /// The domain whose labels NodeRestriction keeps from a kubelet: the one place for a label that the VM must not forge.
 const NODE_RESTRICTION: &str = "node-restriction.kubernetes.io";
 
@@ -42,12 +44,35 @@ pub fn protected(key: &str) -> Option<String> {
     ))
 }
 
+/// Why a rule can never change anything, whatever an infra node has: its target, or every key below its target prefix, is
+/// protected. None when it can.
+pub fn useless(rule: &Rule) -> Option<String> {
+    let target = rule.target.as_deref();
+    match &rule.source {
+        Source::Key(key) => protected(target.unwrap_or(key)),
+        Source::Prefix(prefix) => {
+            let prefix = target.unwrap_or(prefix);
+            let reaches_a_place = PLACES.iter().any(|place| place.starts_with(prefix));
+            protected(&format!("{prefix}x")).filter(|_| !reaches_a_place).map(|_| {
+                format!("no key that begins with {prefix} is ever written: such keys are reserved for Kubernetes; set another `target`")
+            })
+        }
+    }
+}
+
 /// Whether a kubelet is kept from writing this key. What a kubelet can edit, the ownership annotation, must then not decide
 /// about it either.
 pub fn is_node_restriction(key: &str) -> bool {
     let domain = key.split_once('/').map(|(domain, _)| domain);
     let rest = domain.and_then(|domain| domain.strip_suffix(NODE_RESTRICTION));
     rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// Whether a kubelet writes this key again at each start when its `--node-labels` or its cloud provider give it; any other key it
+/// writes only when it registers the Node (`updateDefaultLabels` in Kubernetes' `pkg/kubelet/kubelet_node_status.go`: hostname,
+/// zone, region, instance type, operating system and architecture, of which only places may be written here).
+pub fn kubelet_imposes(key: &str) -> bool {
+    PLACES.contains(&key)
 }
 
 /// Kubernetes' rule for a label's key: `[prefix/]name`. Errors: the rule that it breaks.
@@ -141,12 +166,65 @@ mod tests {
         ] {
             assert_eq!(protected(key), None, "{key}");
         }
+        for (key, why) in [
+            ("node-role.kubernetes.io/control-plane", "which role a Node has"),
+            ("kubernetes.io/hostname", "kubelet or its cloud controller"),
+            ("beta.kubernetes.io/arch", "kubelet or its cloud controller"),
+            ("kubelet.kubernetes.io/x", "kubelet or its cloud controller"),
+            (
+                "node.kubernetes.io/instance-type",
+                "kubelet or its cloud controller",
+            ),
+            ("topology.kubernetes.io/rack", "reserved for Kubernetes"),
+            ("a.k8s.io/x", "reserved for Kubernetes"),
+        ] {
+            assert!(protected(key).unwrap().contains(why), "{key}");
+        }
+        assert!(
+            kubelet_imposes("topology.kubernetes.io/zone")
+                && kubelet_imposes("failure-domain.beta.kubernetes.io/region")
+        );
+        assert!(!kubelet_imposes("rack") && !kubelet_imposes("node-restriction.kubernetes.io/rack"));
         assert!(is_node_restriction("node-restriction.kubernetes.io/rack"));
         assert!(is_node_restriction(
             "example.com.node-restriction.kubernetes.io/rack"
         ));
         assert!(!is_node_restriction("xnode-restriction.kubernetes.io/rack"));
         assert!(protected("xnode-restriction.kubernetes.io/rack").is_some());
+    }
+
+    #[test]
+    fn a_rule_that_can_never_change_anything_says_so() {
+        let rule = |source: Source, target: Option<&str>| {
+            useless(&Rule {
+                source,
+                target: target.map(str::to_owned),
+                mode: None,
+                takeover: None,
+            })
+        };
+        let key = |key: &str| Source::Key(key.into());
+        let prefix = |prefix: &str| Source::Prefix(prefix.into());
+        for (source, target) in [
+            (key("kubernetes.io/hostname"), None),
+            (key("rack"), Some("node-role.kubernetes.io/rack")),
+            (prefix("node-role.kubernetes.io/"), None),
+            (prefix("rack.example.com/"), Some("node.kubernetes.io/x-")),
+            (prefix("topology.kubernetes.io/rack"), None),
+        ] {
+            assert!(rule(source.clone(), target).is_some(), "{source:?} {target:?}");
+        }
+        for (source, target) in [
+            (key("kubernetes.io/hostname"), Some("virtfleet.io/host")),
+            (key("topology.kubernetes.io/zone"), None),
+            (prefix("topology.kubernetes.io/"), None),
+            (prefix("topology.kubernetes.io/z"), None),
+            (prefix("rack."), None),
+            (prefix("kubernetes.io/"), Some("virtfleet.io/")),
+            (prefix("rack.node-restriction.kubernetes.io/"), None),
+        ] {
+            assert_eq!(rule(source.clone(), target), None, "{source:?} {target:?}");
+        }
     }
 
     #[test]

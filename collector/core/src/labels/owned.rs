@@ -18,8 +18,8 @@ const VERSION: u32 = 1;
 /// What the annotation says, by label key.
 pub type Owned = BTreeMap<String, Entry>;
 
-/// One label that we wrote. All but `value` and `previous` is for people and true of the moment of writing: a later move or
-/// policy that leads to the same value does not rewrite it, so that a steady fleet sends nothing.
+/// One label that we wrote. `infra_node_uid`, `vmi_uid` and `policy` are for people and true of the moment of writing: a later
+/// move or policy that leads to the same value does not rewrite them, so that a steady fleet sends nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
@@ -28,6 +28,9 @@ pub struct Entry {
     /// What others had there when we first wrote; written back when ours is taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
+    /// The policy asked for `FollowIfSafe`: ours is taken back only if that is safe, too, also when the policy is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub if_safe: bool,
     /// The infra node that the value came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infra_node_uid: Option<Uid>,
@@ -87,6 +90,7 @@ mod tests {
         let entry = |previous: Option<&str>| Entry {
             value: "b".into(),
             previous: previous.map(str::to_owned),
+            if_safe: previous.is_some(),
             infra_node_uid: Some("n".parse().unwrap()),
             vmi_uid: None,
             policy: "p".into(),
@@ -95,7 +99,7 @@ mod tests {
         let written = text(&owned).unwrap();
         assert_eq!(
             written,
-            r#"{"v":1,"labels":{"a":{"value":"b","previous":"","infraNodeUid":"n","policy":"p"},"z":{"value":"b","infraNodeUid":"n","policy":"p"}}}"#
+            r#"{"v":1,"labels":{"a":{"value":"b","previous":"","ifSafe":true,"infraNodeUid":"n","policy":"p"},"z":{"value":"b","infraNodeUid":"n","policy":"p"}}}"#
         );
         assert_eq!(read(Some(&written)).unwrap(), owned);
         assert_eq!(text(&Owned::new()), None);

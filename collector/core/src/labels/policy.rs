@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use virtfleet_wire::ids::Uid;
 
 use crate::facts::Selector;
 
@@ -11,6 +12,8 @@ use crate::facts::Selector;
 pub struct LabelPolicy {
     /// `metadata.name`.
     pub name: String,
+    /// `metadata.uid`; none in a manifest that has none. An object that is deleted and made again has another.
+    pub uid: Option<Uid>,
     /// `metadata.generation`; 0 when it has none (a manifest).
     pub generation: i64,
     /// `spec.clusterSelector`, over the labels of `UserCluster`s; empty selects all.
@@ -59,12 +62,13 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode of a rule that names none: topology keys report drift, others follow. Moving a zone under bound volumes, CSI
-    /// topology keys or required node affinity breaks running pods (kubernetes #123859, #108555), so that is asked for by name.
+    /// The mode of a rule that names none: topology keys report drift, others follow if that is safe. Moving a zone under bound
+    /// volumes, CSI topology keys or required node affinity breaks running pods (kubernetes #123859, #108555), so that is asked for
+    /// by name; and a pod may require any other key as well.
     pub fn default_of(target: &str) -> Self {
         match target.split_once('/') {
             Some(("topology.kubernetes.io" | "failure-domain.beta.kubernetes.io", _)) => Self::ReportDrift,
-            _ => Self::Follow,
+            _ => Self::FollowIfSafe,
         }
     }
 }

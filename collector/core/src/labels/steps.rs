@@ -1,5 +1,7 @@
 //! From what is wanted and what is owned to one step a key, in units of what changes together.
 
+use std::collections::BTreeSet;
+
 use super::{
     decide::{Case, Verdict},
     guard,
@@ -67,8 +69,23 @@ impl<'a> Desk<'a> {
             .map(|(target, wanted)| self.unit(target, wanted, false))
             .collect();
         let seen = |key: &&String| units.iter().flatten().any(|step| step.decision.key == **key);
-        let withdrawn: Vec<_> = self.owned.keys().filter(|key| !seen(key)).collect();
-        units.extend(withdrawn.into_iter().map(|key| vec![self.withdrawn(key)]));
+        let withdrawn: BTreeSet<&str> = self
+            .owned
+            .keys()
+            .filter(|key| !seen(key))
+            .map(String::as_str)
+            .collect();
+        let alone = |key: &&&str| pairs::unit(key) == **key || !withdrawn.contains(pairs::unit(key));
+        for key in withdrawn.iter().filter(alone) {
+            let beta = pairs::beta(key).filter(|beta| withdrawn.contains(beta));
+            units.push(
+                [Some(*key), beta]
+                    .into_iter()
+                    .flatten()
+                    .map(|key| self.withdrawn(key))
+                    .collect(),
+            );
+        }
         units
     }
 

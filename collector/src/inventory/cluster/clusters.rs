@@ -73,10 +73,10 @@ impl Clusters {
     }
 
     async fn start(&mut self, name: &ClusterName, suspend: bool, object: &Object) {
-        let generation = object.generation();
+        let (uid, generation) = (object.uid(), object.generation());
         self.tenants.update(name, |tenant| {
-            let changed = (tenant.generation, tenant.suspend) != (generation, suspend);
-            (tenant.generation, tenant.suspend) = (generation, suspend);
+            let changed = (&tenant.uid, tenant.generation, tenant.suspend) != (&uid, generation, suspend);
+            (tenant.uid, tenant.generation, tenant.suspend) = (uid, generation, suspend);
             changed
         });
         // A fault in it would have made the object unreadable.

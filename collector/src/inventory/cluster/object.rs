@@ -23,7 +23,7 @@ use crate::inventory::read::Field;
 /// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
-    /// Name, namespace, resourceVersion and generation.
+    /// Name, namespace, UID, resourceVersion and generation.
     meta: ObjectMeta,
     body: Node,
 }
@@ -46,6 +46,10 @@ impl Object {
         self.meta.resource_version.as_deref()
     }
 
+    pub(super) fn uid(&self) -> Option<String> {
+        self.meta.uid.clone()
+    }
+
     pub(super) fn generation(&self) -> i64 {
         self.meta.generation.unwrap_or_default()
     }
@@ -60,6 +64,7 @@ impl<'de> Deserialize<'de> for Object {
             meta: ObjectMeta {
                 name: text("name"),
                 namespace: text("namespace"),
+                uid: text("uid"),
                 resource_version: text("resourceVersion"),
                 generation,
                 ..ObjectMeta::default()
@@ -165,6 +170,7 @@ static OBJECT: Keep = Only(&[
         Only(&[
             ("phase", All),
             ("nodeName", All),
+            ("nodeInfo", Only(&[("systemUUID", All)])),
             ("interfaces", All),
             ("guestOSInfo", Only(&[("prettyName", All)])),
             ("conditions", Only(&[("type", All), ("status", All)])),

@@ -57,7 +57,8 @@ fn node(name: &str) -> Value {
             ],
         },
         "spec": { "providerID": "kubevirt://vm-1" },
-        "status": { "conditions": [{ "type": "Ready", "status": "True" }], "images": [{ "names": ["x"] }] },
+        "status": { "conditions": [{ "type": "Ready", "status": "True" }], "images": [{ "names": ["x"] }],
+            "nodeInfo": { "systemUUID": "5d307ca9-b3ef-428c-8861-06e72d69f223", "machineID": "x" } },
     })
 }
 
@@ -115,6 +116,7 @@ fn both_readers_give_the_same_fact() {
             assert_eq!(node.resource_version.take().as_deref(), Some("9"));
             assert_eq!(Vec::from_iter(&node.kubelet_labels), ["a"]);
             assert_eq!(node.owned.as_deref(), Some("{}"));
+            assert!(node.system_uuid.is_some());
         }
         assert_eq!(live, by_folder, "{kind:?}");
     }

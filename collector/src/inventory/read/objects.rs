@@ -74,6 +74,11 @@ pub(in crate::inventory) fn user_node(
         uid: object.at("metadata.uid")?.parsed()?,
         labels: object.at("metadata.labels")?.labels()?,
         provider_id: object.at("spec.providerID")?.text()?.map(str::to_owned),
+        // Machines without DMI have any text there, or none.
+        system_uuid: object
+            .at("status.nodeInfo.systemUUID")?
+            .text()?
+            .and_then(|text| text.parse().ok()),
         ready: status::condition(&object.get("status")?, "Ready")?,
         owned: object.at("metadata.annotations")?.labels()?.remove(ANNOTATION),
         kubelet_labels: kubelet_labels(object)?,

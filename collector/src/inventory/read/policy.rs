@@ -21,6 +21,7 @@ pub(in crate::inventory) fn policy(object: &Field<'_>) -> Result<LabelPolicy, Pr
     }
     Ok(LabelPolicy {
         name: metadata.get("name")?.required_text()?.to_owned(),
+        uid: metadata.get("uid")?.parsed()?,
         generation: metadata.get("generation")?.whole()?.unwrap_or_default(),
         clusters: selector(&spec.get("clusterSelector")?)?,
         dry_run: spec.get("dryRun")?.flag()?,

@@ -146,6 +146,8 @@ pub(super) fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan 
         );
         let (action, reason) = match (careful, evidence) {
             _ if current == desired => (Action::Keep, Reason::InLine),
+            _ if desired.is_none() && input.unconfirmed.contains(key) => (Action::Keep, Reason::SourceGone),
+            _ if desired.is_none() => (Action::Set, Reason::SourceGone),
             (true, None) => (Action::Report, Reason::SafetyUnknown),
             (true, Some(evidence)) if !evidence.csi.is_empty() => (Action::Report, Reason::Unsafe),
             _ => (
@@ -163,7 +165,7 @@ pub(super) fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan 
         }
         plan.decisions.push(Decision {
             key: key.to_owned(),
-            source: None,
+            source: Some(key.to_owned()),
             policy: None,
             mode: None,
             current,
@@ -193,6 +195,7 @@ pub(super) fn settings() -> SenderSettings {
         per_second: 50,
         parallel: 8,
         recheck: Duration::from_mins(1),
+        confirm: Duration::from_secs(30),
     }
 }
 
@@ -256,6 +259,16 @@ impl Stage {
         .await;
     }
 
+    pub(super) async fn host_without(&self, name: &str) {
+        self.apply(Fact::InfraNode(InfraNode {
+            name: name.parse().unwrap(),
+            uid: None,
+            labels: Labels::new(),
+            ready: Some(true),
+        }))
+        .await;
+    }
+
     pub(super) async fn cluster(&self, name: &str) {
         self.apply(Fact::UserCluster(UserCluster {
             name: name.parse().unwrap(),
@@ -314,6 +327,7 @@ impl Stage {
         self.apply(Fact::UserNode(UserNode {
             cluster,
             provider_id: Some(format!("kubevirt://{name}")),
+            system_uuid: None,
             name,
             uid: fresh.uid,
             labels: fresh.labels,

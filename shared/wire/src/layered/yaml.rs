@@ -1,7 +1,7 @@
 //! YAML (and so JSON) as a tree in which every node knows its line, so that an error can name it.
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, Yaml, YamlData, YamlEmitter};
-use saphyr_parser::{Event, Parser, ScanError};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde_json::Value;
 
 /// How deeply collections may nest. Kubernetes' own objects stay below 30; beyond this, recursion would eat the stack.
@@ -185,6 +185,40 @@ pub fn to_yaml(value: &Value) -> String {
     text
 }
 
+/// Whether a character may stand in YAML only as an escape between double quotes (YAML 1.2.2, 5.1 `c-printable` and 5.7), or is
+/// a line break to some readers. The emitter writes some of these as they are.
+fn must_be_escaped(character: char) -> bool {
+    let plain = matches!(character, '\t' | '\n');
+    let noncharacter = u32::from(character) & 0xfffe == 0xfffe;
+    (character.is_control() && !plain)
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}')
+        || noncharacter
+}
+
+/// What stands between double quotes for a text.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            _ if must_be_escaped(character) => {
+                let code = u32::from(character);
+                let escape = match code {
+                    0..=0xff => format!("\\x{code:02x}"),
+                    0x100..=0xffff => format!("\\u{code:04x}"),
+                    _ => format!("\\U{code:08x}"),
+                };
+                out.push_str(&escape);
+            }
+            _ => out.push(character),
+        }
+    }
+    out
+}
+
 fn emittable(value: &Value) -> Yaml<'static> {
     match value {
         Value::Null => Yaml::Value(Scalar::Null),
@@ -193,6 +227,9 @@ fn emittable(value: &Value) -> Yaml<'static> {
             (Some(whole), _) => Yaml::Value(Scalar::Integer(whole)),
             (None, float) => Yaml::Value(Scalar::FloatingPoint(float.unwrap_or(f64::NAN).into())),
         },
+        Value::String(text) if text.chars().any(must_be_escaped) => {
+            Yaml::Representation(escaped(text).into(), ScalarStyle::DoubleQuoted, None)
+        }
         Value::String(text) => Yaml::Value(Scalar::String(text.clone().into())),
         Value::Array(items) => Yaml::Sequence(items.iter().map(emittable).collect()),
         Value::Object(entries) => Yaml::Mapping(
@@ -258,12 +295,32 @@ mod tests {
         parse_yaml(&bomb).unwrap_err();
     }
 
+    #[test]
+    fn control_characters_read_back() {
+        let every = (0..=0x9f_u8)
+            .map(char::from)
+            .chain("\u{2028}\u{2029}\u{feff}\u{ffff}\u{1fffe}\u{10ffff}".chars());
+        for character in every {
+            for text in [
+                character.to_string(),
+                format!("a{character}\"b\\\n- c{character}"),
+            ] {
+                let value = json!({ text.clone(): [text] });
+                let written = to_yaml(&value);
+                let back = parse_yaml(&written).unwrap_or_else(|error| panic!("{error}: {written:?}"));
+                assert_eq!(back[0].to_json(), value, "{written:?}");
+                assert!(!written.chars().any(must_be_escaped), "{written:?}");
+            }
+        }
+    }
+
     fn json_values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
             "[ -~\n\té]{0,12}".prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
         ];
         leaf.prop_recursive(3, 24, 5, |inner| {
             prop_oneof![

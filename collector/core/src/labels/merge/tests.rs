@@ -21,6 +21,7 @@ fn rule(source: Source, target: Option<&str>) -> Rule {
 fn policy(name: &str, rules: &[Rule]) -> LabelPolicy {
     LabelPolicy {
         name: name.into(),
+        uid: None,
         generation: 1,
         clusters: Selector::default(),
         dry_run: false,
@@ -70,11 +71,11 @@ fn keys_and_prefixes_lead_to_targets() {
     assert_eq!(
         real(&[policy("p", &rules)]),
         [
-            "none ← none = - Follow IfPlacementMatches (p)",
-            "slot ← rack.example.com/slot = 3 Follow IfPlacementMatches (p)",
+            "none ← none = - FollowIfSafe IfPlacementMatches (p)",
+            "slot ← rack.example.com/slot = 3 FollowIfSafe IfPlacementMatches (p)",
             "topology.kubernetes.io/zone ← topology.kubernetes.io/zone = a ReportDrift IfPlacementMatches (p)",
-            "virtfleet.io/place/u ← rack.example.com/slot/u = bad Follow IfPlacementMatches (p)",
-            "virtfleet.io/rack-row ← rack.example.com/row = 7 Follow IfPlacementMatches (p)",
+            "virtfleet.io/place/u ← rack.example.com/slot/u = bad FollowIfSafe IfPlacementMatches (p)",
+            "virtfleet.io/rack-row ← rack.example.com/row = 7 FollowIfSafe IfPlacementMatches (p)",
         ],
         "an exact key beats a prefix, a longer prefix a shorter one"
     );
@@ -88,7 +89,7 @@ fn what_agrees_composes_and_what_differs_conflicts() {
     let same = policy("two", &[key("other", Some("other"))]);
     assert_eq!(
         real(&[one.clone(), same.clone()]),
-        ["other ← other = x Follow IfPlacementMatches (one, two)"]
+        ["other ← other = x FollowIfSafe IfPlacementMatches (one, two)"]
     );
     let spelled = Rule {
         mode: Some(Mode::Follow),
@@ -171,7 +172,7 @@ fn a_topology_label_and_its_beta_name_are_one() {
     let copy = [key("failure-domain.beta.kubernetes.io/zone", Some("zone"))];
     assert_eq!(
         real(&[policy("p", &copy)]),
-        ["zone ← failure-domain.beta.kubernetes.io/zone = - Follow IfPlacementMatches (p)"],
+        ["zone ← failure-domain.beta.kubernetes.io/zone = - FollowIfSafe IfPlacementMatches (p)"],
         "elsewhere a key is what it says"
     );
 }

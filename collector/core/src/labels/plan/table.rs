@@ -160,19 +160,64 @@ fn a_value_of_a_place_where_the_vm_stood_is_stale_and_may_go() {
 fn what_the_kubelet_imposes_is_reported_and_not_fought() {
     for mode in [Mode::Follow, Mode::InitialOnly, Mode::ReportDrift] {
         for owned in [None, Some(("a", Some("f")))] {
-            let (action, reason, label, entry) =
-                outcome((Some("k"), owned, Some("b")), mode, Takeover::Always, |input| {
-                    input.kubelet_labels.insert("k".into());
-                });
+            let facts = (Some("k"), owned, Some("b"));
+            let (action, reason, label, entry) = outcome_of(ZONE, facts, mode, Takeover::Always, |input| {
+                input.kubelet_labels.insert(ZONE.into());
+            });
             assert_eq!((action, reason), (Action::Report, Reason::KubeletImposes));
             assert_eq!((label.as_deref(), entry.is_some()), (Some("k"), owned.is_some()));
         }
     }
     let ours = (Some("a"), Some(("a", None)), Some("b"));
-    let (_, reason, ..) = outcome(ours, Mode::Follow, Takeover::Never, |input| {
-        input.kubelet_labels.insert("k".into());
+    let (_, reason, ..) = outcome_of(ZONE, ours, Mode::Follow, Takeover::Never, |input| {
+        input.kubelet_labels.insert(ZONE.into());
     });
     assert_eq!(reason, Reason::Moved, "while it has our value it is ours");
+}
+
+#[test]
+fn a_source_that_is_gone_for_a_moment_takes_nothing_back() {
+    let facts = (Some("a"), Some(("a", Some("f"))), None);
+    for mode in [Mode::Follow, Mode::FollowIfSafe] {
+        let (action, reason, label, entry) = outcome(facts, mode, Takeover::Never, |input| {
+            input.unconfirmed.insert("k".into());
+        });
+        assert_eq!((action, reason), (Action::Keep, Reason::SourceGone));
+        assert_eq!((label.as_deref(), entry.is_some()), (Some("a"), true));
+    }
+}
+
+/// A kubelet writes a key of the admin's own only when it registers the Node, so the takeover rule decides.
+#[test]
+fn what_the_kubelet_wrote_at_registration_is_others() {
+    for (takeover, expected) in [
+        (Takeover::Always, Reason::TakenOver),
+        (Takeover::Never, Reason::Foreign),
+    ] {
+        let facts = (Some("k"), None, Some("b"));
+        let (_, reason, ..) = outcome(facts, Mode::Follow, takeover, |input| {
+            input.kubelet_labels.insert("k".into());
+        });
+        assert_eq!(reason, expected);
+    }
+}
+
+/// What the annotation of a Node claims under `node-restriction.kubernetes.io` a kubelet may have written.
+#[test]
+fn a_source_that_is_gone_is_told_of_a_restricted_key_only_where_it_is_claimed() {
+    let of = |owned| {
+        outcome_of(
+            RESTRICTED,
+            (Some("a"), owned, None),
+            Mode::Follow,
+            Takeover::Always,
+            |_| {},
+        )
+        .1
+    };
+    assert_eq!(of(None), Reason::Foreign);
+    assert_eq!(of(Some(("other", None))), Reason::Foreign);
+    assert_eq!(of(Some(("a", None))), Reason::SourceGone);
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub(super) const RESTRICTED: &str = "rack.node-restriction.kubernetes.io/row";
 pub(super) fn policy(name: &str, rules: &[Rule]) -> LabelPolicy {
     LabelPolicy {
         name: name.into(),
+        uid: None,
         generation: 1,
         clusters: Selector::default(),
         dry_run: false,
@@ -57,6 +58,7 @@ pub(super) fn input(
         kubelet_labels: BTreeSet::new(),
         resource_version: None,
         host: Some(infra),
+        unconfirmed: BTreeSet::new(),
         stood_on: Vec::new(),
         policies: vec![policy("p", rules)],
     }
@@ -66,6 +68,7 @@ pub(super) fn entry(value: &str, previous: Option<&str>) -> Entry {
     Entry {
         value: value.into(),
         previous: previous.map(str::to_owned),
+        if_safe: false,
         infra_node_uid: None,
         vmi_uid: None,
         policy: "p".into(),

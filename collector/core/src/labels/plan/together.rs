@@ -1,7 +1,7 @@
 //! What changes together: topology labels with their beta names, and what follows only if it is safe.
 
 use super::{
-    tests::{BETA, ZONE, decision, entry, input, owning, pod, rule, settle},
+    tests::{BETA, ZONE, decision, entry, input, owning, pod, policy, rule, settle},
     *,
 };
 use crate::{
@@ -229,14 +229,54 @@ fn a_cloud_node_controller_that_rewrites_the_label_from_its_beta_name_is_at_peac
         Entry {
             infra_node_uid: entries[BETA].infra_node_uid.clone(),
             vmi_uid: entries[BETA].vmi_uid.clone(),
+            if_safe: true,
             ..entry("b", Some("a"))
         }
     );
     now.policies.clear();
-    let (_, after) = settle(&now, None);
+    let (_, after) = settle(&now, Some(&evidence));
     assert_eq!(
         after.labels,
         labels(&copied),
         "what it had copied is written back"
     );
+}
+
+/// The policy that asked for `FollowIfSafe` is deleted while a volume or a pod is bound to the zone.
+#[test]
+fn what_followed_if_safe_is_taken_back_only_if_that_is_safe() {
+    let region = "topology.kubernetes.io/region";
+    let rules = [ZONE, region].map(|key| rule(key, FollowIfSafe, Never));
+    let host = [(ZONE, "b"), (region, "s")];
+    let free = Evidence::default();
+    let (_, mut now) = settle(
+        &input(&host, &[(BETA, "b")], &owning(&[(BETA, "b", None)]), &rules),
+        Some(&free),
+    );
+    let written = now.labels.clone();
+    assert_eq!(
+        (&written[ZONE], &written[BETA], &written[region]),
+        ("b", "b", "s")
+    );
+    now.policies.clear();
+    let blind = plan(&now, None);
+    assert_eq!((blind.patch.is_none(), blind.needs_evidence), (true, true));
+    assert_eq!(decision(&blind, ZONE).reason, Reason::SafetyUnknown);
+    let (held, after) = settle(&now, Some(&pod(&[(BETA, "b")])));
+    assert_eq!(
+        after.labels,
+        labels(&[(ZONE, "b"), (BETA, "b")]),
+        "the pair is one, and the region goes"
+    );
+    assert!(decision(&held, ZONE).message.contains("pod shop/db-0"));
+    let (_, after) = settle(&after, Some(&free));
+    assert_eq!((after.labels, after.owned), (Labels::new(), None));
+
+    // The mode that was asked for last counts, and only what was written under FollowIfSafe is held.
+    now.policies = vec![policy("p", &[ZONE, region].map(|key| rule(key, Follow, Never)))];
+    let (changed, mut now) = settle(&now, None);
+    assert_eq!(changed.patch.unwrap().labels, BTreeMap::new());
+    now.policies.clear();
+    let (plan, after) = settle(&now, None);
+    assert_eq!((after.labels, plan.needs_evidence), (Labels::new(), false));
 }
