@@ -203,4 +203,24 @@ fn two_policies_that_differ_write_and_remove_nothing_tier3() {
     tenant.until_label("vm-1", "rack", Some("rack-2")).unwrap();
     tenant.only_sets(mark, &["row", "rack"]).unwrap();
     until_conflicted(&scene, "places", "False");
+    // Replaced by force, it is another object, which has no status yet.
+    let places = policy(
+        "places",
+        &json!([{ "key": "rack", "mode": "Follow" }, { "key": "row", "mode": "Follow" }]),
+    );
+    scene.infra.remove(&places).unwrap();
+    scene.infra.apply(&places).unwrap();
+    until_conflicted(&scene, "places", "False");
+    let path = "/apis/virtfleet.io/v1alpha1/labelpropagations/places";
+    let counted = wait::eventually(PATIENCE, "its Nodes are counted", || {
+        let status = scene.infra.admin().get(path)?.ok()?["status"].clone();
+        let nodes = status["nodes"].as_i64().unwrap_or_default();
+        ensure!(nodes > 0 && status["inSync"] == nodes, "{status:#}");
+        Ok(status)
+    });
+    let counted = counted.unwrap();
+    assert_eq!(
+        (&counted["clusters"], &counted["drifted"]),
+        (&1.into(), &0.into())
+    );
 }

@@ -262,11 +262,33 @@ fn the_api_server_enforces_the_rules_of_our_kinds_tier3() {
             assert!(message.contains(rule), "{name}: {message}");
         }
     }
+    // A target that is reserved for Kubernetes.
+    for rule in [
+        json!({ "key": "kubernetes.io/hostname" }),
+        json!({ "key": "rack", "target": "node-role.kubernetes.io/rack" }),
+        json!({ "prefix": "node.kubernetes.io/" }),
+        json!({ "prefix": "rack.", "target": "sub.k8s.io/" }),
+    ] {
+        let never = policy("never", &json!([{ "key": "row" }, rule]));
+        let answer = infra.admin().post(collection, &never).unwrap();
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        if infra.minor().unwrap() >= 25 {
+            assert_eq!(answer.code, 422, "{rule}: {}", answer.body);
+            assert!(message.contains("reserved for Kubernetes"), "{rule}: {message}");
+        }
+    }
     let none = infra
         .admin()
         .post(collection, &policy("none", &json!([])))
         .unwrap();
     assert_eq!(none.code, 422, "{}", none.body);
-    let right = json!([{ "key": "rack" }, { "prefix": "rack.example.com/" }]);
+    let right = json!([
+        { "key": "rack" },
+        { "prefix": "rack.example.com/" },
+        { "key": "kubernetes.io/hostname", "target": "infra.node-restriction.kubernetes.io/host" },
+        { "key": "topology.kubernetes.io/zone" },
+        { "prefix": "topology.kubernetes.io/" },
+        { "prefix": "kubernetes.io/", "target": "infra.example.com/" },
+    ]);
     infra.apply(&policy("right", &right)).unwrap();
 }

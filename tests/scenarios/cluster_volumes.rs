@@ -158,4 +158,20 @@ fn a_zone_waits_for_what_depends_on_it_tier3() {
         assert!(took < wait::PROMPT, "{took:?}");
     }
     tenant.only_sets(mark, &["rack", ZONE, BETA]).unwrap();
+
+    // Nobody asks for the zone any more, and a pod has come that needs the one that we wrote.
+    let affinity =
+        json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms(&["zone-b"]) } });
+    let settled = pod("settled", "vm-free", &json!({ "affinity": affinity }));
+    tenant.server.apply(&settled).unwrap();
+    scene
+        .policy("places", &json!([{ "key": "rack", "mode": "Follow" }]))
+        .unwrap();
+    tenant.until_label("vm-pod", ZONE, Some("zone-a")).unwrap();
+    let note = scene.until_event("LabelUnsafe", "pod shop/settled").unwrap();
+    assert!(note.contains("vm-free"), "{note}");
+    assert_eq!(tenant.label("vm-free", ZONE).unwrap().as_deref(), Some("zone-b"));
+    tenant.server.remove(&settled).unwrap();
+    tenant.until_label("vm-free", ZONE, Some("zone-a")).unwrap();
+    assert_eq!(tenant.label("vm-free", BETA).unwrap().as_deref(), Some("zone-a"));
 }

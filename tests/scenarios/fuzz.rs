@@ -9,6 +9,7 @@ use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 /// What the targets play of the agent.
@@ -96,5 +97,54 @@ fn every_target_takes_every_sample_whole_and_broken() {
                 );
             }
         }
+    }
+}
+
+/// For so long each target takes what a fixed seed makes of its samples.
+const EACH: Duration = Duration::from_millis(1500);
+
+/// A few mutations of a sample: bytes that are other, that are there again, or not at all, and pieces of other samples.
+fn mutated(samples: &[Vec<u8>], rng: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = samples[rng.usize(..samples.len())].clone();
+    for _ in 0..=rng.usize(..4) {
+        let (from, to) = (rng.usize(..=bytes.len()), rng.usize(..=bytes.len()));
+        let range = from.min(to)..from.max(to).min(from.min(to) + 32);
+        match rng.usize(..4) {
+            0 if !bytes.is_empty() => {
+                let at = rng.usize(..bytes.len());
+                bytes[at] = rng.u8(..);
+            }
+            1 => drop(bytes.drain(range)),
+            2 => {
+                let piece = bytes[range].to_vec();
+                bytes.splice(from..from, piece);
+            }
+            _ => {
+                let other = &samples[rng.usize(..samples.len())];
+                let piece = &other[..rng.usize(..=other.len().min(64))];
+                bytes.splice(from..from, piece.iter().copied());
+            }
+        }
+    }
+    bytes.truncate(8192);
+    bytes
+}
+
+#[test]
+fn every_target_takes_what_a_fixed_seed_makes_of_its_samples() {
+    let all = [samples("seeds"), samples("regressions")].concat();
+    for (name, run) in targets::TARGETS {
+        let own = all.iter().filter(|(target, ..)| target == name);
+        let mut samples: Vec<Vec<u8>> = own.map(|(.., bytes)| bytes.clone()).collect();
+        samples.push(b"a: 1\n".to_vec());
+        let mut rng = fastrand::Rng::with_seed(20_261_123);
+        let begun = Instant::now();
+        let mut runs = 0;
+        while runs < 20_000 && begun.elapsed() < EACH {
+            let bytes = mutated(&samples, &mut rng);
+            play(name, *run, &format!("run {runs} of the seed: {bytes:?}"), &bytes);
+            runs += 1;
+        }
+        println!("{name}: {runs} runs");
     }
 }

@@ -88,3 +88,30 @@ fn an_unwatched_agent_gives_none_and_passes_a_reload_on_as_a_wish() {
     agent.terminate(PATIENCE).unwrap();
     assert_eq!(systemd.hear(), "STOPPING=1", "and no sign of life before it");
 }
+
+/// Who names a settings file wants that one, and not the defaults.
+#[test]
+fn a_settings_file_that_is_not_there_is_an_error_for_every_verb() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("agent.yaml");
+    for verb in [
+        &["run"][..],
+        &["report"],
+        &["doctor"],
+        &["check-config"],
+        &["plan", "disks"],
+        &["apply"],
+        &["disks"],
+        &["dns"],
+    ] {
+        let done = Launch::new(bins::agent().unwrap())
+            .arg("--config")
+            .arg(&missing)
+            .args(verb.iter().copied())
+            .output(PATIENCE)
+            .unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(78), "{verb:?}: {said}");
+        assert!(said.contains(&missing.display().to_string()), "{verb:?}: {said}");
+    }
+}

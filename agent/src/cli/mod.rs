@@ -31,6 +31,16 @@ pub fn main() -> Code {
         }
     };
     let args = Args::from_matches(&matches);
+    // Who names a file wants that one, and not the defaults.
+    if let Some(config) = &args.config
+        && let Err(error) = std::fs::metadata(config)
+    {
+        let config = config.display();
+        print::complain(&format!(
+            "--config {config}: {error}; name a settings file, or leave --config out"
+        ));
+        return Code::Config;
+    }
     let verb = || match verbs::run(&args) {
         Ok(code) => code,
         Err(failure) => {

@@ -17,20 +17,20 @@ pub fn apply(options: &Options, plan: &Plan, commands: &dyn Commands) -> Result<
     let mut outcome = Outcome::default();
     if let Some((own, agent)) = &plan.binary {
         let content = fs::read(own).map_err(io_error("read", own))?;
-        write_atomic(&options.at(agent), &content, 0o755, None)?;
+        write_atomic(&options.at(agent)?, &content, 0o755, None)?;
         outcome.written.push(agent.clone());
     }
     for file in &plan.files {
-        write_atomic(&options.at(&file.path), &file.content, file.mode, None)?;
+        write_atomic(&options.at(&file.path)?, &file.content, file.mode, None)?;
         outcome.written.push(file.path.clone());
     }
     for link in &plan.links {
-        let path = options.at(&link.path);
+        let path = options.at(&link.path)?;
         link_atomic(&path, &link.target).map_err(io_error("make the link", &path))?;
         outcome.written.push(link.path.clone());
     }
     for path in &plan.obsolete {
-        let path_here = options.at(path);
+        let path_here = options.at(path)?;
         if remove_durably(&path_here).map_err(io_error("remove", &path_here))? {
             outcome.removed.push(path.clone());
         }
@@ -43,7 +43,7 @@ pub fn apply(options: &Options, plan: &Plan, commands: &dyn Commands) -> Result<
         load_and_start(options, plan, commands, options.has_systemd(), &mut outcome);
     }
     if let Some(record) = &plan.record {
-        write_atomic(&options.at(&record.path), &record.content, record.mode, None)?;
+        write_atomic(&options.at(&record.path)?, &record.content, record.mode, None)?;
     }
     Ok(outcome)
 }
@@ -79,7 +79,10 @@ fn sweep(options: &Options) {
     folders.sort_unstable();
     folders.dedup();
     for folder in folders {
-        for entry in fs::read_dir(options.at(folder)).into_iter().flatten().flatten() {
+        let Ok(here) = options.folder(folder) else {
+            continue;
+        };
+        for entry in fs::read_dir(here).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             // `.virtfleet-new.` is the boot command's, which may be at work.
             if name.starts_with(".virtfleet-") && !name.starts_with(".virtfleet-new.") {

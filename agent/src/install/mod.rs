@@ -6,11 +6,12 @@
 //! ```
 
 mod apply;
+mod image;
 mod plan;
 mod remove;
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -38,10 +39,26 @@ impl Options {
     fn is_live(&self) -> bool {
         self.root == Path::new("/")
     }
-    /// A path of the guest as this process sees it.
-    fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+    /// A path of the guest as this process sees it. In an image its folder is resolved as the image's own system would; its last
+    /// name is not followed.
+    fn at(&self, path: impl AsRef<Path>) -> Result<PathBuf, InstallError> {
         let path = path.as_ref();
-        self.root.join(path.strip_prefix("/").unwrap_or(path))
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return self.folder(path);
+        };
+        Ok(self.folder(folder)?.join(name))
+    }
+    /// The same for a folder, which is followed.
+    fn folder(&self, path: &Path) -> Result<PathBuf, InstallError> {
+        if self.is_live() {
+            return Ok(path.to_owned());
+        }
+        let shown = self.root.join(path.strip_prefix("/").unwrap_or(path));
+        image::folder(&self.root, path).map_err(io_error("find in the image", &shown))
+    }
+    /// A small file's text; empty when it is not there or no text.
+    fn small_text(&self, path: &str) -> String {
+        image::small_text(&self.root, Path::new(path))
     }
     /// The binary's path in the guest.
     fn agent(&self) -> String {
@@ -126,14 +143,6 @@ pub enum InstallError {
 fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> InstallError {
     let path = path.to_owned();
     move |source| InstallError::Io { step, path, source }
-}
-
-/// A small file's text; empty when it is not there or no text.
-fn small_text(path: &Path) -> String {
-    fs::read(path)
-        .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use virtfleet_delivery::{
     word, words,
 };
 
-use super::{InstallError, Options, io_error, small_text};
+use super::{InstallError, Options, io_error};
 use virtfleet_runtime::digest::sha256_file;
 
 /// What is to be done, in this order. Paths are those of the guest.
@@ -40,7 +40,7 @@ pub struct Plan {
 pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, InstallError> {
     for folder in PACKAGE_UNITS {
         let unit = format!("{folder}/{}", guest::AGENT_UNIT);
-        if options.at(&unit).exists() {
+        if options.at(&unit)?.symlink_metadata().is_ok() {
             return Err(InstallError::Packaged(unit));
         }
     }
@@ -52,7 +52,7 @@ pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, Instal
 
     let agent = options.agent();
     let sum = sha256_file(own).map_err(io_error("read", own))?;
-    let there = options.at(&agent);
+    let there = options.at(&agent)?;
     let same = is_plain(&there, 0o755) && sha256_file(&there).is_ok_and(|found| found == sum);
 
     let files = guest::files(&agent);
@@ -63,18 +63,24 @@ pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, Instal
         .chain(links.iter().map(|link| link.path.as_str()))
         .chain([agent.as_str()])
         .collect();
-    let before = small_text(&options.at(INSTALLED));
+    let before = options.small_text(INSTALLED);
+    let is_left = |path: &&str| options.at(path).is_ok_and(|path| path.symlink_metadata().is_ok());
     let obsolete = words(&before, "file")
         .filter(|path| is_ours(path) && !ours.contains(path))
-        .filter(|path| options.at(path).symlink_metadata().is_ok())
+        .filter(is_left)
         .map(str::to_owned)
         .collect();
-    let record = record(&sum, version, &small_text(&options.at(WANTED)), &ours);
+    let record = record(&sum, version, &options.small_text(WANTED), &ours);
     let lacks = |file: &str| {
-        !small_text(&options.at(file))
+        !options
+            .small_text(file)
             .lines()
             .any(|line| line.split(':').next() == Some(USER))
     };
+    // A folder that leads nowhere in the image is an error before anything is written.
+    for path in &ours {
+        options.at(path)?;
+    }
     Ok(Plan {
         binary: (!same).then(|| (own.to_owned(), agent.clone())),
         files: files
@@ -85,7 +91,11 @@ pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, Instal
         links: links
             .iter()
             .filter(|link| {
-                fs::read_link(options.at(&link.path)).ok().as_deref() != Some(Path::new(&link.target))
+                let there = options
+                    .at(&link.path)
+                    .ok()
+                    .and_then(|path| fs::read_link(path).ok());
+                there.as_deref() != Some(Path::new(&link.target))
             })
             .cloned()
             .collect(),
@@ -126,7 +136,9 @@ fn record(sum: &str, version: &str, wanted: &str, ours: &BTreeSet<&str>) -> File
 }
 
 fn is_there(options: &Options, file: &File) -> bool {
-    let path = options.at(&file.path);
+    let Ok(path) = options.at(&file.path) else {
+        return false;
+    };
     is_plain(&path, file.mode) && fs::read(&path).is_ok_and(|content| content == file.content)
 }
 

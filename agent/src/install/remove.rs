@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use virtfleet_delivery::{INSTALLED, STATE, guest, words};
 
-use super::{InstallError, Options, Outcome, io_error, plan::is_ours, small_text};
+use super::{InstallError, Options, Outcome, io_error, plan::is_ours};
 use crate::host::{Commands, Tool, remove_durably};
 
 /// What the delivery has put there: it would bring everything back.
@@ -32,7 +32,7 @@ pub fn remove(options: &Options, commands: &dyn Commands) -> Result<Outcome, Ins
             outcome.warnings.push(format!("{error}; reboot to end what runs"));
         }
     }
-    let record = small_text(&options.at(INSTALLED));
+    let record = options.small_text(INSTALLED);
     let recorded = words(&record, "file").filter(|path| is_ours(path));
     let mut paths: BTreeSet<String> = recorded.map(str::to_owned).collect();
     paths.extend(guest::links().into_iter().map(|link| link.path));
@@ -40,7 +40,7 @@ pub fn remove(options: &Options, commands: &dyn Commands) -> Result<Outcome, Ins
     paths.insert(agent);
     let last = DELIVERY.map(str::to_owned);
     for path in paths.into_iter().chain(last) {
-        let here = options.at(&path);
+        let here = options.at(&path)?;
         if remove_durably(&here).map_err(io_error("remove", &here))? {
             outcome.removed.push(path);
         }
@@ -55,7 +55,7 @@ pub fn remove(options: &Options, commands: &dyn Commands) -> Result<Outcome, Ins
             }
         }
     }
-    if options.at(STATE).is_dir() && outcome.removed.iter().any(|path| path.ends_with("/wanted")) {
+    if options.at(STATE)?.is_dir() && outcome.removed.iter().any(|path| path.ends_with("/wanted")) {
         outcome.warnings.push(
             "user-data with the boot command brings everything back while cloud-init runs at boot: take it out of there, too"
                 .to_owned(),

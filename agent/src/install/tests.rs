@@ -1,4 +1,7 @@
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+};
 
 use virtfleet_delivery::{INSTALLED, WANTED, guest};
 
@@ -21,6 +24,7 @@ impl Image {
             start: true,
         };
         let image = Self { dir, options };
+        fs::create_dir(&image.options.root).unwrap();
         image.put("/etc/passwd", USERS);
         image.put("/etc/group", USERS);
         fs::write(image.own(), "the binary").unwrap();
@@ -30,7 +34,7 @@ impl Image {
         self.dir.path().join("virtfleet-agent")
     }
     fn put(&self, path: &str, text: &str) {
-        let path = self.options.at(path);
+        let path = self.options.at(path).unwrap();
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
@@ -41,7 +45,7 @@ impl Image {
         apply(&self.options, &self.plan(), &FakeCommands::content()).unwrap()
     }
     fn text(&self, path: &str) -> String {
-        small_text(&self.options.at(path))
+        self.options.small_text(path)
     }
 }
 
@@ -56,7 +60,7 @@ fn an_empty_image_gets_everything_once() {
     for file in guest::files("/opt/virtfleet/bin/virtfleet-agent") {
         assert!(outcome.written.contains(&file.path), "{}", file.path);
     }
-    let agent = image.options.at("/opt/virtfleet/bin/virtfleet-agent");
+    let agent = image.options.at("/opt/virtfleet/bin/virtfleet-agent").unwrap();
     assert_eq!(fs::metadata(&agent).unwrap().permissions().mode() & 0o7777, 0o755);
     let unit = image.text("/etc/systemd/system/virtfleet-agent.service");
     assert!(
@@ -65,7 +69,7 @@ fn an_empty_image_gets_everything_once() {
     );
     let wants = "/etc/systemd/system/multi-user.target.wants/virtfleet-agent.service";
     assert_eq!(
-        fs::read_link(image.options.at(wants)).unwrap(),
+        fs::read_link(image.options.at(wants).unwrap()).unwrap(),
         Path::new("../virtfleet-agent.service")
     );
 
@@ -84,15 +88,27 @@ fn what_is_damaged_is_replaced_and_nothing_else_is() {
     let agent = "/opt/virtfleet/bin/virtfleet-agent";
     image.put(unit, "");
     image.put(agent, "the bin");
-    fs::remove_file(image.options.at(rule)).unwrap();
-    symlink("/dev/null", image.options.at(rule)).unwrap();
-    fs::remove_file(image.options.at(link)).unwrap();
+    fs::remove_file(image.options.at(rule).unwrap()).unwrap();
+    symlink("/dev/null", image.options.at(rule).unwrap()).unwrap();
+    fs::remove_file(image.options.at(link).unwrap()).unwrap();
     image.put("/etc/systemd/system/.virtfleet-Ab12Cd", "half");
     image.put("/etc/systemd/system/.virtfleet-new.x", "the boot command's");
     let outcome = image.apply();
     assert_eq!(outcome.written, [agent, unit, rule, link]);
-    assert!(!image.options.at("/etc/systemd/system/.virtfleet-Ab12Cd").exists());
-    assert!(image.options.at("/etc/systemd/system/.virtfleet-new.x").exists());
+    assert!(
+        !image
+            .options
+            .at("/etc/systemd/system/.virtfleet-Ab12Cd")
+            .unwrap()
+            .exists()
+    );
+    assert!(
+        image
+            .options
+            .at("/etc/systemd/system/.virtfleet-new.x")
+            .unwrap()
+            .exists()
+    );
     assert_eq!(image.apply(), Outcome::default());
 }
 
@@ -131,7 +147,7 @@ fn files_of_an_older_version_go_and_nobody_elses() {
     }
     let outcome = image.apply();
     assert_eq!(outcome.removed, [old]);
-    assert!(image.options.at("/etc/shadow").exists());
+    assert!(image.options.at("/etc/shadow").unwrap().exists());
 }
 
 #[test]
@@ -189,14 +205,73 @@ fn removing_leaves_settings_and_what_others_have() {
     let outcome = remove(&image.options, &FakeCommands::content()).unwrap();
     assert!(outcome.warnings[0].contains("user-data"), "{outcome:?}");
     for file in guest::files("/x") {
-        assert!(!image.options.at(&file.path).exists(), "{}", file.path);
+        assert!(!image.options.at(&file.path).unwrap().exists(), "{}", file.path);
     }
-    assert!(!image.options.at("/opt/virtfleet/bin/virtfleet-agent").exists());
-    assert!(image.options.at("/etc/virtfleet/agent.yaml").exists());
+    assert!(
+        !image
+            .options
+            .at("/opt/virtfleet/bin/virtfleet-agent")
+            .unwrap()
+            .exists()
+    );
+    assert!(image.options.at("/etc/virtfleet/agent.yaml").unwrap().exists());
     assert!(
         remove(&image.options, &FakeCommands::content())
             .unwrap()
             .removed
             .is_empty()
     );
+}
+
+/// Whoever made the image may have put links into it that lead to the machine on which it is built.
+#[test]
+fn no_link_of_an_image_leads_out_of_it() {
+    let image = Image::new();
+    let outside = image.dir.path().join("outside");
+    fs::create_dir_all(outside.join("system")).unwrap();
+    let inside = |path: &str| image.options.root.join(path);
+    fs::create_dir_all(inside("etc/udev")).unwrap();
+    fs::create_dir_all(inside("usr/etc-systemd")).unwrap();
+    // Absolute links mean the image's own root.
+    symlink("/usr/etc-systemd", inside("etc/systemd")).unwrap();
+    symlink(
+        "../../../../../../../../../etc/udev-rules",
+        inside("etc/udev/rules.d"),
+    )
+    .unwrap();
+    fs::create_dir(inside("etc/udev-rules")).unwrap();
+    image.apply();
+    let unit = "system/virtfleet-agent.service";
+    assert!(inside("usr/etc-systemd").join(unit).is_file());
+    assert!(fs::read_dir(inside("etc/udev-rules")).unwrap().next().is_some());
+    assert_eq!(
+        image.plan(),
+        Plan {
+            binary: None,
+            files: Vec::new(),
+            links: Vec::new(),
+            ..image.plan()
+        }
+    );
+
+    // What leads nowhere in the image, and somewhere here, is an error before anything is written.
+    let image = Image::new();
+    let outside = image.dir.path().join("outside");
+    fs::create_dir_all(outside.join("system")).unwrap();
+    symlink(&outside, image.options.root.join("etc/systemd")).unwrap();
+    let error = plan(&image.options, &image.own(), "1.2.3")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("etc/systemd"), "{error}");
+    assert!(fs::read_dir(outside.join("system")).unwrap().next().is_none());
+    // Nor is a file read through a link.
+    fs::remove_file(image.options.root.join("etc/systemd")).unwrap();
+    fs::remove_file(image.options.root.join("etc/passwd")).unwrap();
+    fs::write(image.dir.path().join("passwd"), USERS).unwrap();
+    symlink(
+        image.dir.path().join("passwd"),
+        image.options.root.join("etc/passwd"),
+    )
+    .unwrap();
+    assert!(image.plan().user, "the image's own file says nothing of the user");
 }

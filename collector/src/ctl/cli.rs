@@ -35,9 +35,12 @@ pub(super) enum Word {
 pub(super) enum Render {
     /// Print user-data for cloud-init
     CloudInit {
-        /// The input
+        /// The input; `-` reads standard input
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Send files that do not lie beside the input, too: whoever wrote it chooses which
+        #[arg(long)]
+        files_from_anywhere: bool,
         /// One cloud-config with a boot command in front, or a MIME message with a boothook
         #[arg(long, value_enum, default_value = "cloud-config")]
         form: Form,
@@ -47,9 +50,12 @@ pub(super) enum Render {
     },
     /// Print a configuration for Ignition, spec 3.3.0
     Ignition {
-        /// The input
+        /// The input; `-` reads standard input
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Send files that do not lie beside the input, too: whoever wrote it chooses which
+        #[arg(long)]
+        files_from_anywhere: bool,
         /// A configuration that the guest has already
         #[arg(long, value_name = "IGN")]
         with: Option<PathBuf>,

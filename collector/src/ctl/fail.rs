@@ -1,5 +1,7 @@
 //! Why the CLI ends without having shown what was asked for, and with which exit code.
 
+use virtfleet_runtime::exit::Code;
+
 use crate::api::ErrorDetail;
 
 /// One class for each thing that a person does next.
@@ -37,22 +39,23 @@ fn remedy(text: &str) -> String {
 }
 
 impl Fail {
-    /// 0 when the reader of a pipe has had enough, 1 failure, 2 usage, 4 not found.
+    /// Ok when the reader of a pipe has had enough.
     pub(super) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
-            Self::NotFound(_) => 4,
-            Self::Refused(detail) if detail.code == "not_found" => 4,
-            Self::Usage(_) => 2,
-            Self::Refused(detail) if detail.code == "invalid_parameter" => 2,
+        let code = match self {
+            Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Code::Ok,
+            Self::NotFound(_) => Code::NotFound,
+            Self::Refused(detail) if detail.code == "not_found" => Code::NotFound,
+            Self::Usage(_) => Code::Usage,
+            Self::Refused(detail) if detail.code == "invalid_parameter" => Code::Usage,
             Self::Unreachable { .. }
             | Self::Foreign { .. }
             | Self::Refused(_)
             | Self::Ambiguous(_)
             | Self::Input(_)
             | Self::Output(_)
-            | Self::Start(_) => 1,
-        }
+            | Self::Start(_) => Code::Failure,
+        };
+        code.number()
     }
 
     /// Whether the same question may be answered later: the collector is away, being replaced, or not ready yet.

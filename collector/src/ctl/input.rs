@@ -8,10 +8,10 @@ use std::{
 
 use super::fail::Fail;
 
-/// The most that is read.
+/// The most that is read of one file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// How errors name it.
+/// How messages name it.
 pub(super) fn shown(path: &Path) -> String {
     if is_standard_input(path) {
         "standard input".to_owned()
@@ -20,22 +20,33 @@ pub(super) fn shown(path: &Path) -> String {
     }
 }
 
-/// Its text. Errors: it cannot be read, is not UTF-8, or is larger than 1 MiB.
+/// The folder in which it lies; of standard input, the one in which this process runs.
+pub(super) fn folder(path: &Path) -> &Path {
+    let folder = path.parent().filter(|_| !is_standard_input(path));
+    folder
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// Its text. Errors: it cannot be read, is no UTF-8 text, or is larger than 1 MiB.
 pub(super) fn read(path: &Path) -> Result<String, Fail> {
-    let mut text = String::new();
-    let read = if is_standard_input(path) {
-        io::stdin().take(MAX_BYTES + 1).read_to_string(&mut text)
+    let failed = |why: &str| Fail::Input(format!("{}: {why}", shown(path)));
+    let bytes = bytes(path).map_err(|error| failed(&error.to_string()))?;
+    String::from_utf8(bytes).map_err(|_| failed("it is no UTF-8 text"))
+}
+
+/// Its content. Errors: it cannot be read, or is larger than 1 MiB.
+pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if is_standard_input(path) {
+        io::stdin().take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     } else {
-        File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
-    };
-    let shown = shown(path);
-    let length = read.map_err(|error| Fail::Input(format!("{shown}: {error}")))?;
-    if length as u64 > MAX_BYTES {
-        return Err(Fail::Input(format!(
-            "{shown}: it is larger than {MAX_BYTES} bytes"
-        )));
+        File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     }
-    Ok(text)
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("larger than {MAX_BYTES} bytes")));
+    }
+    Ok(bytes)
 }
 
 fn is_standard_input(path: &Path) -> bool {

@@ -2,9 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    fs::File,
-    io::{self, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use virtfleet_delivery::{
@@ -20,17 +18,21 @@ use super::{
     cli::{Form, Render},
     console::Console,
     fail::Fail,
+    input::{self, bytes},
 };
 
-/// The most that a file that is sent along may weigh.
-const MAX_BYTES: u64 = 1 << 20;
 /// The most user-data that KubeVirt takes in the VM itself (its `cloudInitUserMaxLen`).
 const INLINE: usize = 2048;
 
 pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> {
     match what {
-        Render::CloudInit { file, form, with } => {
-            let payload = load(file)?;
+        Render::CloudInit {
+            file,
+            form,
+            with,
+            files_from_anywhere,
+        } => {
+            let payload = load(file, *files_from_anywhere)?;
             let texts = with
                 .iter()
                 .map(|path| Ok((path.display().to_string(), text(path)?)))
@@ -48,8 +50,12 @@ pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> 
             }
             advise(rendered.text.len(), console);
         }
-        Render::Ignition { file, with } => {
-            let payload = load(file)?;
+        Render::Ignition {
+            file,
+            with,
+            files_from_anywhere,
+        } => {
+            let payload = load(file, *files_from_anywhere)?;
             let theirs = with.as_deref().map(text).transpose()?;
             let config = ignition::render(&payload, theirs.as_deref()).map_err(|why| {
                 let name = with
@@ -89,13 +95,25 @@ fn advise(bytes: usize, console: &mut Console<'_>) {
     }
 }
 
-/// The payload that the input describes. What it names lies beside it.
-fn load(file: &Path) -> Result<Payload, Fail> {
-    let checked = spec::read(&file.display().to_string(), &text(file)?).map_err(|found| problems(&found))?;
-    let beside = |name: &str| file.parent().unwrap_or(Path::new("")).join(name);
+/// The payload that the input describes. What it names lies beside it; elsewhere only if `anywhere`.
+fn load(file: &Path, anywhere: bool) -> Result<Payload, Fail> {
+    let checked = spec::read(&input::shown(file), &text(file)?).map_err(|found| problems(&found))?;
+    let folder = input::folder(file);
+    let find = |name: &str| -> Result<PathBuf, String> {
+        let path = folder.join(name);
+        let found = path.canonicalize().map_err(|error| error.to_string())?;
+        let here = folder.canonicalize().map_err(|error| error.to_string())?;
+        if anywhere || found.starts_with(&here) {
+            return Ok(found);
+        }
+        Err(format!(
+            "it lies outside of {}: copy it there, or give --files-from-anywhere if you trust the input",
+            here.display()
+        ))
+    };
     let mut outside = Outside {
-        read: &mut |name| bytes(&beside(name)).map_err(|error| error.to_string()),
-        sha256: &mut |name| sha256_file(&beside(name)).map_err(|error| error.to_string()),
+        read: &mut |name| bytes(&find(name)?).map_err(|error| error.to_string()),
+        sha256: &mut |name| sha256_file(&find(name)?).map_err(|error| error.to_string()),
     };
     payload::build(&checked, &mut outside).map_err(|found| problems(&found))
 }
@@ -110,19 +128,10 @@ fn problems(found: &[Problem]) -> Fail {
 }
 
 fn text(path: &Path) -> Result<String, Fail> {
-    let failed = |why: String| Fail::Input(format!("{}: cannot be read: {why}", path.display()));
+    let failed = |why: String| Fail::Input(format!("{}: cannot be read: {why}", input::shown(path)));
     let bytes = bytes(path).map_err(|error| failed(error.to_string()))?;
     String::from_utf8(bytes)
         .map_err(|_| failed("not UTF-8 text (compressed user-data must be unpacked)".to_owned()))
-}
-
-fn bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(io::Error::other(format!("larger than {MAX_BYTES} bytes")));
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]

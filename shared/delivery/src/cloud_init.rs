@@ -3,6 +3,8 @@
 //! A boot command and a boothook are what cloud-init runs at every boot; everything else (`write_files`, `runcmd`) it marks as
 //! done before it is done, and never runs again after a power cut.
 
+use virtfleet_wire::layered::{NodeValue, parse_yaml};
+
 use crate::{boot, mime, payload::Payload, splice};
 
 /// How the user-data is put.
@@ -65,6 +67,9 @@ fn kind<'a>(with: &With<'_>) -> Result<Option<&'a str>, String> {
         return Ok(Some("text/jinja2"));
     }
     if let Some((_, kind)) = KINDS.iter().find(|(start, _)| first.starts_with(start)) {
+        if *kind == "text/cloud-config" {
+            is_cloud_config(with)?;
+        }
         return Ok(Some(kind));
     }
     if head.contains("mime-version:") {
@@ -76,9 +81,28 @@ fn kind<'a>(with: &With<'_>) -> Result<Option<&'a str>, String> {
     ))
 }
 
+/// cloud-init drops a cloud-config that it cannot read, with a warning in the guest that nobody sees.
+fn is_cloud_config(with: &With<'_>) -> Result<(), String> {
+    let name = with.name;
+    let documents =
+        parse_yaml(with.text).map_err(|error| format!("{name}:{}: {}", error.line, error.message))?;
+    match documents.as_slice() {
+        [] => Ok(()),
+        [one] if matches!(one.value, NodeValue::Mapping(_)) => Ok(()),
+        [one] => Err(format!(
+            "{name}:{}: a cloud-config is a mapping, e.g. `packages: [jq]`, and this is none",
+            one.line
+        )),
+        [_, second, ..] => Err(format!(
+            "{name}:{}: a second document begins; cloud-init reads one",
+            second.line
+        )),
+    }
+}
+
 /// Renders. `made` says how this came about, as comment lines.
 ///
-/// Errors: user-data of a kind that cloud-init does not know.
+/// Errors: user-data of a kind that cloud-init does not know, a cloud-config that is no YAML mapping.
 pub fn render(payload: &Payload, form: Form, with: &[With<'_>], made: &str) -> Result<Rendered, String> {
     let script = boot::script(payload);
     let kinds = with.iter().map(kind).collect::<Result<Vec<_>, _>>()?;

@@ -35,16 +35,20 @@ impl Code {
         }
     }
 
+    /// Every code.
+    pub const ALL: [Self; 7] = [
+        Self::Ok,
+        Self::Failure,
+        Self::Usage,
+        Self::Changes,
+        Self::Refused,
+        Self::NotFound,
+        Self::Config,
+    ];
+
     /// The code with this number; a failure when there is none.
     pub fn of(number: u8) -> Self {
-        let codes = [
-            Self::Ok,
-            Self::Changes,
-            Self::Refused,
-            Self::NotFound,
-            Self::Config,
-        ];
-        let code = codes.into_iter().find(|code| code.number() == number);
+        let code = Self::ALL.into_iter().find(|code| code.number() == number);
         code.unwrap_or(Self::Failure)
     }
 }
@@ -57,6 +61,8 @@ impl Termination for Code {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -65,5 +71,21 @@ mod tests {
             assert_eq!(Code::of(number).number(), number);
         }
         assert_eq!(Code::of(101), Code::Failure);
+    }
+
+    /// One table for all programs, and it is complete.
+    #[test]
+    fn the_documented_table_has_every_code() {
+        let page = include_str!("../../../docs/cli.md");
+        let (_, page) = page.split_once("## Exit codes\n").unwrap();
+        let rows = page
+            .lines()
+            .skip_while(|line| !line.starts_with('|'))
+            .take_while(|line| line.starts_with('|'));
+        let documented: BTreeSet<u8> = rows
+            .filter_map(|row| row.split('|').nth(1)?.trim().parse().ok())
+            .collect();
+        let known: BTreeSet<u8> = Code::ALL.iter().map(|code| code.number()).collect();
+        assert_eq!(documented, known);
     }
 }

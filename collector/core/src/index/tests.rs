@@ -444,7 +444,10 @@ fn the_three_rungs_of_the_node_join() {
     w1.firmware_uuid = of_k3s.system_uuid;
     apply(&mut index, [Fact::Vmi(Box::new(w1.clone()))]);
     assert_eq!(node(&index, "w1").as_deref(), Some("w1"));
-    assert_eq!(ids(&index, &key("ns", "w1")), [findings::IDENTITY_HOSTNAME_DIFFERS]);
+    assert_eq!(
+        ids(&index, &key("ns", "w1")),
+        [findings::IDENTITY_HOSTNAME_DIFFERS]
+    );
     // A UUID that any machine may have tells nothing.
     of_k3s.system_uuid = Some("00000000-0000-0000-0000-000000000000".parse().unwrap());
     w1.firmware_uuid = of_k3s.system_uuid;

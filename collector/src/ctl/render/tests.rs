@@ -63,11 +63,46 @@ fn what_the_input_names_lies_beside_it() {
     assert!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["systemd"].is_object());
 }
 
+/// Whoever wrote the input does not choose which files of this machine are sent.
+#[test]
+fn files_are_read_only_beside_the_input_unless_asked_for() {
+    let around = tempfile::tempdir().unwrap();
+    let folder = around.path().join("delivery");
+    fs::create_dir_all(folder.join("more")).unwrap();
+    fs::write(around.path().join("secret"), "theirs").unwrap();
+    fs::write(folder.join("more/motd"), "hello").unwrap();
+    std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();
+    let absolute = around.path().join("secret").display().to_string();
+    let send = |from: &str, args: &[&str]| {
+        let input = format!("files: [{{path: /etc/virtfleet/x, from: {from}}}]\n");
+        rendered(&folder, &input, &[&["cloud-init"], args].concat())
+    };
+    for from in ["../secret", "link", &absolute] {
+        let (done, out, _) = send(from, &[]);
+        let error = done.unwrap_err();
+        assert!(
+            error.contains("files[0].from") && error.contains("--files-from-anywhere"),
+            "{error}"
+        );
+        assert_eq!(out, "");
+        send(from, &["--files-from-anywhere"]).0.unwrap();
+    }
+    send("more/motd", &[]).0.unwrap();
+}
+
 #[test]
 fn mistakes_are_named_and_nothing_is_printed() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("theirs"), "hello").unwrap();
     let theirs = folder.path().join("theirs").display().to_string();
+    fs::write(
+        folder.path().join("broken"),
+        "#cloud-config\npackages: [a\nruncmd: b]: c\n",
+    )
+    .unwrap();
+    let broken = folder.path().join("broken").display().to_string();
+    fs::write(folder.path().join("list"), "#cloud-config\n- packages\n").unwrap();
+    let list = folder.path().join("list").display().to_string();
     for (input, args, expected) in [
         (
             AGENT,
@@ -86,6 +121,12 @@ fn mistakes_are_named_and_nothing_is_printed() {
             "/nowhere: cannot be read: ",
         ),
         ("", vec!["ignition", "--with", &theirs], "theirs: not JSON"),
+        ("", vec!["cloud-init", "--with", &broken], "broken:3: "),
+        (
+            "",
+            vec!["cloud-init", "--form", "mime", "--with", &list],
+            "list:2: a cloud-config is a mapping",
+        ),
     ] {
         let (done, out, _) = rendered(folder.path(), input, &args);
         let error = done.unwrap_err();
