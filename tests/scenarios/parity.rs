@@ -4,6 +4,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
+use virtfleet_agent::cli::{command, translate};
 use virtfleet_tests::{
     loops::{self, Loop},
     parity::{
@@ -174,4 +175,59 @@ fn tier3_parity_on_btrfs() {
     let verdict = parity::judge(&rounds, ALLOWED, MACHINE);
     println!("btrfs: {verdict}");
     assert_equal("btrfs", &verdict);
+}
+
+/// So that the agent may stand in for node_exporter under its unit.
+#[test]
+fn tier3_every_flag_of_node_exporter_is_taken_or_answered() {
+    let test = "tier3_every_flag_of_node_exporter_is_taken_or_answered";
+    let Some(program) = skip::need(TIER, test, parts::node_exporter()).unwrap() else {
+        return;
+    };
+    let (_, help) = Launch::new(program)
+        .arg("--help")
+        .said(Duration::from_secs(30))
+        .unwrap();
+    // `--[no-]collector.cpu`, `--web.listen-address=:9100 ...`, `-h, --help`
+    let flags = help.lines().filter_map(|line| {
+        let (_, flag) = line
+            .split_once("--")
+            .filter(|(before, _)| before.trim().trim_end_matches(',').len() <= 2)?;
+        let flag = flag.split_whitespace().next()?.replace("[no-]", "");
+        Some(
+            flag.split_once('=')
+                .map_or((flag.clone(), false), |(name, _)| (name.to_owned(), true)),
+        )
+    });
+    let flags: Vec<_> = flags
+        .filter(|(name, _)| name.ends_with(|last: char| last.is_ascii_alphanumeric()))
+        .filter(|(name, _)| !name.starts_with("help") && name != "version")
+        .collect();
+    assert!(flags.len() > 140, "{help}");
+    let (mut left_out, mut refused) = (Vec::new(), Vec::new());
+    for (name, has_value) in &flags {
+        let value = match name.as_str() {
+            "log.level" => "info",
+            "log.format" => "logfmt",
+            _ => "1",
+        };
+        let flag = if *has_value {
+            format!("--{name}={value}")
+        } else {
+            format!("--{name}")
+        };
+        let (arguments, lines) = translate(["node_exporter".into(), flag.clone().into()]);
+        if let Err(error) = command().try_get_matches_from(arguments) {
+            refused.push(format!("{flag}: {}", error.kind()));
+        }
+        left_out.extend(lines);
+    }
+    println!(
+        "{} flags, {} of them left out:\n{}",
+        flags.len(),
+        left_out.len(),
+        left_out.join("\n")
+    );
+    assert_eq!(refused, [""; 0], "neither taken nor answered");
+    assert!(left_out.len() < flags.len() / 3, "{left_out:#?}");
 }

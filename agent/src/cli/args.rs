@@ -119,6 +119,12 @@ pub fn command() -> Command {
         .value_parser(value_parser!(PathBuf))
         .global(true)
         .help("Read this settings file instead of the usual places");
+    // Taken out before: it is here for help, completions and man pages.
+    let compat = Arg::new("compat")
+        .long("compat")
+        .action(ArgAction::SetTrue)
+        .global(true)
+        .help("Leave out flags of node_exporter that the agent does not take, with a line about each; without a verb: run");
     let format = Arg::new("output")
         .short('o')
         .long("output")
@@ -135,6 +141,7 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .args(roots)
         .arg(config)
+        .arg(compat)
         .subcommand(
             Command::new("run")
                 .about("Serve metrics and the report")

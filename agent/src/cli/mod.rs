@@ -2,6 +2,7 @@
 
 mod args;
 mod collector_flags;
+mod compat;
 mod disk_args;
 mod disks;
 mod dns;
@@ -17,16 +18,27 @@ mod virtio_text;
 
 pub use args::{Args, Subjects, Verb, command};
 pub use collector_flags::{CollectorFlags, FlagError};
+pub use compat::translate;
 pub use disks::DisksVerb;
 
+use clap::error::{ContextKind, ContextValue};
 use virtfleet_runtime::exit::Code;
 
 /// Parses the process's command line and does what it says.
 pub fn main() -> Code {
-    let matches = match command().try_get_matches() {
+    let (arguments, left_out) = translate(std::env::args_os());
+    for line in left_out {
+        print::complain(&line);
+    }
+    let matches = match command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
             drop(error.print());
+            if let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg)
+                && let Some(hint) = compat::hint(argument)
+            {
+                print::complain(&hint);
+            }
             return if error.use_stderr() { Code::Usage } else { Code::Ok };
         }
     };

@@ -21,8 +21,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::on("cpu", "CPU time by mode, and which CPUs are online", cpu::new).with(&[
         Flag::switch("guest", "guest"),
         Flag::switch("info", "info"),
-        Flag::text("info.flags-include", "flagsInclude"),
-        Flag::text("info.bugs-include", "bugsInclude"),
+        Flag::text("cpu.info.flags-include", "flagsInclude"),
+        Flag::text("cpu.info.bugs-include", "bugsInclude"),
     ]),
     Entry::off(
         "cpu_vulnerabilities",

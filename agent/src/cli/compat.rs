@@ -1,0 +1,222 @@
+//! node_exporter's command line, so that this binary may stand in for that one under its unit: with `--compat`, or when it is
+//! called by that name, what the agent does not take is named once and left out, and `run` need not be typed.
+
+use std::{ffi::OsString, path::Path};
+
+/// Names of the program that stand for `--compat`.
+const PROGRAMS: [&str; 2] = ["node_exporter", "prometheus-node-exporter"];
+/// The flag.
+const COMPAT: &str = "--compat";
+
+/// A flag of node_exporter 1.11 that the agent does not take, without its dashes; whether a value follows; what to do instead.
+type Foreign = (&'static str, bool, &'static str);
+
+const LISTENERS: &str = "set server.listeners in the settings";
+const OWN_WAY: &str = "the agent chooses by itself how the kernel is asked";
+const FIXTURES: &str = "only node_exporter's own tests need it";
+
+/// See [`Foreign`]. Those of collectors that the agent does not have are in [`ABSENT`].
+const FOREIGN: [Foreign; 12] = [
+    ("collector.arp.netlink", false, OWN_WAY),
+    (
+        "collector.netclass_rtnl.with-stats",
+        false,
+        "the collector netdev has the statistics",
+    ),
+    ("collector.netdev.netlink", false, OWN_WAY),
+    ("collector.qdisc.fixtures", true, FIXTURES),
+    ("collector.wifi.fixtures", true, FIXTURES),
+    ("runtime.gomaxprocs", true, "there is no Go runtime here"),
+    ("web.config.file", true, "set server.tls in the settings"),
+    (
+        "web.disable-exporter-metrics",
+        false,
+        "the agent's own metrics are few, and begin with virtfleet_agent_",
+    ),
+    ("web.listen-address", true, LISTENERS),
+    (
+        "web.max-requests",
+        true,
+        "scrapes that wait together share one collection",
+    ),
+    ("web.systemd-socket", false, LISTENERS),
+    ("web.telemetry-path", true, "metrics are at /metrics"),
+];
+
+/// Collectors of node_exporter 1.11 that the agent does not have: their hardware or service does not exist in a KubeVirt guest, or
+/// is another's to watch.
+const ABSENT: [&str; 12] = [
+    "bcache",
+    "bcachefs",
+    "drbd",
+    "drm",
+    "fibrechannel",
+    "infiniband",
+    "ntp",
+    "pcidevice",
+    "perf",
+    "runit",
+    "supervisord",
+    "wifi",
+];
+
+/// Settings of these collectors that take no value.
+const SWITCHES: [&str; 6] = [
+    "bcache.priorityStats",
+    "ntp.server-is-local",
+    "pcidevice.names",
+    "perf.disable-cache-profilers",
+    "perf.disable-hardware-profilers",
+    "perf.disable-software-profilers",
+];
+
+/// What is done about a flag of node_exporter.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    /// One line for people.
+    line: String,
+    /// The next argument is its value.
+    takes_next: bool,
+}
+
+/// The answer to an argument; none for one that the agent knows, or that is not node_exporter's either.
+fn answer(argument: &str) -> Option<Answer> {
+    let flag = argument.strip_prefix("--")?;
+    let (name, inline) = flag
+        .split_once('=')
+        .map_or((flag, false), |(name, _)| (name, true));
+    let name = name.strip_prefix("no-").unwrap_or(name);
+    let (has_value, instead) = FOREIGN
+        .iter()
+        .find(|(foreign, ..)| *foreign == name)
+        .map(|(_, has_value, instead)| (*has_value, (*instead).to_owned()))
+        .or_else(|| {
+            let of_collector = name.strip_prefix("collector.")?;
+            let (collector, setting) = of_collector
+                .split_once('.')
+                .map_or((of_collector, false), |(collector, _)| (collector, true));
+            ABSENT.contains(&collector).then(|| {
+                let has_value = setting && !SWITCHES.contains(&of_collector);
+                (has_value, format!("there is no collector {collector} here"))
+            })
+        })?;
+    Some(Answer {
+        line: format!("--{name} is node_exporter's and is left out: {instead}"),
+        takes_next: has_value && !inline,
+    })
+}
+
+/// The process's arguments as [`super::command`] takes them, and a line about each flag that was left out. Without `--compat`, and
+/// under any other name than node_exporter's, they are as they were.
+pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> (Vec<OsString>, Vec<String>) {
+    let mut given: Vec<OsString> = arguments.into_iter().collect();
+    let called = given
+        .first()
+        .and_then(|name| Path::new(name).file_name()?.to_str());
+    let by_name = called.is_some_and(|name| PROGRAMS.contains(&name));
+    if !by_name && !given.iter().any(|argument| argument == COMPAT) {
+        return (given, Vec::new());
+    }
+    let mut taken: Vec<OsString> = given.drain(..given.len().min(1)).collect();
+    let mut lines = Vec::new();
+    let mut rest = given.into_iter().filter(|argument| argument != COMPAT).peekable();
+    let has_verb = rest
+        .peek()
+        .is_some_and(|first| !first.to_string_lossy().starts_with('-'));
+    let wants_version = |argument: &OsString| argument == "--version" || argument == "-V";
+    let mut flags = Vec::new();
+    while let Some(argument) = rest.next() {
+        match argument.to_str() {
+            Some("--help-long" | "--help-man") => flags.push("--help".into()),
+            // Its word for lines of text.
+            Some("--log.format=logfmt") => flags.push("--log.format=text".into()),
+            Some("logfmt") if flags.last().is_some_and(|last| last == "--log.format") => {
+                flags.push("text".into())
+            }
+            Some(text) => match answer(text) {
+                Some(answer) => {
+                    lines.push(answer.line);
+                    if answer.takes_next {
+                        rest.next();
+                    }
+                }
+                None => flags.push(argument),
+            },
+            None => flags.push(argument),
+        }
+    }
+    if !has_verb && !flags.iter().any(wants_version) {
+        taken.push("run".into());
+    }
+    taken.extend(flags);
+    (taken, lines)
+}
+
+/// What to say of an argument that was refused without `--compat`.
+pub(super) fn hint(argument: &str) -> Option<String> {
+    let line = answer(argument)?.line;
+    Some(format!("{line}; {COMPAT} leaves it out without an error"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(line: &str) -> (String, Vec<String>) {
+        let (arguments, lines) = translate(line.split(' ').map(OsString::from));
+        let words: Vec<_> = arguments
+            .iter()
+            .map(|one| one.to_string_lossy().into_owned())
+            .collect();
+        (words.join(" "), lines)
+    }
+
+    #[test]
+    fn without_the_flag_and_under_its_own_name_nothing_is_touched() {
+        let line = "/usr/bin/virtfleet-agent run --web.listen-address=:9100";
+        assert_eq!(said(line), (line.to_owned(), Vec::new()));
+        assert!(
+            hint("--web.listen-address=:9100")
+                .unwrap()
+                .contains("server.listeners")
+        );
+        assert_eq!(hint("--collector.cpu"), None);
+    }
+
+    #[test]
+    fn what_is_not_taken_is_named_and_left_out_with_its_value() {
+        let (line, lines) = said(
+            "a --compat --web.listen-address :9100 --collector.cpu --no-collector.wifi --collector.ntp.server=x \
+             --collector.perf.cpus 0-1 --collector.bcache.priorityStats --path.procfs /host/proc",
+        );
+        assert_eq!(line, "a run --collector.cpu --path.procfs /host/proc");
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        assert!(
+            lines[0]
+                .starts_with("--web.listen-address is node_exporter's and is left out: set server.listeners")
+        );
+        assert!(lines[1].contains("there is no collector wifi here"));
+    }
+
+    #[test]
+    fn called_as_node_exporter_it_runs() {
+        assert_eq!(
+            said("/usr/bin/node_exporter --web.config.file=/x").0,
+            "/usr/bin/node_exporter run"
+        );
+        assert_eq!(
+            said("prometheus-node-exporter --version").0,
+            "prometheus-node-exporter --version"
+        );
+        assert_eq!(
+            said("node_exporter metrics --collector.cpu").0,
+            "node_exporter metrics --collector.cpu"
+        );
+        assert_eq!(said("node_exporter").0, "node_exporter run");
+        assert_eq!(said("node_exporter --help-long").0, "node_exporter run --help");
+        assert_eq!(
+            said("node_exporter --log.format logfmt").0,
+            "node_exporter run --log.format text"
+        );
+    }
+}
