@@ -131,7 +131,7 @@ pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> (Vec<OsString
             // Its word for lines of text.
             Some("--log.format=logfmt") => flags.push("--log.format=text".into()),
             Some("logfmt") if flags.last().is_some_and(|last| last == "--log.format") => {
-                flags.push("text".into())
+                flags.push("text".into());
             }
             Some(text) => match answer(text) {
                 Some(answer) => {

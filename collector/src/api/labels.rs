@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use virtfleet_collector_core::labels::plan::{Action, Decision, LabelInput, plan};
+use virtfleet_collector_core::labels::plan::{Action, Decision, LabelInput, Reason, plan};
 use virtfleet_wire::ids::{ClusterName, Namespace, NodeName, VmName};
 
 use super::{error::ApiError, paging, query::Query, reply::Reply, router::Ask};
@@ -94,6 +94,11 @@ fn decided(ask: &Ask, input: &LabelInput) -> Vec<LabelView> {
     for view in &mut views {
         view.contested = status.contested.contains(&view.decision.key);
         view.error.clone_from(&status.error);
+        if !status.by_leader && view.decision.reason == Reason::SafetyUnknown {
+            "this collector does not lead, and only the one that leads looks at what depends on the Node: its answer counts \
+             (virtfleet_collector_leader is 1 there)"
+                .clone_into(&mut view.decision.message);
+        }
     }
     views
 }

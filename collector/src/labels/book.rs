@@ -33,6 +33,9 @@ pub struct LabelStatus {
     pub error: Option<String>,
     /// Keys that others keep changing: left alone for a while.
     pub contested: BTreeSet<String>,
+    /// Whether it was planned while this process led. Who does not lead looks at nothing that depends on a Node, and so does not know
+    /// what is safe.
+    pub by_leader: bool,
 }
 
 impl LabelStatus {
@@ -101,10 +104,11 @@ impl LabelBook {
         Some(hasher.finish())
     }
 
-    /// Keys that are not as asked for, counted; dry runs are not.
+    /// Keys that are not as asked for, counted; dry runs are not. Of a process that does not lead there are none: two truths would
+    /// stand in the metrics.
     pub fn drift(&self) -> Drift {
         let mut drift = Drift::new();
-        for status in self.read().values() {
+        for status in self.read().values().filter(|status| status.by_leader) {
             let off = status.plan.decisions.iter();
             for one in off.filter(|one| one.action != Action::Keep && !one.dry_run) {
                 let key = (status.cluster.clone(), one.key.clone(), one.reason);

@@ -352,9 +352,10 @@ impl<W: NodeWriter> Shared<W> {
             written_at: None,
             error,
             contested,
+            by_leader: self.writing.leads(),
         };
         let before = self.book.put(key, status.clone());
-        if self.writing.leads() {
+        if status.by_leader {
             self.tell_troubles(key, input, before.as_deref(), &status);
         }
     }
@@ -375,7 +376,8 @@ impl<W: NodeWriter> Shared<W> {
         let seconds = Duration::from_secs;
         let (first, most) = match error {
             SendError::Refused(_) => (seconds(30), seconds(600)),
-            SendError::Denied(_) => (seconds(5), seconds(60)),
+            // A server that has just started refuses everybody until it has read its roles.
+            SendError::Denied(_) => (Duration::from_millis(500), seconds(60)),
             _ => (Duration::from_millis(500), seconds(30)),
         };
         Next::After(memory.pause(first, most))

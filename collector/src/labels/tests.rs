@@ -321,7 +321,7 @@ async fn who_does_not_lead_plans_and_asks_nothing() {
     assert_eq!((stage.asked(), stage.fake.world().evidence), (0, 0));
     let status = stage.status("c/a");
     assert!(!status.in_line() && status.plan.patch.is_some());
-    assert_eq!(stage.book.drift().len(), 2);
+    assert!(stage.book.drift().is_empty(), "the one that leads tells what is drift");
     let off = SenderSettings {
         write: false,
         ..settings()
@@ -329,7 +329,7 @@ async fn who_does_not_lead_plans_and_asks_nothing() {
     let stage = Stage::new(Writing::fixed(true), off);
     stage.ready(&["c"]).await;
     ms(600_000).await;
-    assert_eq!(stage.asked(), 0);
+    assert_eq!((stage.asked(), stage.book.drift().len()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
