@@ -29,6 +29,12 @@ pub(super) enum Word {
     /// Print what brings the agent into a guest, made from one small file (kind: Delivery); asks no collector
     #[command(subcommand)]
     Render(Render),
+    /// Say what a finding means and what to do; asks no collector
+    Explain {
+        /// The finding's id, as `virtfleetctl findings` prints it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -7,9 +7,11 @@
 //!                                                    └───────── watch ───────────┘
 //! ```
 
+mod changes;
 pub mod cli;
 mod client;
 mod console;
+mod explain;
 mod fail;
 mod input;
 mod policy;

@@ -10,6 +10,7 @@ use super::{
     cli::{Cli, Labels, Output, Policy, Program, Show, Verb, Word},
     client::{Answer, Client},
     console::Console,
+    explain::explain,
     fail::Fail,
     policy, render as files,
     target::{self, Target},
@@ -38,6 +39,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         ExitCode::from(match word {
             Word::Ask(verb) => run(&Cli { connection, verb }, &mut console),
             Word::Render(what) => match files::run(&what, &mut console) {
+                Ok(()) => 0,
+                Err(fail) => report(&fail, &mut console),
+            },
+            Word::Explain { id } => match explain(&id).and_then(|text| Ok(console.print(&text)?)) {
                 Ok(()) => 0,
                 Err(fail) => report(&fail, &mut console),
             },
@@ -118,6 +123,7 @@ pub(super) fn render(
                 wide: show.output == Some(Output::Wide),
                 headers: !show.no_headers,
                 colour: console.colour,
+                cut: console.terminal,
                 now: (console.now)(),
             };
             (target.view)(answer, &look)

@@ -6,7 +6,7 @@ use comfy_table::Table as Grid;
 use super::text::safe;
 
 /// The longest that a cell may be, in characters.
-const LONGEST_CELL: usize = 100;
+pub(super) const LONGEST_CELL: usize = 100;
 
 /// What a colour would say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +53,20 @@ impl Cell {
         Self::toned(text, Tone::Plain)
     }
     pub(super) fn toned(text: impl AsRef<str>, tone: Tone) -> Self {
-        let text = safe(text.as_ref(), LONGEST_CELL);
+        let text = safe(text.as_ref(), usize::MAX);
         let text = if text.is_empty() { "-".to_owned() } else { text };
         Self { text, tone }
+    }
+    /// With at most so many characters.
+    fn cut(&self, longest: usize) -> Self {
+        let mut text: String = self.text.chars().take(longest).collect();
+        if text.len() < self.text.len() {
+            text.push('…');
+        }
+        Self {
+            text,
+            tone: self.tone,
+        }
     }
     /// `-` when there is none.
     pub(super) fn maybe<T: ToString>(value: Option<T>) -> Self {
@@ -78,14 +89,19 @@ impl Table {
         }
     }
 
-    /// The lines, without a space at their ends.
-    pub(super) fn lines(&self, headers: bool, colour: bool) -> Vec<String> {
+    /// The lines, without a space at their ends; no cell is longer than `longest` characters.
+    pub(super) fn lines(&self, headers: bool, colour: bool, longest: usize) -> Vec<String> {
+        let rows: Vec<Vec<Cell>> = self
+            .rows
+            .iter()
+            .map(|row| row.iter().map(|cell| cell.cut(longest)).collect())
+            .collect();
         let mut grid = Grid::new();
         grid.load_style(comfy_table::presets::NOTHING);
         if headers {
             grid.set_header(&self.headers);
         }
-        for row in &self.rows {
+        for row in &rows {
             grid.add_row(row.iter().map(|cell| &cell.text));
         }
         for column in grid.column_iter_mut() {
@@ -96,7 +112,7 @@ impl Table {
         lines
             .enumerate()
             .map(
-                |(index, line)| match index.checked_sub(skip).and_then(|row| self.rows.get(row)) {
+                |(index, line)| match index.checked_sub(skip).and_then(|row| rows.get(row)) {
                     Some(row) if colour => paint(&line, row),
                     _ => line,
                 },
@@ -146,7 +162,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_by_width_on_screen() {
-        let lines = table().lines(true, false);
+        let lines = table().lines(true, false, LONGEST_CELL);
         assert_eq!(
             lines,
             [
@@ -155,13 +171,13 @@ mod tests {
                 "x\\u{a}y  up up  -"
             ]
         );
-        assert_eq!(table().lines(false, false).len(), 2);
+        assert_eq!(table().lines(false, false, LONGEST_CELL).len(), 2);
     }
 
     #[test]
     fn colours_change_nothing_but_the_colour() {
-        let plain = table().lines(true, false);
-        let coloured = table().lines(true, true);
+        let plain = table().lines(true, false, LONGEST_CELL);
+        let coloured = table().lines(true, true, LONGEST_CELL);
         assert!(coloured[1].contains("\x1b[32mup\x1b[0m"), "{:?}", coloured[1]);
         let stripped: Vec<_> = coloured
             .iter()

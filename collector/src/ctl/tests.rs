@@ -333,7 +333,7 @@ fn watched(server: &Server, args: &[&str], terminal: bool, script: impl AsyncFnO
 }
 
 #[test]
-fn watching_appends_a_table_for_every_change() {
+fn watching_in_a_pipe_appends_what_has_changed() {
     let server = Server::new();
     let text = watched(&server, &["vms", "-w"], false, async |screen| {
         screen.until(|screen| screen.count("NAMESPACE") == 1).await;
@@ -342,8 +342,18 @@ fn watching_appends_a_table_for_every_change() {
             Arc::make_mut(moved).infra_node = Some(testing::id("infra-9"));
         });
         screen.until(|screen| screen.count("infra-9") == 1).await;
+        server.fleet.change(|fleet| {
+            fleet.vms.remove(&testing::key("cluster-a", "worker-0"));
+        });
+        screen.until(|screen| screen.count("gone: ") == 1).await;
     });
-    assert_eq!(text.matches("NAMESPACE").count(), 2, "{text}");
+    assert_eq!(text.matches("NAMESPACE").count(), 1, "{text}");
+    let last: Vec<_> = text.lines().rev().take(2).collect();
+    assert!(last[0].starts_with("gone: cluster-a/worker-0"), "{text}");
+    assert!(
+        last[1].starts_with("cluster-a") && last[1].contains("infra-9"),
+        "one row, and no more: {text}"
+    );
     assert!(!text.contains('\u{1b}'));
 }
 

@@ -3,12 +3,14 @@
 use std::{future::Future, time::Duration};
 
 use super::{
-    cli::Cli,
+    changes::{self, Changes},
+    cli::{Cli, Output, Show},
     client::{Answer, Client},
     console::Console,
     fail::Fail,
     run::{render, summary},
     target::{self, Target},
+    text::safe,
 };
 
 /// How long one long poll waits. On a terminal, ages are redrawn at least this often.
@@ -57,6 +59,8 @@ pub(super) async fn watch(
 
 async fn forever(cli: &Cli, client: &Client, target: &Target, console: &mut Console<'_>) -> Result<(), Fail> {
     let mut shown: Option<u64> = None;
+    let mut before: Option<Answer> = None;
+    let show = target::show(&cli.verb);
     loop {
         match ask(client, target, shown, console.terminal).await {
             Ok((answer, line)) => {
@@ -67,10 +71,20 @@ async fn forever(cli: &Cli, client: &Client, target: &Target, console: &mut Cons
                     });
                 };
                 let first = shown.is_none();
-                if console.terminal || shown != Some(revision) {
-                    draw(cli, console, target, &answer, line.as_deref(), first)?;
+                let is_table = matches!(show.output, None | Some(Output::Wide));
+                if console.terminal {
+                    draw(show, console, target, &answer, line.as_deref(), first)?;
+                } else if shown != Some(revision) {
+                    let changes = before
+                        .filter(|_| is_table)
+                        .and_then(|before| changes::between(&before.body, &answer.body));
+                    match changes {
+                        Some(changes) => append(show, console, target, &answer, changes)?,
+                        None => draw(show, console, target, &answer, line.as_deref(), first)?,
+                    }
                 }
                 shown = Some(revision);
+                before = Some(answer);
                 tokio::time::sleep(BREATH).await;
             }
             Err(fail) if shown.is_some() && fail.may_pass() => {
@@ -105,16 +119,46 @@ async fn ask(
     asked.await.map_err(|error| Fail::Start(error.to_string()))?
 }
 
+/// The rows that have changed, and what is gone, below what was printed before.
+fn append(
+    show: &Show,
+    console: &mut Console<'_>,
+    target: &Target,
+    answer: &Answer,
+    changes: Changes,
+) -> Result<(), Fail> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let mut text = String::new();
+    if !changes.changed.is_empty() {
+        let mut changed = Answer {
+            url: answer.url.clone(),
+            body: answer.body.clone(),
+            revision: answer.revision,
+        };
+        changed.body["items"] = changes.changed.into();
+        let rows = Show {
+            no_headers: true,
+            ..show.clone()
+        };
+        text = render(&rows, target, &changed, console)?;
+    }
+    for gone in changes.gone {
+        text.extend(["gone: ", &safe(&gone, usize::MAX), "\n"]);
+    }
+    Ok(console.print(&text)?)
+}
+
 /// In place on a terminal, one after the other elsewhere.
 fn draw(
-    cli: &Cli,
+    show: &Show,
     console: &mut Console<'_>,
     target: &Target,
     answer: &Answer,
     line: Option<&str>,
     first: bool,
 ) -> Result<(), Fail> {
-    let show = target::show(&cli.verb);
     let mut text = render(show, target, answer, console)?;
     if console.terminal {
         if let Some(line) = line {
@@ -127,8 +171,8 @@ fn draw(
     }
     if !first {
         let between = match show.output {
-            Some(super::cli::Output::Yaml) => "---\n",
-            Some(super::cli::Output::Json) => "",
+            Some(Output::Yaml) => "---\n",
+            Some(Output::Json) => "",
             _ => "\n",
         };
         text.insert_str(0, between);

@@ -321,7 +321,10 @@ async fn who_does_not_lead_plans_and_asks_nothing() {
     assert_eq!((stage.asked(), stage.fake.world().evidence), (0, 0));
     let status = stage.status("c/a");
     assert!(!status.in_line() && status.plan.patch.is_some());
-    assert!(stage.book.drift().is_empty(), "the one that leads tells what is drift");
+    assert!(
+        stage.book.drift().is_empty(),
+        "the one that leads tells what is drift"
+    );
     let off = SenderSettings {
         write: false,
         ..settings()

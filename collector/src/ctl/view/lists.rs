@@ -103,9 +103,9 @@ pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, F
 
 pub(in crate::ctl) fn findings(answer: &Answer, look: &Look) -> Result<String, Fail> {
     let list: List<FindingView> = answer.read()?;
-    let mut headers = vec!["SEVERITY", "VM", "SUBJECT", "REASON", "MESSAGE"];
+    let mut headers = vec!["SEVERITY", "VM", "SUBJECT", "ID", "MESSAGE"];
     if look.wide {
-        headers.extend(["REMEDY", "ID", "SINCE"]);
+        headers.extend(["REMEDY", "REASON", "SINCE"]);
     }
     let mut table = Table::new(&headers);
     for view in &list.items {
@@ -115,11 +115,11 @@ pub(in crate::ctl) fn findings(answer: &Answer, look: &Look) -> Result<String, F
             Cell::toned(severity_word(finding.severity), severity_tone(finding.severity)),
             Cell::maybe(vm.map(|(namespace, name)| format!("{namespace}/{name}"))),
             Cell::new(format!("{}/{}", finding.subject.kind, finding.subject.name)),
-            Cell::new(&finding.reason),
+            Cell::new(&finding.id),
             Cell::new(&finding.message),
         ];
         if look.wide {
-            row.extend([&finding.remedy, &finding.id, &finding.since].map(Cell::new));
+            row.extend([&finding.remedy, &finding.reason, &finding.since].map(Cell::new));
         }
         table.rows.push(row);
     }

@@ -2,7 +2,7 @@
 
 use super::Look;
 use crate::ctl::{
-    table::{Table, Tone},
+    table::{LONGEST_CELL, Table, Tone},
     text::safe,
 };
 
@@ -56,7 +56,7 @@ impl<'look> Sheet<'look> {
 
     /// A table.
     pub(super) fn table(&mut self, table: &Table) {
-        for line in table.lines(self.look.headers, self.look.colour) {
+        for line in table.lines(self.look.headers, self.look.colour, LONGEST_CELL) {
             self.line(&line);
         }
     }
