@@ -132,17 +132,17 @@ fn append(
     }
     let mut text = String::new();
     if !changes.changed.is_empty() {
-        let mut changed = Answer {
+        let mut rows_only = Answer {
             url: answer.url.clone(),
             body: answer.body.clone(),
             revision: answer.revision,
         };
-        changed.body["items"] = changes.changed.into();
+        rows_only.body["items"] = changes.changed.into();
         let rows = Show {
             no_headers: true,
             ..show.clone()
         };
-        text = render(&rows, target, &changed, console)?;
+        text = render(&rows, target, &rows_only, console)?;
     }
     for gone in changes.gone {
         text.extend(["gone: ", &safe(&gone, usize::MAX), "\n"]);
