@@ -13,6 +13,7 @@ use super::{
     explain::explain,
     fail::Fail,
     policy, render as files,
+    table::LONGEST_CELL,
     target::{self, Target},
     text::{count, safe_json},
     view::Look,
@@ -119,11 +120,14 @@ pub(super) fn render(
         Some(Output::Json) => Ok(safe_json(&format!("{:#}\n", answer.body))),
         Some(Output::Yaml) => Ok(to_yaml(&answer.body)),
         None | Some(Output::Wide) => {
+            let wide = show.output == Some(Output::Wide);
+            // A screen shows the beginning of a long text; a pipe gets all of it.
+            let whole = wide && !console.terminal;
             let look = Look {
-                wide: show.output == Some(Output::Wide),
+                wide,
                 headers: !show.no_headers,
                 colour: console.colour,
-                cut: console.terminal,
+                longest: if whole { usize::MAX } else { LONGEST_CELL },
                 now: (console.now)(),
             };
             (target.view)(answer, &look)

@@ -14,7 +14,7 @@ pub(super) use vms::vms;
 use virtfleet_collector_core::view::{AgentStatus, VmState};
 use virtfleet_wire::finding::Severity;
 
-use super::table::{LONGEST_CELL, Table, Tone};
+use super::table::{Table, Tone};
 
 /// How to show it.
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +25,8 @@ pub(super) struct Look {
     pub(super) headers: bool,
     /// With colours.
     pub(super) colour: bool,
-    /// Cells are cut to what a screen takes; a pipe gets all of them.
-    pub(super) cut: bool,
+    /// The longest that a cell may be, in characters.
+    pub(super) longest: usize,
     /// Milliseconds since 1970.
     pub(super) now: u64,
 }
@@ -37,12 +37,8 @@ impl Look {
         if table.rows.is_empty() {
             return format!("{none}\n");
         }
-        let longest = if self.cut || !self.wide {
-            LONGEST_CELL
-        } else {
-            usize::MAX
-        };
-        let mut text = table.lines(self.headers, self.colour, longest).join("\n");
+        let lines = table.lines(self.headers, self.colour, self.longest);
+        let mut text = lines.join("\n");
         text.push('\n');
         text
     }
