@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-disks bench-proof bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-index bench-disks bench-proof bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: ## Everything: set-up, check, then every tier that this machine allows
 e2e: ## Only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
-bench: bench-agent bench-fleet bench-labels bench-disks bench-proof bench-dns bench-guest ## All benchmarks
+bench: bench-agent bench-fleet bench-labels bench-index bench-disks bench-proof bench-dns bench-guest ## All benchmarks
 
 bench-agent: static ## The agent's figures beside node_exporter's, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -65,6 +65,10 @@ bench-labels: ## How fast labels follow placement, on real API servers (ARGS='--
 bench-disks: ## What secondary disks cost: from blank to mounted, and when nothing is to be done
 	@$(CARGO) build -q $(TOOLS) --bin bench-disks --bin disk-stage
 	@target/tools/bench-disks
+
+bench-index: ## What an event costs while 500 user clusters share a namespace of 10,000 VMs
+	@$(CARGO) build -q $(TOOLS) --bin bench-index
+	@target/tools/bench-index
 
 bench-proof: ## What share of a blank disk is read in its time, beside dd; and the window between the last check and the tool
 	@$(CARGO) build -q $(TOOLS) --bin bench-proof

@@ -28,7 +28,8 @@ use crate::{
 /// What a VM shares with others.
 pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
     let labels = labels(entry);
-    let tenant = tenant(store.clusters_in(&key.namespace), &key.namespace, &labels);
+    let clusters = store.clusters_for(&key.namespace, &labels);
+    let tenant = tenant(clusters, &key.namespace, &labels);
     let cluster = tenant.cluster();
     let firmware = entry.vmi.as_ref().and_then(|vmi| vmi.firmware_uuid);
     let firm = cluster.map_or(Firm::None, |cluster| join::firm(store, cluster, key, firmware));

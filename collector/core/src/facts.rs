@@ -269,13 +269,15 @@ pub enum Operator {
 impl Selector {
     /// Whether `labels` satisfy it.
     pub fn matches(&self, labels: &Labels) -> bool {
-        self.match_labels
-            .iter()
-            .all(|(key, value)| labels.get(key) == Some(value))
-            && self
-                .match_expressions
-                .iter()
-                .all(|requirement| requirement.holds(labels))
+        self.matches_with(|key| labels.get(key))
+    }
+
+    /// Whether labels of which `get` gives the values satisfy it.
+    pub fn matches_with<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        let mut equal = self.match_labels.iter();
+        let mut others = self.match_expressions.iter();
+        equal.all(|(key, value)| get(key) == Some(value))
+            && others.all(|requirement| requirement.holds(get(&requirement.key)))
     }
 
     /// The first condition that `labels` do not meet, as kubectl's `-l` has it; none when they meet all.
@@ -286,15 +288,14 @@ impl Selector {
             .find(|(key, value)| labels.get(key) != Some(*value))
             .map(|(key, value)| format!("{key}={value}"))
             .or_else(|| {
-                let unmet = others.find(|requirement| !requirement.holds(labels))?;
+                let unmet = others.find(|requirement| !requirement.holds(labels.get(&requirement.key)))?;
                 Some(unmet.to_string())
             })
     }
 }
 
 impl Requirement {
-    fn holds(&self, labels: &Labels) -> bool {
-        let value = labels.get(&self.key);
+    fn holds(&self, value: Option<&str>) -> bool {
         let listed = value.is_some_and(|value| self.values.iter().any(|one| one == value));
         match self.operator {
             Operator::In => listed,

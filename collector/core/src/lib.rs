@@ -27,6 +27,7 @@ mod join;
 mod keys;
 pub mod labels;
 pub mod pending;
+mod selectors;
 mod snapshot;
 pub mod state;
 mod store;

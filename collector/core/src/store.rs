@@ -12,11 +12,12 @@ use virtfleet_wire::{
 
 use crate::{
     dial::DialRules,
-    facts::{InfraNode, UserCluster, UserNode, Vm, Vmi, VmiMove},
+    facts::{InfraNode, Labels, UserCluster, UserNode, Vm, Vmi, VmiMove},
     few::Few,
     heard::{Answer, Failure, UnixMs},
     keys::{Keys, Ties, VmsBy},
     labels::policy::LabelPolicy,
+    selectors::Selectors,
     text::Words,
     view::VmView,
 };
@@ -59,9 +60,12 @@ pub(crate) struct Store {
     pub(crate) vms_by_namespace: VmsBy<Namespace>,
     /// Those that no `UserCluster` selects, by the cluster that their labels name.
     pub(crate) vms_by_wish: VmsBy<ClusterName>,
-    clusters_by_namespace: HashMap<Namespace, BTreeSet<ClusterName>>,
+    clusters_by_namespace: HashMap<Namespace, Selectors>,
     nodes_by_provider: HashMap<(ClusterName, VmName), Few<NodeName>>,
     pub(crate) words: Words,
+    /// How many times a selector was held against a VM's labels: what re-keying costs.
+    #[cfg(test)]
+    pub(crate) selections: std::sync::atomic::AtomicUsize,
 }
 
 impl Store {
@@ -73,10 +77,34 @@ impl Store {
         }
     }
 
-    /// The clusters whose VMIs are in a namespace, by name.
-    pub(crate) fn clusters_in(&self, namespace: &Namespace) -> impl Iterator<Item = &UserCluster> {
-        let names = self.clusters_by_namespace.get(namespace).into_iter().flatten();
-        names.filter_map(|name| self.clusters.get(name))
+    /// The clusters whose VMIs are in a namespace and that may select these labels, by name.
+    pub(crate) fn clusters_for(
+        &self,
+        namespace: &Namespace,
+        labels: &Labels,
+    ) -> impl Iterator<Item = &UserCluster> {
+        let selectors = self.clusters_by_namespace.get(namespace);
+        let names = selectors.map(|all| all.candidates(labels)).unwrap_or_default();
+        let found = names.into_iter().filter_map(|name| self.clusters.get(name));
+        found.inspect(|_| self.count_selection())
+    }
+
+    /// Whether a cluster selects a VM, by the VMI's labels and those that only its definition has.
+    pub(crate) fn selects(&self, cluster: &UserCluster, entry: &Entry) -> bool {
+        self.count_selection();
+        let vmi = entry.vmi.as_ref().map(|vmi| &vmi.labels);
+        let vm = entry.vm.as_ref().map(|vm| &vm.labels);
+        let either = vmi.into_iter().chain(vm);
+        // Not merged: this is asked of every VM of a namespace.
+        cluster
+            .selector
+            .matches_with(|key| either.clone().find_map(|labels| labels.get(key)))
+    }
+
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "counts in tests only"))]
+    fn count_selection(&self) {
+        #[cfg(test)]
+        self.selections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// The Nodes of a cluster whose `providerID` names a VM.
@@ -120,14 +148,17 @@ impl Store {
             Some(cluster) => self.clusters.insert(name.clone(), cluster.clone()),
             None => self.clusters.remove(name),
         };
-        if let Some(old) = &old {
-            remove_from(&mut self.clusters_by_namespace, &old.namespace, name);
+        if let Some(old) = &old
+            && let Some(selectors) = self.clusters_by_namespace.get_mut(&old.namespace)
+        {
+            selectors.remove(name);
+            if selectors.is_empty() {
+                self.clusters_by_namespace.remove(&old.namespace);
+            }
         }
         if let Some(new) = new {
-            self.clusters_by_namespace
-                .entry(new.namespace)
-                .or_default()
-                .insert(name.clone());
+            let selectors = self.clusters_by_namespace.entry(new.namespace).or_default();
+            selectors.insert(name, &new.selector);
         }
         old
     }
@@ -168,20 +199,11 @@ impl Store {
     }
 }
 
-fn remove_from<K: std::hash::Hash + Eq, V: Ord>(index: &mut HashMap<K, BTreeSet<V>>, key: &K, value: &V) {
-    if let Some(values) = index.get_mut(key) {
-        values.remove(value);
-        if values.is_empty() {
-            index.remove(key);
-        }
-    }
-}
-
 /// Small facts for the tests of this crate.
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::facts::{Labels, Phase, Selector, VmiInterface};
+    use crate::facts::{Phase, Selector, VmiInterface};
 
     pub(crate) fn key(namespace: &str, name: &str) -> VmKey {
         VmKey {

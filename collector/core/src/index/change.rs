@@ -144,30 +144,47 @@ impl FleetIndex {
         if self.store.clusters.get(name) == new.as_ref() {
             return false;
         }
-        let after = new.as_ref().map(|cluster| cluster.namespace.clone());
-        let policy = |cluster: &UserCluster| (cluster.labels.clone(), cluster.suspend);
-        let now = new.as_ref().map(policy);
-        let old = self.store.set_cluster(name, new);
-        let relabel = old.as_ref().map(policy) != now;
-        let before = old.map(|cluster| cluster.namespace);
-        for namespace in before.iter().chain(&after) {
-            touched.keys.extend(
-                self.store
-                    .vms_by_namespace
-                    .get(namespace)
-                    .into_iter()
-                    .flatten()
-                    .cloned(),
-            );
-        }
-        if relabel {
-            touched.labels.extend(touched.keys.iter().cloned());
-        }
+        let after = new.clone();
+        let before = self.store.set_cluster(name, new);
+        self.touch_selected(before.as_ref(), after.as_ref(), touched);
         touched
             .views
             .extend(self.store.vms_by_wish.get(name).into_iter().flatten().cloned());
         self.check_cluster(name);
         true
+    }
+
+    /// The VMs that are selected before or after, and not both, are keyed anew. All that stay selected may have other labels.
+    ///
+    /// This walks over the namespace once and tries two selectors on each VM; hundreds of clusters may share a namespace, and
+    /// keying all its VMs with each of them would be quadratic.
+    fn touch_selected(
+        &self,
+        before: Option<&UserCluster>,
+        after: Option<&UserCluster>,
+        touched: &mut Touched,
+    ) {
+        let policy = |cluster: &UserCluster| (cluster.labels.clone(), cluster.suspend);
+        let relabel = before.map(policy) != after.map(policy);
+        let both = [before, after];
+        let namespaces: BTreeSet<_> = both.iter().flatten().map(|cluster| &cluster.namespace).collect();
+        let store = &self.store;
+        let vms = namespaces
+            .into_iter()
+            .filter_map(|one| store.vms_by_namespace.get(one));
+        for vm in vms.flatten() {
+            let Some(entry) = store.vms.get(vm) else { continue };
+            let [was, is] = both.map(|cluster| {
+                cluster
+                    .is_some_and(|cluster| cluster.namespace == vm.namespace && store.selects(cluster, entry))
+            });
+            if was != is {
+                touched.keys.insert(vm.clone());
+            }
+            if relabel && (was || is) {
+                touched.labels.insert(vm.clone());
+            }
+        }
     }
 
     fn put_user_node(

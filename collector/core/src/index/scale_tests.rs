@@ -5,7 +5,7 @@ use super::{
     *,
 };
 use crate::{
-    facts::Fact,
+    facts::{Fact, FactKey},
     store::tests::{cluster, infra_node, user_node, vmi},
 };
 
@@ -69,4 +69,71 @@ fn ten_thousand_vms_are_joined() {
     );
     assert_eq!(snapshot.findings, []);
     assert_eq!(index.targets().len(), VMS);
+}
+
+/// KKP's namespaced mode and Gardener: hundreds of user clusters share a namespace. What an event costs is counted as selectors
+/// held against VMs: once over the namespace for a user cluster, and a few for a VM.
+#[test]
+fn five_hundred_clusters_in_one_namespace_are_keyed_in_one_walk() {
+    const VMS: usize = 10_000;
+    const CLUSTERS: usize = 500;
+    let mut index = FleetIndex::new(DialRules::default());
+    // Every selector also asks for the role that all VMs have.
+    let selector = |n: usize| [("a-role", "worker".to_owned()), ("id", format!("c-{n}"))];
+    let of = |n: usize, name: &str| {
+        let pairs = selector(n);
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        Fact::UserCluster(cluster(name, "shared", &pairs))
+    };
+    for n in 0..CLUSTERS {
+        apply(&mut index, [of(n, &format!("c-{n}"))]);
+    }
+    let count = |index: &FleetIndex| {
+        index
+            .store
+            .selections
+            .swap(0, std::sync::atomic::Ordering::Relaxed)
+    };
+    for i in 0..VMS {
+        let mut vmi = vmi("shared", &format!("w-{i}"));
+        vmi.labels = selector(i % CLUSTERS)
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        apply(&mut index, [on(vmi, "n-1")]);
+    }
+    index.apply(InventoryEvent::Synced);
+    assert!(count(&index) <= 4 * VMS, "loading all VMs");
+
+    // A user cluster that is relabelled, withdrawn, made again, and one that takes another's VMs.
+    let mut relabelled = cluster("c-7", "shared", &[("a-role", "worker"), ("id", "c-7")]);
+    relabelled.suspend = true;
+    let events = [
+        (
+            InventoryEvent::Apply(Fact::UserCluster(relabelled)),
+            VMS / CLUSTERS,
+        ),
+        (
+            InventoryEvent::Delete(FactKey::UserCluster("c-7".parse().unwrap())),
+            VMS / CLUSTERS,
+        ),
+        (InventoryEvent::Apply(of(7, "c-7")), VMS / CLUSTERS),
+        (InventoryEvent::Apply(of(9, "c-7")), 2 * VMS / CLUSTERS),
+    ];
+    for (event, affected) in events {
+        let touched = index.apply(event);
+        let cost = count(&index);
+        assert_eq!(touched.len(), affected);
+        assert!(
+            cost <= 2 * VMS + 8 * affected,
+            "{cost} selectors held against VMs"
+        );
+    }
+    let snapshot = index.snapshot();
+    let of_nobody = snapshot.vms.values().filter(|vm| vm.cluster.is_none());
+    assert_eq!(
+        of_nobody.count(),
+        2 * VMS / CLUSTERS,
+        "c-7's, and those that two select"
+    );
 }
