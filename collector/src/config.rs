@@ -17,7 +17,7 @@ use virtfleet_wire::{
     settings::{AGENT_PORT, CONFIG_API_VERSION, LogSettings, Span},
 };
 
-pub use kubernetes::{ClusterInventory, LabelSettings, LeaderSettings};
+pub use kubernetes::{ClusterInventory, LabelSettings, LeaderSettings, UserClusterSettings};
 
 /// The settings' `kind`.
 pub const COLLECTOR_CONFIG_KIND: &str = "CollectorConfig";
@@ -83,11 +83,12 @@ impl Default for InventorySettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerSettings {
-    /// Address and port. Port 0 lets the kernel choose.
+    /// Address and port. Port 0 lets the kernel choose. Without `tls`, HTTP is served, and only on a loopback address; other
+    /// addresses need `tls` with `clientCA`.
     pub address: String,
-    /// Serve HTTP without TLS on an address that is not loopback; it belongs behind a proxy that asks who comes. On a
-    /// loopback address HTTP is served whenever no certificate is set.
-    pub plain: bool,
+    /// Address and port of `/healthz` and `/readyz` alone, over HTTP for whoever comes: kubelet has no client certificate.
+    /// Absent: they are served with everything else.
+    pub probe_address: Option<String>,
     /// Certificates for HTTPS.
     pub tls: ServerTls,
 }
@@ -96,7 +97,7 @@ impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             address: "127.0.0.1:10912".to_owned(),
-            plain: false,
+            probe_address: None,
             tls: ServerTls::default(),
         }
     }
@@ -110,7 +111,8 @@ pub struct ServerTls {
     pub certificate: Option<String>,
     /// The certificate's private key.
     pub key: Option<String>,
-    /// The authorities whose client certificates are required. Absent: clients are not asked for one.
+    /// The authorities whose client certificates are required: with one, everything can be read. Agents' certificates are
+    /// refused, whoever signed them. Absent, on a loopback address only: clients are not asked for one.
     #[serde(rename = "clientCA")]
     pub client_ca: Option<String>,
 }
@@ -211,7 +213,7 @@ impl CollectorConfig {
 }
 
 impl ServerSettings {
-    /// Whether HTTP without TLS is served: there is no certificate. On other than loopback the check asks for `plain`, too.
+    /// Whether HTTP without TLS is served: there is no certificate. The check allows it on loopback addresses only.
     pub fn is_plain(&self) -> bool {
         self.tls.certificate.is_none()
     }

@@ -353,7 +353,7 @@ fn tenant_news(
     for (name, state) in states {
         let about = About::UserCluster(name.clone());
         match state {
-            TenantState::Unreachable(why) => {
+            TenantState::Unreachable(why) | TenantState::Failed(why) => {
                 if lost.insert(name.clone(), why.clone()).is_none() {
                     let note = format!("The user cluster is not reached: {why}. Its last known Nodes stay");
                     news.push(Notice::warning(about, "UserClusterUnreachable", note));

@@ -11,6 +11,7 @@
 //! Only `inventory/cluster` reads Kubernetes continuously, and only what `writers` starts writes to it, as the leader.
 
 pub mod api;
+mod bounded;
 pub mod cli;
 pub mod config;
 pub mod ctl;
@@ -21,6 +22,7 @@ pub mod inventory;
 pub mod labels;
 pub mod leader;
 pub mod objects;
+mod page;
 pub mod scrape;
 pub mod serve;
 pub mod tenants;

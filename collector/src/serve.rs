@@ -98,7 +98,10 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let tenants = Arc::new(Tenants::default());
     let cluster = if let Some(settings) = &config.inventory.cluster {
         let metrics = WatchMetrics::register(&mut registry);
-        Some((Inventory::new(settings, &tenants).await?, metrics))
+        Some((
+            Inventory::new(settings, &config.scrape.service_cidrs, &tenants).await?,
+            metrics,
+        ))
     } else {
         look_at_folder(config, &shutdown).await?;
         None
@@ -106,6 +109,10 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
+    let probes = match &config.server.probe_address {
+        Some(address) => Some(bind("server.probeAddress", address).await?),
+        None => None,
+    };
 
     let mut parts = JoinSet::new();
     let stop = CancellationToken::new();
@@ -157,6 +164,15 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         waiting: Arc::new(Semaphore::new(REQUESTS / 2)),
         shutdown: shutdown.graceful.clone(),
     };
+    if let Some(probes) = probes {
+        let service = TowerToHyperService::new(api::probes(state.clone()));
+        let server = Server::new(service, Limits::default(), ServerMetrics::default());
+        parts.spawn(serve_probes(server.serve(
+            probes,
+            Transport::Plain,
+            shutdown.clone(),
+        )));
+    }
     let service = TowerToHyperService::new(api::router(state));
     let server = Server::new(service, limits(), server_metrics);
     let http = tokio::spawn(server.serve(listener, transport, shutdown.clone()));
@@ -313,14 +329,21 @@ async fn listen(config: &CollectorConfig) -> anyhow::Result<(TcpListener, Transp
         _ if server.is_plain() => Transport::Plain,
         _ => anyhow::bail!("server.tls.certificate and server.tls.key are not both set"),
     };
-    let address: SocketAddr = server
-        .address
-        .parse()
-        .with_context(|| format!("server.address: {:?}", server.address))?;
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("server.address: cannot listen on {address}"))?;
+    let listener = bind("server.address", &server.address).await?;
     Ok((listener, transport))
+}
+
+async fn bind(setting: &str, text: &str) -> anyhow::Result<TcpListener> {
+    let address: SocketAddr = text.parse().with_context(|| format!("{setting}: {text:?}"))?;
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{setting}: cannot listen on {address}"))
+}
+
+/// Ends with the process only: at the end of the server itself nothing is left to probe.
+async fn serve_probes(server: impl Future<Output = usize>) -> anyhow::Result<()> {
+    server.await;
+    std::future::pending().await
 }
 
 /// A long poll may wait, so requests may take longer here than at an agent.

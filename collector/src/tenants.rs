@@ -13,6 +13,8 @@ use tokio::sync::watch;
 use virtfleet_collector_core::view::{ClusterStand, ClusterState};
 use virtfleet_wire::ids::ClusterName;
 
+use crate::bounded::bounded;
+
 /// How a user cluster stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TenantState {
@@ -25,6 +27,8 @@ pub enum TenantState {
     Ready,
     /// It cannot be used: why.
     Unreachable(String),
+    /// Its API server sends more than is kept of a user cluster: what.
+    Failed(String),
 }
 
 /// The most characters that are said of why a user cluster is as it is.
@@ -45,6 +49,8 @@ pub struct Tenant {
     pub generation: i64,
     /// `spec.suspend`: nothing may be written there.
     pub suspend: bool,
+    /// What an admin should know of it in every state.
+    pub note: Option<String>,
 }
 
 impl Tenant {
@@ -57,13 +63,18 @@ impl Tenant {
             ),
             TenantState::Connecting => (ClusterState::Connecting, "its Nodes are being read"),
             TenantState::Unreachable(why) => (ClusterState::Unreachable, why.as_str()),
+            TenantState::Failed(why) => (ClusterState::Failed, why.as_str()),
             TenantState::Ready if self.suspend => (
                 ClusterState::Suspended,
                 "its Nodes are watched, and nothing is written: spec.suspend is set",
             ),
             TenantState::Ready => (ClusterState::Ready, "its Nodes are watched"),
         };
-        (state, message.chars().take(LONGEST).collect())
+        let message = match &self.note {
+            Some(note) => format!("{note}; {message}"),
+            None => message.to_owned(),
+        };
+        (state, bounded(&message, LONGEST))
     }
 }
 
@@ -134,7 +145,7 @@ impl Tenants {
             let (state, message) = tenant.stand();
             ClusterStand {
                 state,
-                message: (state != ClusterState::Ready).then_some(message),
+                message: (state != ClusterState::Ready || tenant.note.is_some()).then_some(message),
             }
         };
         let all = self.read();

@@ -8,9 +8,11 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
-        self, ApiServer, User,
+        self, ApiServer, Fault, Proxy, User,
         live::{Collector, PATIENCE, infra, secret, settings, user_cluster},
+        scene,
     },
+    measure::usage,
     parts, skip, wait,
 };
 
@@ -271,12 +273,25 @@ fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
     })
     .unwrap();
     assert_eq!(collector.json("/api/v1/vms").unwrap()["partial"], json!(true));
+    // Whoever asks for a user cluster or labels where nothing is watched is told.
+    infra.apply(&user_cluster("elsewhere", "other")).unwrap();
+    let mut policy = scene::policy("idle", &json!([{ "key": "rack" }]));
+    policy["spec"]["clusterSelector"] = json!({ "matchLabels": { "no": "cluster" } });
+    infra.apply(&policy).unwrap();
+    let found = collector
+        .until_finding("user-cluster-unwatched", "elsewhere")
+        .unwrap();
+    assert!(found.contains("inventory.cluster.namespaces"), "{found}");
+    let elsewhere = collector.cluster("elsewhere").unwrap();
+    let message = elsewhere["message"].as_str().unwrap();
+    assert!(message.contains("none of its VMs is seen"), "{message}");
 
     infra
         .grant("kubevirt", &user, Some("more"), &reads("kubevirt.io", &kinds))
         .unwrap();
     collector.until_ready().unwrap();
     collector.until_vms(&["more/vm-1", "vms/vm-1"]).unwrap();
+    collector.until_finding("policy-selects-nothing", "idle").unwrap();
     // Migrations stay forbidden, which is said and holds nothing up.
     collector
         .finding("inventory-kind-absent", "virtualmachineinstancemigrations")
@@ -338,6 +353,43 @@ fn one_is_ready_and_one_is_dead(collector: &Collector) {
     }
 }
 
+/// A user cluster whose API server never ends an answer is Failed: it costs no more than an answer may have, and no log line
+/// or message repeats it.
+fn one_floods(infra: &ApiServer, tenant: &ApiServer, collector: &Collector) {
+    let proxy = Proxy::start(tenant).unwrap();
+    let peak = || usage::peak(collector.process.id()).unwrap();
+    let before = peak();
+    for (code, state, why) in [
+        (200, "Failed", "an answer has more than"),
+        (500, "Unreachable", "the API server failed (500)"),
+    ] {
+        proxy.set(&[("/", Fault::Flood(code))]);
+        infra.apply(&user_cluster("flood", "flood")).unwrap();
+        let kubeconfig = proxy.kubeconfig(tenant.admin_user());
+        infra.apply(&secret("flood", &kubeconfig)).unwrap();
+        let flood = until_state(collector, "flood", state);
+        let message = flood["message"].as_str().unwrap();
+        assert!(message.contains(why) && message.len() < 400, "{message}");
+        assert_eq!(flood["partial"], json!(true), "{flood:#}");
+        for list in ["vms", "vms?cluster=prod"] {
+            let list = collector.json(&format!("/api/v1/{list}")).unwrap();
+            assert_eq!(list["partial"], json!(false));
+        }
+        infra.remove(&user_cluster("flood", "flood")).unwrap();
+        infra.remove(&secret("flood", &kubeconfig)).unwrap();
+        wait::eventually(PATIENCE, "it is gone", || {
+            anyhow::ensure!(collector.cluster("flood").is_err());
+            Ok(())
+        })
+        .unwrap();
+    }
+    let grown = peak() - before;
+    assert!(grown < 64 << 20, "{grown} bytes more");
+    let log = collector.process.log();
+    let longest = log.lines().map(str::len).max().unwrap_or_default();
+    assert!(longest < 4096, "a log line of {longest} bytes");
+}
+
 #[test]
 fn user_clusters_come_go_and_die_alone_tier3() {
     let test = "user_clusters_come_go_and_die_alone_tier3";
@@ -388,6 +440,9 @@ fn user_clusters_come_go_and_die_alone_tier3() {
     collector
         .until_finding("user-cluster-unreachable", "dead")
         .unwrap();
+
+    one_floods(&infra, &tenant, &collector);
+    one_is_ready_and_one_is_dead(&collector);
 
     // A kubeconfig that runs a program is refused, and what is known stays.
     let exec = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n\

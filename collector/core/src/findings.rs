@@ -2,7 +2,7 @@
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
-    ids::VmKey,
+    ids::{ClusterName, Namespace, VmKey},
 };
 
 /// Two or more `UserCluster`s select one VM.
@@ -69,6 +69,12 @@ pub const INVENTORY_OBJECT_UNREADABLE: &str = "inventory-object-unreadable";
 pub const USER_CLUSTER_PENDING: &str = "user-cluster-pending";
 /// A user cluster's kubeconfig cannot be used, or its API server does not answer as it should; its last known Nodes stay.
 pub const USER_CLUSTER_UNREACHABLE: &str = "user-cluster-unreachable";
+/// A user cluster's API server sends more than is kept of a user cluster; its last known Nodes stay.
+pub const USER_CLUSTER_FAILED: &str = "user-cluster-failed";
+/// A user cluster's VMs are in a namespace that is not watched.
+pub const USER_CLUSTER_UNWATCHED: &str = "user-cluster-unwatched";
+/// The `clusterSelector` of a `LabelPropagation` selects no `UserCluster`.
+pub const POLICY_SELECTS_NOTHING: &str = "policy-selects-nothing";
 
 /// Whether a finding of this id means that objects may exist that the inventory does not show.
 pub fn leaves_gaps(id: &str) -> bool {
@@ -80,6 +86,34 @@ pub fn leaves_gaps(id: &str) -> bool {
         INVENTORY_OBJECT_UNREADABLE,
     ]
     .contains(&id)
+}
+
+/// Whose objects may be missing while a finding of this kind stands; none when it leaves no gap. The evidence `cluster` or
+/// `namespace` confines it: what one tenant breaks must not count against the others.
+pub fn gap(finding: &Finding) -> Option<Gap> {
+    let named = |name: &str| finding.evidence.get(name).map(String::as_str);
+    let of_cluster = [USER_CLUSTER_UNREACHABLE, USER_CLUSTER_FAILED].contains(&finding.id.as_str());
+    if !leaves_gaps(&finding.id) && !of_cluster {
+        return None;
+    }
+    let cluster = named("cluster").and_then(|name| name.parse().ok());
+    let namespace = named("namespace").and_then(|name| name.parse().ok());
+    Some(match (cluster, namespace) {
+        (Some(cluster), _) => Gap::Cluster(cluster),
+        (None, Some(namespace)) => Gap::Namespace(namespace),
+        (None, None) => Gap::Fleet,
+    })
+}
+
+/// Whose objects may be missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gap {
+    /// Anybody's.
+    Fleet,
+    /// Nodes of this user cluster.
+    Cluster(ClusterName),
+    /// VMs of this namespace.
+    Namespace(Namespace),
 }
 
 /// A finding about a VM.

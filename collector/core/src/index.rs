@@ -23,11 +23,11 @@ use crate::{
     detail,
     dial::{DialRules, DialTarget},
     facts::{FactKey, InventoryEvent},
-    findings::{self, keep_since},
+    findings::{self, Gap, keep_since},
     heard::{Failure, FailureClass, Heard},
     snapshot,
     store::{Entry, Store},
-    view::{ClusterStand, FleetSnapshot, VmDetail, VmState},
+    view::{ClusterStand, FleetSnapshot, Gaps, VmDetail, VmState},
 };
 
 /// See the module.
@@ -91,6 +91,7 @@ impl FleetIndex {
                 }
                 self.revision += u64::from(!self.synced);
                 self.synced = true;
+                self.check_policies();
             }
         }
         self.settle(touched)
@@ -162,19 +163,28 @@ impl FleetIndex {
     /// The whole fleet, in a fixed order.
     pub fn snapshot(&self) -> FleetSnapshot {
         let views = self.store.vms.iter();
-        let gaps = self
-            .inventory
-            .iter()
-            .any(|finding| findings::leaves_gaps(&finding.id));
+        let (mut partial, mut gaps) = (!self.synced, Gaps::default());
+        for gap in self.inventory.iter().filter_map(findings::gap) {
+            match gap {
+                Gap::Fleet => partial = true,
+                Gap::Cluster(name) => drop(gaps.clusters.insert(name)),
+                Gap::Namespace(name) => drop(gaps.namespaces.insert(name)),
+            }
+        }
+        let mut clusters = snapshot::clusters(&self.store, self.stands.as_ref());
+        for cluster in &mut clusters {
+            cluster.partial = gaps.clusters.contains(&cluster.name);
+        }
         FleetSnapshot {
             revision: self.revision,
-            partial: !self.synced || gaps,
+            partial,
+            gaps,
             synced: self.synced,
             vms: views
                 .filter_map(|(key, entry)| Some((key.clone(), entry.view.clone()?)))
                 .collect(),
             hosts: snapshot::hosts(&self.store),
-            clusters: snapshot::clusters(&self.store, self.stands.as_ref()),
+            clusters,
             findings: self.inventory.iter().chain(&self.dangling).cloned().collect(),
         }
     }

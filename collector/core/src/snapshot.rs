@@ -135,6 +135,7 @@ fn empty_cluster(store: &Store, name: &ClusterName, namespace: &Namespace) -> Cl
         zones: BTreeMap::new(),
         nodes,
         nodes_without_vm: nodes,
+        partial: false,
     }
 }
 

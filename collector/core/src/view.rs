@@ -1,6 +1,10 @@
 //! What the API answers and the CLI prints: the joined truth about VMs, hosts and clusters, as of one revision.
 
-use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::Arc,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,7 +30,8 @@ pub struct List<T> {
     /// Pass it as `continue` to get the next page; absent on the last.
     #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
     pub continue_token: Option<String>,
-    /// The inventory has not been read completely (yet, or a file is broken): absence here proves nothing.
+    /// What the list is made of has not been read completely (yet, or something cannot be read): absence here proves nothing.
+    /// What cannot be read of one user cluster counts when the request names that cluster, and in its own `partial`.
     pub partial: bool,
 }
 
@@ -289,6 +294,8 @@ pub enum ClusterState {
     Ready,
     /// Its kubeconfig cannot be used, or its API server does not answer as it should; its last known Nodes stay.
     Unreachable,
+    /// Its API server sends more than is kept of a user cluster; its last known Nodes stay.
+    Failed,
     /// As `Ready`, and nothing is written there: `spec.suspend`.
     Suspended,
 }
@@ -301,6 +308,7 @@ impl ClusterState {
             Self::Connecting => "Connecting",
             Self::Ready => "Ready",
             Self::Unreachable => "Unreachable",
+            Self::Failed => "Failed",
             Self::Suspended => "Suspended",
         }
     }
@@ -341,6 +349,18 @@ pub struct ClusterView {
     pub nodes: usize,
     /// Of these, Nodes that no VM stands behind.
     pub nodes_without_vm: usize,
+    /// Something of it cannot be read: it may have other Nodes.
+    #[serde(default)]
+    pub partial: bool,
+}
+
+/// Whose objects the inventory may lack, because something of theirs cannot be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// User clusters that may have other Nodes.
+    pub clusters: BTreeSet<ClusterName>,
+    /// Namespaces that may have other VMs.
+    pub namespaces: BTreeSet<Namespace>,
 }
 
 /// The whole fleet as of one revision: what lists are made of.
@@ -348,8 +368,10 @@ pub struct ClusterView {
 pub struct FleetSnapshot {
     /// See [`List::revision`].
     pub revision: u64,
-    /// See [`List::partial`].
+    /// Anything may be missing; see [`FleetSnapshot::gaps`] for what is known to be confined.
     pub partial: bool,
+    /// Whose objects may be missing.
+    pub gaps: Gaps,
     /// Whether the inventory has been read completely at least once.
     pub synced: bool,
     /// Every VM, by namespace and name.

@@ -40,8 +40,8 @@ fn inventory(page: &mut Page, fleet: &FleetSnapshot) {
     );
     page.gauge(
         "virtfleet_inventory_partial",
-        "Whether part of the inventory cannot be read now, so that absence proves nothing.",
-        flag(fleet.partial),
+        "Whether VMs or infra nodes may be missing, because part of the inventory cannot be read now.",
+        flag(fleet.partial || !fleet.gaps.namespaces.is_empty()),
     );
     let mut family = page.family(
         "virtfleet_inventory_problems",
@@ -215,6 +215,14 @@ fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
             &[("cluster", cluster.name.as_str())],
             cluster.nodes_without_vm as f64,
         );
+    }
+    let mut family = page.family(
+        "virtfleet_cluster_partial",
+        "Whether Nodes of the user cluster may be missing, because something of it cannot be read now.",
+        Gauge,
+    );
+    for cluster in known() {
+        family.sample(&[("cluster", cluster.name.as_str())], flag(cluster.partial));
     }
 }
 

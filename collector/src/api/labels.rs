@@ -1,4 +1,4 @@
-//! `GET /api/v1/labels` and `/api/v1/labels/inputs`: what the Nodes' labels are, what they should be, and why.
+//! `GET /api/v1/labels`: what the Nodes' labels are, what they should be, and why.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -103,21 +103,8 @@ fn decided(ask: &Ask, input: &LabelInput) -> Vec<LabelView> {
     views
 }
 
-pub(super) fn inputs(ask: &Ask) -> Result<Reply, ApiError> {
-    let mut inputs = ask.api.fleet.label_inputs();
-    inputs.retain(|input| selects(&ask.query, input));
-    let key = |input: &LabelInput| input.vm.clone();
-    inputs.sort_by_key(key);
-    let page = paging::page(
-        &inputs,
-        |input| [input.vm.namespace.as_str(), input.vm.name.as_str()],
-        &ask.query,
-        &ask.snapshot,
-    )?;
-    Reply::json(&page)
-}
-
-fn selects(query: &Query, input: &LabelInput) -> bool {
+/// Whether the request asks for this Node.
+pub(super) fn selects(query: &Query, input: &LabelInput) -> bool {
     query.admits("namespace", Some(input.vm.namespace.as_str()))
         && query.admits("cluster", Some(input.cluster.as_str()))
         && query.admits("node", Some(input.node.as_str()))

@@ -3,6 +3,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use virtfleet_collector_core::view::{FleetSnapshot, List};
+use virtfleet_wire::ids::{ClusterName, Namespace};
 
 use super::{error::ApiError, query::Query};
 
@@ -16,6 +17,17 @@ pub(super) fn page<T, const N: usize>(
     query: &Query,
     snapshot: &FleetSnapshot,
 ) -> Result<List<T>, ApiError> {
+    page_of(items, key, query, snapshot, usize::MAX)
+}
+
+/// The same, with so many items when `query` has no `limit`.
+pub(super) fn page_of<T, const N: usize>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> [&str; N],
+    query: &Query,
+    snapshot: &FleetSnapshot,
+    limit: usize,
+) -> Result<List<T>, ApiError> {
     let after = query.text("continue").map(parse_token::<N>).transpose()?;
     let after = after.as_ref().map(|parts| parts.each_ref().map(String::as_str));
     let mut rest = items
@@ -24,15 +36,30 @@ pub(super) fn page<T, const N: usize>(
     let limit = query
         .number("limit")
         .and_then(|limit| usize::try_from(limit).ok())
-        .unwrap_or(usize::MAX);
+        .unwrap_or(limit);
     let items: Vec<T> = rest.by_ref().take(limit).collect();
     let more = rest.next().is_some();
     Ok(List {
         continue_token: items.last().filter(|_| more).map(|item| token(key(item))),
         items,
         revision: snapshot.revision,
-        partial: snapshot.partial,
+        partial: is_partial(query, snapshot),
     })
+}
+
+/// Whether what `query` asks for may have more than the inventory shows.
+fn is_partial(query: &Query, snapshot: &FleetSnapshot) -> bool {
+    let gaps = &snapshot.gaps;
+    let serves = |namespace: &Namespace| {
+        let mut clusters = snapshot.clusters.iter();
+        clusters.any(|one| one.namespace == *namespace && query.admits("cluster", Some(one.name.as_str())))
+    };
+    let vms = |namespace: &Namespace| {
+        query.admits("namespace", Some(namespace.as_str())) && (!query.has("cluster") || serves(namespace))
+    };
+    let nodes =
+        |cluster: &ClusterName| query.has("cluster") && query.admits("cluster", Some(cluster.as_str()));
+    snapshot.partial || gaps.namespaces.iter().any(vms) || gaps.clusters.iter().any(nodes)
 }
 
 fn token<const N: usize>(key: [&str; N]) -> String {
@@ -64,6 +91,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
+    use virtfleet_collector_core::view::Gaps;
 
     use super::{super::param, *};
 
@@ -87,6 +115,41 @@ mod tests {
                 &FleetSnapshot::default(),
             );
             assert_eq!(list.unwrap_err().code, "invalid_parameter", "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_gap_counts_for_those_whose_it_is() {
+        let of = |gaps: Gaps, partial: bool, query: &str| {
+            let fleet = FleetSnapshot {
+                partial,
+                gaps,
+                ..FleetSnapshot::default()
+            };
+            let params = [param::VM_FILTERS, param::PAGING];
+            is_partial(
+                &Query::parse(&params, &format!("/x?{query}").parse().unwrap()).unwrap(),
+                &fleet,
+            )
+        };
+        let blue = || Gaps {
+            clusters: ["blue".parse().unwrap()].into(),
+            ..Gaps::default()
+        };
+        for (query, partial) in [
+            ("", false),
+            ("cluster=green", false),
+            ("cluster=green,blue", true),
+        ] {
+            assert_eq!(of(blue(), false, query), partial, "{query}");
+            assert!(of(blue(), true, query), "{query}");
+        }
+        let tenant = || Gaps {
+            namespaces: ["tenant".parse().unwrap()].into(),
+            ..Gaps::default()
+        };
+        for (query, partial) in [("", true), ("namespace=other", false), ("namespace=tenant", true)] {
+            assert_eq!(of(tenant(), false, query), partial, "{query}");
         }
     }
 

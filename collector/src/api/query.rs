@@ -58,6 +58,11 @@ impl Query {
             .is_none_or(|wanted| value.is_some_and(|value| wanted.iter().any(|one| one == value)))
     }
 
+    /// Whether a parameter was given.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
     /// The text of a parameter that is given at most once.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.first().map(String::as_str)

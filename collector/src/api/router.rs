@@ -43,8 +43,21 @@ impl Ask {
 
 /// The whole API, to be served on the collector's port.
 pub fn router(state: ApiState) -> Router {
+    of_routes(state, ROUTES.iter())
+}
+
+/// `/healthz` and `/readyz` alone, to be served to whoever comes.
+pub fn probes(state: ApiState) -> Router {
+    let probes = ["/healthz", "/readyz"];
+    of_routes(
+        state,
+        ROUTES.iter().filter(move |route| probes.contains(&route.path)),
+    )
+}
+
+fn of_routes(state: ApiState, routes: impl Iterator<Item = &'static Route>) -> Router {
     let mut router = Router::new();
-    for route in ROUTES {
+    for route in routes {
         let handler = move |State(api): State<ApiState>, uri: Uri, headers: HeaderMap, path: Path| async move {
             answer(route, api, &uri, &headers, path.0)
                 .await
@@ -118,7 +131,7 @@ struct Path(Vec<(String, String)>);
 
 impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Path {
     type Rejection = ApiError;
-    async fn from_request_parts(parts: &mut axum::http::request::Parts, state: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut http::request::Parts, state: &S) -> Result<Self, ApiError> {
         let params = RawPathParams::from_request_parts(parts, state)
             .await
             .map_err(|rejection| {

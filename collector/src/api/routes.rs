@@ -2,10 +2,7 @@
 //! so that none of them can say anything else.
 
 use schemars::{Schema, SchemaGenerator};
-use virtfleet_collector_core::{
-    labels::plan::LabelInput,
-    view::{ClusterView, HostView, List, VmDetail, VmView},
-};
+use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
 use virtfleet_wire::exposition;
 
 use super::{
@@ -13,6 +10,7 @@ use super::{
     error::ApiError,
     findings::{self, FindingView},
     fleet_page, health, hosts,
+    label_inputs::{self, LabelInputs},
     labels::{self, LabelView},
     openapi, own_page,
     param::{FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, Param, VM_FILTERS, WAIT},
@@ -139,12 +137,12 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/labels/inputs",
         id: "listLabelInputs",
-        summary: "All that the labels of each Node follow from, so that another policy can be tried on it.",
+        summary: "All that the labels of each Node follow from, so that another policy can be tried on it; 500 a page unless limited.",
         params: &[LABEL_OWNERS, PAGING, WAIT],
         strict: true,
-        body: Body::Json(SchemaGenerator::subschema_for::<List<LabelInput>>),
+        body: Body::Json(SchemaGenerator::subschema_for::<LabelInputs>),
         errors: &[],
-        answer: labels::inputs,
+        answer: label_inputs::list,
     },
     Route {
         path: "/api/v1/openapi.json",

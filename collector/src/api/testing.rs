@@ -17,8 +17,8 @@ use virtfleet_collector_core::{
         policy::{LabelPolicy, Mode, Rule, Source},
     },
     view::{
-        AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, GuestView, HostView, IdentityCheck,
-        IdentityVerdict, InterfaceView, VmDetail, VmState, VmView,
+        AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, Gaps, GuestView, HostView,
+        IdentityCheck, IdentityVerdict, InterfaceView, VmDetail, VmState, VmView,
     },
 };
 use virtfleet_wire::{
@@ -95,12 +95,14 @@ impl FleetRead for Fleet {
     }
 }
 
+/// Labels of these pairs.
+pub(crate) fn labels(pairs: &[(&str, &str)]) -> Labels {
+    let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    pairs.iter().map(own).collect()
+}
+
 /// Two Nodes and one policy: the first follows its host's rack, the second stands nowhere.
-fn label_inputs() -> Vec<LabelInput> {
-    let labels = |pairs: &[(&str, &str)]| -> Labels {
-        let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        pairs.iter().map(own).collect()
-    };
+pub(crate) fn label_inputs() -> Vec<LabelInput> {
     let policy = LabelPolicy {
         name: "racks".into(),
         uid: None,
@@ -234,6 +236,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
     FleetSnapshot {
         revision: 5,
         partial: false,
+        gaps: Gaps::default(),
         synced: true,
         vms: vms
             .into_iter()
@@ -263,6 +266,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
                 zones: [("eu-a".to_owned(), 2), ("eu-b".to_owned(), 1)].into(),
                 nodes: 4,
                 nodes_without_vm: 1,
+                partial: false,
             },
             ClusterView {
                 name: id("staging"),
@@ -278,6 +282,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
                 zones: BTreeMap::new(),
                 nodes: 0,
                 nodes_without_vm: 0,
+                partial: false,
             },
         ],
         findings: vec![

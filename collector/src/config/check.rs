@@ -25,6 +25,7 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
     writes(config, &mut say);
 
     let server = &config.server;
+    let tls = &server.tls;
     match server.address.parse::<SocketAddr>() {
         Err(_) => {
             let message = format!(
@@ -33,23 +34,23 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
             );
             say("server.address", message);
         }
-        Ok(address) if !address.ip().to_canonical().is_loopback() && !server.plain && server.is_plain() => {
+        Ok(address) if !address.ip().to_canonical().is_loopback() && tls.client_ca.is_none() => {
             let message = format!(
-                "{address} is not loopback: set server.tls.certificate and server.tls.key, or server.plain: true"
+                "{address} is not loopback, so clients must show a certificate: set server.tls.certificate, server.tls.key and \
+                 server.tls.clientCA"
             );
             say("server.address", message);
         }
         Ok(_) => {}
     }
-    let tls = &server.tls;
-    if server.plain && (tls.certificate.is_some() || tls.key.is_some() || tls.client_ca.is_some()) {
-        say(
-            "server.plain",
-            "true, and server.tls is set; take one away".to_owned(),
-        );
+    if let Some(address) = &server.probe_address
+        && address.parse::<SocketAddr>().is_err()
+    {
+        let message = format!("{address:?} is not an address and port such as 0.0.0.0:10914");
+        say("server.probeAddress", message);
     }
     pair(&mut say, "server.tls", tls.certificate.as_ref(), tls.key.as_ref());
-    if tls.client_ca.is_some() && tls.certificate.is_none() && !server.plain {
+    if tls.client_ca.is_some() && tls.certificate.is_none() {
         say(
             "server.tls.clientCA",
             "asks nobody without server.tls.certificate and server.tls.key".to_owned(),
@@ -118,6 +119,19 @@ fn live(config: &CollectorConfig, origins: &Origins, say: &mut impl FnMut(&str, 
             say(
                 "inventory.cluster.context",
                 "names a context of no kubeconfig; set inventory.cluster.kubeconfig".to_owned(),
+            );
+        }
+        let user_clusters = &cluster.user_clusters;
+        if user_clusters.allow_cidrs.is_empty() {
+            say(
+                "inventory.cluster.userClusters.allowCIDRs",
+                "empty: no user cluster could be reached; leave it out for every network".to_owned(),
+            );
+        }
+        if !(1..=100_000).contains(&user_clusters.max_nodes) {
+            say(
+                "inventory.cluster.userClusters.maxNodes",
+                "must be 1 to 100000".to_owned(),
             );
         }
         for (at, name) in cluster.namespaces.iter().enumerate() {

@@ -1,7 +1,11 @@
 //! Settings that have a meaning only with live clusters.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use virtfleet_collector_core::dial::DialRules;
 use virtfleet_wire::settings::Span;
 
 /// The API server of the infra cluster as the inventory.
@@ -15,6 +19,44 @@ pub struct ClusterInventory {
     /// The namespaces whose VMs, VMIs and migrations are watched, each on its own, so that a Role in each is enough. Empty: all
     /// namespaces with one watch.
     pub namespaces: Vec<String>,
+    /// To which API servers of user clusters the collector connects, and how much of one it keeps.
+    pub user_clusters: UserClusterSettings,
+}
+
+/// To which API servers of user clusters the collector connects, and how much of one it keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct UserClusterSettings {
+    /// Networks in which API servers of user clusters may be; default is every one. Loopback, link-local, multicast and service
+    /// addresses (`scrape.serviceCIDRs`) are connected to only if an entry lies wholly inside their range: add the service range
+    /// where hosted control planes are Services of the infra cluster. The infra API server itself is never connected to.
+    #[serde(rename = "allowCIDRs")]
+    #[schemars(with = "Vec<String>")]
+    pub allow_cidrs: Vec<IpNet>,
+    /// Maximum number of Nodes of one user cluster. A cluster that has more, or Nodes of more than 8 KiB on average, is Failed.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_nodes: u32,
+}
+
+impl Default for UserClusterSettings {
+    fn default() -> Self {
+        Self {
+            allow_cidrs: vec![
+                IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0)),
+                IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 0)),
+            ],
+            // What Kubernetes is made for (https://kubernetes.io/docs/setup/best-practices/cluster-large/).
+            max_nodes: 5000,
+        }
+    }
+}
+
+impl UserClusterSettings {
+    /// Which addresses are connected to; `service` are the infra cluster's service networks.
+    pub fn dial_rules(&self, service: &[IpNet]) -> DialRules {
+        // The kubeconfig says the port.
+        DialRules::new(self.allow_cidrs.clone(), service.to_vec(), 0)
+    }
 }
 
 /// How labels are written to user clusters.

@@ -60,8 +60,12 @@ fn each_problem_has_its_line_and_key() {
             "c.yaml:3: server.address: ",
         ),
         (
-            "server:\n  plain: true\n  tls: {certificate: c, key: k}\n",
-            "c.yaml:4: server.plain: ",
+            "server: {address: '0.0.0.0:10912', tls: {certificate: c, key: k}}\n",
+            "c.yaml:3: server.address: ",
+        ),
+        (
+            "server: {probeAddress: nowhere}\n",
+            "c.yaml:3: server.probeAddress: ",
         ),
         ("server:\n  tls: {certificate: c}\n", "server.tls.key: "),
         (
@@ -81,6 +85,14 @@ fn each_problem_has_its_line_and_key() {
         (
             "inventory:\n  cluster: {namespaces: [a, a]}\n",
             "inventory.cluster.namespaces[1]",
+        ),
+        (
+            "inventory:\n  cluster: {userClusters: {allowCIDRs: []}}\n",
+            "inventory.cluster.userClusters.allowCIDRs: ",
+        ),
+        (
+            "inventory:\n  cluster: {userClusters: {maxNodes: 0}}\n",
+            "c.yaml:4: inventory.cluster.userClusters.maxNodes: ",
         ),
         ("labels: {parallel: 0}\n", "c.yaml:3: labels.parallel: "),
         ("labels: {recheck: 10ms}\n", "c.yaml:3: labels.recheck: "),
@@ -119,7 +131,7 @@ fn each_problem_has_its_line_and_key() {
         );
     }
     let found = problems(&format!(
-        "server: {{address: '0.0.0.0:10912', plain: true}}\n{tls}"
+        "server: {{address: '0.0.0.0:10912', tls: {{certificate: c, key: k, clientCA: a}}}}\n{tls}"
     ));
     assert_eq!(found, Vec::<String>::new());
 }

@@ -46,7 +46,7 @@ impl Answer {
 impl Client {
     pub(super) fn new(connection: &Connection) -> Result<Self, Fail> {
         let server = connection.server.trim_end_matches('/').to_owned();
-        let uri: ureq::http::Uri = server.parse().map_err(|error| {
+        let uri: http::Uri = server.parse().map_err(|error| {
             Fail::Usage(format!(
                 "--server {server:?} is no URL ({error}); write it as http://host:10912"
             ))

@@ -1,14 +1,11 @@
 //! `virtfleetctl labels policy test`: another policy tried on the live fleet, on this side. Nothing is sent.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use serde_json::json;
-use virtfleet_collector_core::{
-    labels::{
-        plan::{Action, Decision, LabelInput, plan},
-        policy::LabelPolicy,
-    },
-    view::List,
+use virtfleet_collector_core::labels::{
+    plan::{Action, Decision, LabelInput, plan},
+    policy::LabelPolicy,
 };
 
 use super::{
@@ -16,7 +13,10 @@ use super::{
     fail::Fail,
     input,
 };
-use crate::{api::LabelView, inventory::folder};
+use crate::{
+    api::{LabelInputs, LabelView},
+    inventory::folder,
+};
 
 /// What is tried.
 #[derive(Debug, Clone, Copy)]
@@ -41,27 +41,35 @@ pub(super) fn test(trial: &Trial<'_>, client: &Client) -> Result<Answer, Fail> {
         }
         None => Vec::new(),
     };
-    let answer = client.get("/api/v1/labels/inputs", &[], Duration::ZERO)?;
-    let list: List<LabelInput> = answer.read()?;
-    for name in trial.delete {
-        let known = |input: &LabelInput| input.policies.iter().any(|policy| policy.name == *name);
-        if !list.items.iter().any(known) {
+    let mut unknown: BTreeSet<&str> = trial.delete.iter().map(String::as_str).collect();
+    let (mut views, mut query, mut partial) = (Vec::new(), Vec::new(), false);
+    loop {
+        let answer = client.get("/api/v1/labels/inputs", &query, Duration::ZERO)?;
+        let page: LabelInputs = answer.read()?;
+        let (revision, next) = (page.revision, page.continue_token.clone());
+        partial |= page.partial;
+        for input in page.into_inputs() {
+            for policy in &input.policies {
+                unknown.remove(policy.name.as_str());
+            }
+            views.extend(changed(input, &policies, trial));
+        }
+        if let Some(next) = next {
+            query = vec![("continue", next)];
+            continue;
+        }
+        if let Some(name) = unknown.first() {
             let why = format!(
                 "no LabelPropagation named {name:?} selects a UserCluster that has Nodes: kubectl get labelpropagations lists all"
             );
             return Err(Fail::NotFound(why));
         }
+        views.sort_by(|a, b| a.key().cmp(&b.key()));
+        return Ok(Answer {
+            body: json!({ "items": views, "revision": revision, "partial": partial }),
+            ..answer
+        });
     }
-    let mut views: Vec<_> = list
-        .items
-        .into_iter()
-        .flat_map(|input| changed(input, &policies, trial))
-        .collect();
-    views.sort_by(|a, b| a.key().cmp(&b.key()));
-    Ok(Answer {
-        body: json!({ "items": views, "revision": list.revision, "partial": list.partial }),
-        ..answer
-    })
 }
 
 fn changed(mut input: LabelInput, policies: &[LabelPolicy], trial: &Trial<'_>) -> Vec<LabelView> {

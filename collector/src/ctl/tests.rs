@@ -200,7 +200,7 @@ fn what_a_server_says_in_an_error_cannot_move_the_cursor() {
     let refuse = || async {
         let body =
             serde_json::json!({ "error": { "code": "x", "message": "a\u{1b}[2J\u{9b}b", "remedy": "" } });
-        (axum::http::StatusCode::BAD_REQUEST, body.to_string())
+        (http::StatusCode::BAD_REQUEST, body.to_string())
     };
     let other = Router::new().route("/api/v1/vms", axum::routing::get(refuse));
     let server = Server::serving(other, Fleet::new(testing::fleet()));

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     health::SILENCE_MS,
     labels::guard,
-    view::{AgentStatus, VmView},
+    view::{AgentStatus, FleetSnapshot, VmView},
 };
 use virtfleet_wire::ids::VmKey;
 
@@ -159,7 +159,7 @@ impl<S: HealthStore> Keeper<S> {
             }
         }
         if !fleet.partial {
-            self.sweep(&fleet.vms).await?;
+            self.sweep(&fleet).await?;
         }
         Ok(())
     }
@@ -241,11 +241,16 @@ impl<S: HealthStore> Keeper<S> {
 
     /// Removes what is kept for VMs that are gone, in two passes at least and with an inventory that is complete. The garbage
     /// collector does the same by owner, when it gets to it.
-    async fn sweep(&mut self, vms: &BTreeMap<VmKey, Arc<VmView>>) -> Result<(), SendError> {
+    ///
+    /// Of a namespace that cannot be read completely nothing is removed, and the others go on.
+    async fn sweep(&mut self, fleet: &FleetSnapshot) -> Result<(), SendError> {
         let Some((_, kept)) = &self.kept else {
             return Ok(());
         };
-        let gone = kept.iter().filter(|(key, _)| !vms.contains_key(*key));
+        let unsure = &fleet.gaps.namespaces;
+        let gone = kept
+            .iter()
+            .filter(|(key, _)| !fleet.vms.contains_key(*key) && !unsure.contains(&key.namespace));
         let gone: BTreeMap<VmKey, Option<String>> =
             gone.map(|(key, kept)| (key.clone(), kept.uid.clone())).collect();
         let before = std::mem::replace(&mut self.absent, gone.keys().cloned().collect());

@@ -8,6 +8,7 @@ use virtfleet_collector_core::{
     facts::{Fact, FactKey, InfraNode, InventoryEvent, Labels, Phase, Vm, Vmi},
     heard::{Failure, FailureClass, Heard},
 };
+use virtfleet_wire::finding::{Finding, Severity};
 
 use super::*;
 use crate::objects::{ConditionStatus, GuestHealthStatus};
@@ -277,4 +278,33 @@ async fn who_moves_is_not_kept_waiting_by_a_large_fleets_first_writes() {
     let settled = fake.writes();
     seconds(3600).await;
     assert_eq!(fake.writes(), settled, "then it rests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_tenant_breaks_stops_no_other_tenants() {
+    let fake = Fake::default();
+    let (fleet, stop) = stage(&fake, Writing::fixed(true));
+    seconds(6).await;
+    let broken = |name: &str, value: &str| {
+        let subject = ("Node", "n");
+        let found = Finding::new(
+            "inventory-object-unreadable",
+            Severity::Warning,
+            subject,
+            "R",
+            "m",
+        );
+        found.with(name, value)
+    };
+    // In its own namespace something cannot be read: it may be there all the same.
+    fleet.set_inventory_findings(vec![broken("cluster", "blue"), broken("namespace", "ns")]);
+    fleet.apply(InventoryEvent::Delete(FactKey::Vmi(key())));
+    fleet.apply(InventoryEvent::Delete(FactKey::Vm(key())));
+    seconds(30).await;
+    assert!(fake.kept.lock().unwrap().contains_key(&key()));
+    // A Node of a user cluster, and another namespace, say nothing about it.
+    fleet.set_inventory_findings(vec![broken("cluster", "blue"), broken("namespace", "other")]);
+    seconds(30).await;
+    assert!(fake.kept.lock().unwrap().is_empty());
+    stop.cancel();
 }

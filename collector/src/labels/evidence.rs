@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{
 use kube::{
     Api, Client,
     api::{ApiResource, ListParams},
-    core::{NotUsed, Object, ObjectList},
+    core::{NotUsed, Object, Request},
 };
 use serde::Deserialize;
 use tokio::{sync::Mutex, time::Instant};
@@ -26,11 +26,14 @@ use virtfleet_collector_core::{
 use virtfleet_wire::ids::{ClusterName, NodeName};
 
 use super::writer::SendError;
+use crate::page::Page;
 
 /// How long a list of volumes serves further Nodes.
 const KEPT: Duration = Duration::from_secs(5);
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
+/// Objects in one page of a list: pods have some tens of KiB, and an answer may have 4 MiB.
+const PAGE: u32 = 100;
+/// Objects and bytes that a whole list may have. A cluster of 5,000 Nodes has some thousands of volumes, of 2 KiB each.
+const MAX_LIST: (usize, usize) = (20_000, 32 << 20);
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -208,11 +211,22 @@ where
     U: Clone + Default + std::fmt::Debug + for<'de> Deserialize<'de>,
 {
     let mut params = params.limit(PAGE);
-    let mut all = Vec::new();
+    let (mut all, mut pages, mut bytes) = (Vec::new(), 0, 0);
     loop {
-        let page: ObjectList<Object<P, U>> = api.list(&params).await?;
+        let request = Request::new(api.resource_url()).list(&params);
+        let request = request.map_err(|error| SendError::Unreachable(error.to_string()))?;
+        let text = api.clone().into_client().request_text(request).await?;
+        let page: Page<Object<P, U>> =
+            Page::read(&text, PAGE as usize).map_err(|error| SendError::Unreachable(error.to_string()))?;
+        (pages, bytes) = (pages + 1, bytes + text.len());
         all.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+        if all.len().max(pages) > MAX_LIST.0 || bytes > MAX_LIST.1 {
+            let (objects, bytes) = MAX_LIST;
+            return Err(SendError::Unreachable(format!(
+                "a list has more than {objects} objects or {bytes} bytes"
+            )));
+        }
+        match page.more {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(all),
         }

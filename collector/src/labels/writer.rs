@@ -15,12 +15,15 @@ use virtfleet_collector_core::{
 use virtfleet_wire::ids::{ClusterName, NodeName, Uid};
 
 use super::evidence::{Cache, read};
+use crate::{bounded::bounded, page::not_kubernetes};
 
 /// The field manager of everything that the collector writes.
 pub const FIELD_MANAGER: &str = "virtfleet";
 
 /// How long one request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum characters of an API server's message.
+const MAX_MESSAGE: usize = 512;
 
 /// A Node's metadata as the API server has just told it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -90,7 +93,7 @@ impl From<kube::Error> for SendError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => {
-                let message = status.message.clone();
+                let message = bounded(&status.message, MAX_MESSAGE);
                 match status.code {
                     404 => Self::Gone,
                     409 => Self::Conflict,
@@ -99,7 +102,9 @@ impl From<kube::Error> for SendError {
                     code => Self::Unreachable(format!("{code} {message}")),
                 }
             }
-            other => Self::Unreachable(other.to_string()),
+            // It would repeat what was read.
+            kube::Error::SerdeError(error) => Self::Unreachable(not_kubernetes(&error)),
+            other => Self::Unreachable(bounded(&other.to_string(), MAX_MESSAGE)),
         }
     }
 }

@@ -21,6 +21,7 @@ pub fn user_cluster(
         // To whoever waits for the object, this is one more thing to wait for.
         ClusterState::Connecting => (Phase::Pending, ConditionStatus::False, "Connecting"),
         ClusterState::Unreachable => (Phase::Unreachable, ConditionStatus::False, "Unreachable"),
+        ClusterState::Failed => (Phase::Failed, ConditionStatus::False, "Failed"),
         ClusterState::Ready => (Phase::Ready, ConditionStatus::True, "Watching"),
         ClusterState::Suspended => (Phase::Suspended, ConditionStatus::True, "Watching"),
     };
@@ -76,6 +77,11 @@ pub fn label_propagation(
     let accepted = match (facts.fault, useless_rule(facts.rules)) {
         (Some(fault), _) => accepted(ConditionStatus::False, "Invalid", fault.to_owned()),
         (None, Some(why)) => accepted(ConditionStatus::False, PROTECTED_TARGET, why),
+        (None, None) if facts.clusters == 0 => {
+            let message =
+                "every rule can be used, and spec.clusterSelector selects no UserCluster: nothing is written";
+            accepted(ConditionStatus::True, "SelectsNothing", message.to_owned())
+        }
         (None, None) => accepted(
             ConditionStatus::True,
             "Accepted",
@@ -163,6 +169,16 @@ mod tests {
             good.r#unsafe,
         );
         assert_eq!(counted, (2, 5, 2, 3, 1));
+        let nobody = PolicyFacts {
+            clusters: 0,
+            ..facts.clone()
+        };
+        let idle = label_propagation(&good, &nobody, "t2");
+        let accepted = &idle.conditions[0];
+        assert_eq!(
+            (accepted.status, accepted.reason.as_str()),
+            (ConditionStatus::True, "SelectsNothing")
+        );
         let conflicts = ["b".to_owned()];
         let facts = PolicyFacts {
             fault: Some("labels[0]: x"),

@@ -71,8 +71,8 @@ pub struct VmisRef {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeconfigRef {
-    /// The Secret that holds it. It is watched: a new kubeconfig is used at once. A kubeconfig that runs a program or names
-    /// a file is refused.
+    /// The Secret that holds it. It is watched: a new kubeconfig is used at once. A kubeconfig is refused that runs a program,
+    /// names a file or a proxy, skips the verification of TLS, or whose server is not https://host:port alone.
     pub secret: SecretKeyRef,
 }
 
@@ -132,6 +132,8 @@ pub enum Phase {
     Ready,
     /// Its API server does not answer as it should; its last known Nodes stay.
     Unreachable,
+    /// Its API server sends more than is kept of a user cluster; its last known Nodes stay.
+    Failed,
     /// Its Nodes are watched, and nothing is written.
     Suspended,
 }
@@ -143,6 +145,7 @@ impl Phase {
             Self::Pending => "Pending",
             Self::Ready => "Ready",
             Self::Unreachable => "Unreachable",
+            Self::Failed => "Failed",
             Self::Suspended => "Suspended",
         }
     }

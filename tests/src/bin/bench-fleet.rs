@@ -169,7 +169,6 @@ inventory:
   folder: {root}/manifests
 server:
   address: {own}
-  plain: true
 scrape:
   interval: {interval}s
   timeout: 10s

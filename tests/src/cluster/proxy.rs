@@ -24,6 +24,8 @@ use crate::pki::Authority;
 pub enum Fault {
     /// It is answered with this status code and never reaches the API server.
     Answer(u16),
+    /// It is answered with this status code and a body that never ends.
+    Flood(u16),
     /// It is kept until the faults change.
     Hold,
 }
@@ -118,6 +120,7 @@ async fn carry(client: TcpStream, ways: &Ways, mut rules: watch::Receiver<Faults
                     match fault_of(chunk, &faults) {
                         None => break,
                         Some(Fault::Answer(code)) => return answer(&mut client, code).await,
+                        Some(Fault::Flood(code)) => return flood(&mut client, code).await,
                         Some(Fault::Hold) => rules.changed().await?,
                     }
                 }
@@ -149,6 +152,17 @@ fn fault_of(chunk: &[u8], faults: &Faults) -> Option<Fault> {
     let target = line.strip_suffix(" HTTP/1.1")?.split(' ').nth(1)?;
     let found = faults.iter().find(|(text, _)| target.contains(text.as_str()));
     found.map(|(_, fault)| *fault)
+}
+
+/// An answer that has no end.
+async fn flood(client: &mut (impl AsyncWrite + Unpin), code: u16) -> Result<()> {
+    let head =
+        format!("HTTP/1.1 {code} Flood\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n");
+    client.write_all(head.as_bytes()).await?;
+    let body = vec![b' '; 1 << 16];
+    loop {
+        client.write_all(&body).await?;
+    }
 }
 
 async fn answer(client: &mut (impl AsyncWrite + Unpin), code: u16) -> Result<()> {

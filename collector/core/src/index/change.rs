@@ -147,6 +147,10 @@ impl FleetIndex {
         let after = new.clone();
         let before = self.store.set_cluster(name, new);
         self.touch_selected(before.as_ref(), after.as_ref(), touched);
+        let labels = |cluster: &UserCluster| cluster.labels.clone();
+        if before.as_ref().map(labels) != after.as_ref().map(labels) {
+            self.check_policies();
+        }
         touched
             .views
             .extend(self.store.vms_by_wish.get(name).into_iter().flatten().cloned());
@@ -340,7 +344,7 @@ impl FleetIndex {
         self.set_dangling(missing, found);
     }
 
-    fn set_dangling(&mut self, there: bool, mut finding: Finding) {
+    pub(super) fn set_dangling(&mut self, there: bool, mut finding: Finding) {
         let place = self
             .dangling
             .binary_search_by(|known| (&known.id, &known.subject).cmp(&(&finding.id, &finding.subject)));

@@ -224,3 +224,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_policy_that_selects_no_cluster_is_named() {
+    let mut index = small();
+    let named = |index: &FleetIndex| {
+        let found = index.snapshot().findings.into_iter();
+        let found = found.filter(|one| one.id == findings::POLICY_SELECTS_NOTHING);
+        found.map(|one| one.subject.name).collect::<Vec<_>>()
+    };
+    apply(
+        &mut index,
+        [policy("all", &[]), policy("gold", &[("tier", "gold")])],
+    );
+    assert_eq!(named(&index), [""; 0], "there may be more clusters");
+    index.apply(InventoryEvent::Synced);
+    assert_eq!(named(&index), ["gold"]);
+    let mut gold = cluster("gold", "ns-2", &[]);
+    gold.labels = labels(&[("tier", "gold")]);
+    apply(&mut index, [Fact::UserCluster(gold)]);
+    assert_eq!(named(&index), [""; 0]);
+    index.apply(InventoryEvent::Delete(FactKey::UserCluster(
+        "gold".parse().unwrap(),
+    )));
+    assert_eq!(named(&index), ["gold"]);
+    index.apply(InventoryEvent::Delete(FactKey::Policy("gold".into())));
+    assert_eq!(named(&index), [""; 0]);
+}

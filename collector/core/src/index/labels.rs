@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use virtfleet_wire::ids::{ClusterName, Namespace, NodeName, Uid, VmKey};
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    ids::{ClusterName, Namespace, NodeName, Uid, VmKey},
+};
 
 use super::{FleetIndex, change::Touched};
 use crate::{
     facts::{Labels, VmiMove},
+    findings,
     labels::{plan::LabelInput, policy::LabelPolicy},
     store::Entry,
 };
@@ -36,7 +40,30 @@ impl FleetIndex {
         };
         let affected = store.vms.iter().filter(|(_, entry)| of(entry));
         touched.labels.extend(affected.map(|(key, _)| key.clone()));
+        if new.is_none() {
+            self.set_dangling(false, selects_nothing(name));
+        }
+        self.check_policies();
         true
+    }
+
+    /// Policies that select no user cluster. Before the inventory was read completely there may be others.
+    pub(super) fn check_policies(&mut self) {
+        if !self.synced {
+            return;
+        }
+        let store = &self.store;
+        let selects = |policy: &LabelPolicy| {
+            let mut clusters = store.clusters.values();
+            clusters.any(|cluster| policy.clusters.matches(&cluster.labels))
+        };
+        let policies = store.policies.values();
+        let checked: Vec<_> = policies
+            .map(|policy| (policy.name.clone(), selects(policy)))
+            .collect();
+        for (name, selects) in checked {
+            self.set_dangling(!selects, selects_nothing(&name));
+        }
     }
 
     pub(super) fn put_move(
@@ -187,6 +214,20 @@ impl FleetIndex {
     pub fn synced(&self) -> bool {
         self.synced
     }
+}
+
+fn selects_nothing(policy: &str) -> Finding {
+    let message =
+        format!("the LabelPropagation {policy} selects no UserCluster, so nothing is written because of it");
+    let subject = ("LabelPropagation", policy);
+    Finding::new(
+        findings::POLICY_SELECTS_NOTHING,
+        Severity::Warning,
+        subject,
+        "PolicySelectsNothing",
+        message,
+    )
+    .remedy("compare its spec.clusterSelector with: kubectl get userclusters --show-labels")
 }
 
 /// Who owns what is written about a VM.

@@ -75,7 +75,7 @@ pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, F
         let tone = match cluster.state {
             ClusterState::Ready => Tone::Good,
             ClusterState::Pending | ClusterState::Connecting | ClusterState::Suspended => Tone::Warn,
-            ClusterState::Unreachable => Tone::Bad,
+            ClusterState::Unreachable | ClusterState::Failed => Tone::Bad,
         };
         let mut row = vec![
             Cell::new(cluster.name.as_str()),

@@ -63,6 +63,8 @@ struct State {
     stands: BTreeMap<WatchId, Stand>,
     /// Findings about user clusters.
     clusters: BTreeMap<ClusterName, Finding>,
+    /// Those in namespaces that are not watched.
+    unwatched: BTreeMap<ClusterName, Finding>,
     synced: bool,
 }
 
@@ -165,6 +167,7 @@ impl Board {
         state.stands.remove(id);
         if let Some(cluster) = &id.cluster {
             state.clusters.remove(cluster);
+            state.unwatched.remove(cluster);
         }
         self.metrics.remove(id.kind.word(), id.cluster());
         self.tell(&state);
@@ -176,6 +179,17 @@ impl Board {
         match finding {
             Some(finding) => drop(state.clusters.insert(name.clone(), finding)),
             None => drop(state.clusters.remove(name)),
+        }
+        self.tell(&state);
+    }
+
+    /// A user cluster's namespace is not watched, or is.
+    pub(super) fn unwatched(&self, name: &ClusterName, finding: Option<Finding>) {
+        let mut state = self.lock();
+        match finding {
+            Some(finding) => drop(state.unwatched.insert(name.clone(), finding)),
+            None if state.unwatched.remove(name).is_none() => return,
+            None => {}
         }
         self.tell(&state);
     }
@@ -208,7 +222,8 @@ impl Board {
     }
 
     fn tell(&self, state: &State) {
-        let mut found: Vec<_> = state.clusters.values().cloned().collect();
+        let about = state.clusters.values().chain(state.unwatched.values());
+        let mut found: Vec<_> = about.cloned().collect();
         for (id, stand) in &state.stands {
             // A user cluster's watch is spoken of by its cluster's finding.
             if id.cluster.is_none() {
@@ -280,16 +295,27 @@ fn watch_finding(id: &WatchId, stand: &Stand) -> Option<Finding> {
             "look at the API server; it is tried again, and the last known state stays".to_owned(),
         ),
     };
-    let (id, severity) = if id.kind.is_optional() {
+    let (finding, severity) = if id.kind.is_optional() {
         (findings::INVENTORY_KIND_ABSENT, Severity::Warning)
     } else {
         (findings::INVENTORY_WATCH_FAILING, Severity::Critical)
     };
-    Some(
-        Finding::new(id, severity, subject, reason, message)
-            .with("tries", failure.count)
-            .remedy(&remedy),
-    )
+    let found = Finding::new(finding, severity, subject, reason, message).with("tries", failure.count);
+    let found = match &id.namespace {
+        Some(namespace) => found.with("namespace", namespace),
+        None => found,
+    };
+    Some(found.remedy(&remedy))
+}
+
+/// The finding with the tenant whose objects alone it leaves unknown, if there is one: see [`findings::gap`].
+fn confined(found: Finding, id: &WatchId, name: &str, namespace: &str) -> Finding {
+    match (id.kind, &id.cluster) {
+        (_, Some(cluster)) => found.with("cluster", cluster),
+        (Kind::UserCluster, None) => found.with("cluster", name),
+        (Kind::Vmi | Kind::Vm | Kind::Move, None) => found.with("namespace", namespace),
+        _ => found,
+    }
 }
 
 fn object_finding(id: &WatchId, namespace: &str, name: &str, problem: &str) -> Finding {
@@ -302,13 +328,13 @@ fn object_finding(id: &WatchId, namespace: &str, name: &str, problem: &str) -> F
         object = format!("{object} of user cluster {cluster}");
     }
     let message = format!("{kind} {object}: {problem}");
-    Finding::new(
+    let found = Finding::new(
         findings::INVENTORY_OBJECT_UNREADABLE,
         Severity::Warning,
         (kind, &object),
         "ObjectUnreadable",
         message,
     )
-    .with("problem", problem)
-    .remedy("mend the object; until then its last good state counts")
+    .with("problem", problem);
+    confined(found, id, name, namespace).remedy("mend the object; until then its last good state counts")
 }

@@ -4,10 +4,19 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use virtfleet_collector_core::facts::{Fact, FactKey, InventoryEvent};
-use virtfleet_wire::ids::ClusterName;
+use virtfleet_collector_core::{
+    facts::{Fact, FactKey, InventoryEvent},
+    findings,
+};
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    ids::{ClusterName, Namespace},
+};
 
-use super::{Watch, follow::Said, keeper::Keeper, kinds::Kind, object::Object, tenant::Tenant};
+use super::{
+    Watch, connect::Gate, follow::Said, keeper::Keeper, kinds::Kind, object::Object, secrets::Secrets,
+    tenant::Tenant,
+};
 use crate::{
     inventory::read::{SecretRef, kubeconfig_secret},
     tenants::Tenants,
@@ -16,9 +25,19 @@ use crate::{
 /// See the module.
 pub(super) struct Clusters {
     watch: Watch,
-    infra: kube::Client,
+    shared: Shared,
     tenants: Arc<Tenants>,
     running: BTreeMap<ClusterName, Running>,
+}
+
+/// What the tasks of all user clusters share.
+pub(super) struct Shared {
+    pub(super) secrets: Secrets,
+    pub(super) gate: Gate,
+    /// How many Nodes each may have.
+    pub(super) max_nodes: usize,
+    /// The namespaces whose VMs are watched; empty: all.
+    pub(super) namespaces: Vec<Namespace>,
 }
 
 struct Running {
@@ -29,10 +48,10 @@ struct Running {
 }
 
 impl Clusters {
-    pub(super) fn new(watch: Watch, infra: kube::Client, tenants: Arc<Tenants>) -> Self {
+    pub(super) fn new(watch: Watch, shared: Shared, tenants: Arc<Tenants>) -> Self {
         Self {
             watch,
-            infra,
+            shared,
             tenants,
             running: BTreeMap::new(),
         }
@@ -46,6 +65,7 @@ impl Clusters {
                 match &event {
                     InventoryEvent::Apply(Fact::UserCluster(cluster)) => {
                         let (name, suspend) = (cluster.name.clone(), cluster.suspend);
+                        self.note_namespace(&name, &cluster.namespace.clone());
                         self.send(event).await?;
                         if let Said::Listed(object) | Said::Applied(object) = &said {
                             self.start(&name, suspend, object).await;
@@ -72,6 +92,38 @@ impl Clusters {
         self.watch.events.send(event).await.ok()
     }
 
+    /// A user cluster in a namespace that is not watched has no VMs here, whatever it selects.
+    fn note_namespace(&self, name: &ClusterName, namespace: &Namespace) {
+        let watched = &self.shared.namespaces;
+        let is_watched = watched.is_empty() || watched.contains(namespace);
+        let note = (!is_watched).then(|| {
+            format!(
+                "spec.vmis.namespace is {namespace}, which is not among inventory.cluster.namespaces: none of its VMs is seen"
+            )
+        });
+        let found = note.as_ref().map(|note| {
+            let message = format!("user cluster {name}: {note}");
+            let subject = ("UserCluster", name.as_str());
+            let found = Finding::new(
+                findings::USER_CLUSTER_UNWATCHED,
+                Severity::Warning,
+                subject,
+                "NamespaceNotWatched",
+                message,
+            );
+            found.with("cluster", name).with("namespace", namespace).remedy(format!(
+                "add {namespace} to inventory.cluster.namespaces, with the Role of packaging/collector/kubernetes/namespaced, or \
+                 correct spec.vmis.namespace"
+            ))
+        });
+        self.watch.board.unwatched(name, found);
+        self.tenants.update(name, |tenant| {
+            let changed = tenant.note != note;
+            tenant.note = note;
+            changed
+        });
+    }
+
     async fn start(&mut self, name: &ClusterName, suspend: bool, object: &Object) {
         let (uid, generation) = (object.uid(), object.generation());
         self.tenants.update(name, |tenant| {
@@ -90,7 +142,9 @@ impl Clusters {
         let tenant = Tenant {
             name: name.clone(),
             secret: secret.clone(),
-            infra: self.infra.clone(),
+            secrets: self.shared.secrets.clone(),
+            gate: self.shared.gate.clone(),
+            max_nodes: self.shared.max_nodes,
             tenants: Arc::clone(&self.tenants),
             board: Arc::clone(&self.watch.board),
             events: self.watch.events.clone(),

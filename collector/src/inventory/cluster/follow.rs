@@ -8,21 +8,43 @@
 //! kube's own `watcher` does the same and says nothing when a watch that failed works again, nor does it limit how long a
 //! server may take to answer; here both matter, so this is built on `Api::list` and `Api::watch`. Lists are paged and never
 //! streamed: servers before 1.27 refuse streamed ones.
+//!
+//! A user cluster's API server is not trusted: its lists, its pace and what it makes the collector say have limits, see
+//! [`Follower::tenant`].
 
 use std::{fmt::Debug, pin::Pin, time::Duration, vec};
 
 use futures_util::{Stream, StreamExt as _};
 use kube::{
-    Api, Resource, ResourceExt as _,
+    Api, Client, Resource, ResourceExt as _,
     api::{ListParams, WatchEvent, WatchParams},
-    core::Status,
+    core::{Request, Status},
     runtime::{utils::Backoff as _, watcher::DefaultBackoff},
 };
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::connect::{LimitError, meaning};
+use crate::{
+    bounded::bounded,
+    labels::Bucket,
+    page::{Page, PageError, not_kubernetes},
+};
+
 /// Objects in a page of a list.
 const PAGE: u32 = 500;
+/// Objects in a page of a user cluster's list, so that a page of Nodes is far below [`LimitError::Answer`].
+const TENANT_PAGE: u32 = 32;
+/// Bytes of a user cluster's list, per object that it may have.
+const BYTES_PER_OBJECT: usize = 64 << 10;
+/// Objects per second that a user cluster's watch may send in the long run. A cluster of 5,000 Nodes sends some tens.
+const TENANT_EVENTS_PER_SECOND: u32 = 500;
+/// Time between the beginnings of two lists of a user cluster.
+const TENANT_LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// Wait after a limit was exceeded.
+const LIMIT_WAIT: Duration = Duration::from_secs(30);
+/// Maximum characters of an API server's message.
+const MAX_MESSAGE: usize = 512;
 /// How long a page, or the answer to the begin of a watch, may take.
 const ANSWER: Duration = Duration::from_secs(20);
 /// How long the server is asked to keep a watch open.
@@ -64,6 +86,8 @@ pub(super) struct Failure {
     pub(super) message: String,
     /// How many in a row.
     pub(super) count: u32,
+    /// The server sends more than it may.
+    pub(super) over_limit: bool,
 }
 
 impl Failure {
@@ -92,27 +116,66 @@ enum State<K> {
     },
 }
 
+/// What is kept of a user cluster that is not trusted.
+struct Limits {
+    /// Objects that a list may have.
+    objects: usize,
+    /// Objects and bytes that the list under way has had; an empty page counts as one object.
+    listed: (usize, usize),
+    /// When the last list began.
+    list_began: Option<Instant>,
+    pace: Bucket,
+}
+
 /// See the module.
 pub(super) struct Follower<K: Clone> {
     api: Api<K>,
-    fields: Option<String>,
+    client: Client,
     state: State<K>,
+    /// Objects in a page.
+    page: u32,
+    /// Only for a user cluster.
+    limits: Option<Limits>,
     backoff: DefaultBackoff,
     wait_until: Option<Instant>,
     failures: u32,
 }
 
 impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K> {
-    /// Follows all of `api`, or what a field selector selects.
-    pub(super) fn new(api: Api<K>, fields: Option<String>) -> Self {
+    /// Follows all of `api` on the infra cluster.
+    pub(super) fn new(api: Api<K>) -> Self {
         Self {
+            client: api.clone().into_client(),
             api,
-            fields,
             state: State::Start,
+            page: PAGE,
+            limits: None,
             backoff: DefaultBackoff::default(),
             wait_until: None,
             failures: 0,
         }
+    }
+
+    /// Follows all of `api` on a user cluster, of which a list may have so many `objects`. Lists, pages and events have limits,
+    /// and a failure repeats nothing that the server said.
+    pub(super) fn tenant(api: Api<K>, objects: usize) -> Self {
+        let pace = Bucket::new(TENANT_EVENTS_PER_SECOND, Instant::now().into_std());
+        Self {
+            page: TENANT_PAGE,
+            limits: Some(Limits {
+                objects,
+                listed: (0, 0),
+                list_began: None,
+                pace,
+            }),
+            ..Self::new(api)
+        }
+    }
+
+    /// What it has said is more than may be kept: begins anew, after a while.
+    pub(super) fn reject(&mut self, message: String) -> Failure {
+        self.state = State::Start;
+        self.exceeded(message)
     }
 
     /// What it says next. A call that is dropped loses nothing but the request that was under way.
@@ -131,6 +194,15 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
     async fn step(&mut self) -> Option<Said<K>> {
         match &mut self.state {
             State::Start => {
+                if let Some(limits) = &mut self.limits {
+                    let now = Instant::now();
+                    let earliest = limits.list_began.map(|began| began + TENANT_LIST_INTERVAL);
+                    if let Some(earliest) = earliest.filter(|earliest| *earliest > now) {
+                        self.wait_until = Some(earliest);
+                        return None;
+                    }
+                    (limits.list_began, limits.listed) = (Some(now), (0, 0));
+                }
                 self.state = State::Page {
                     items: Vec::new().into_iter(),
                     more: Some(String::new()),
@@ -165,37 +237,72 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
 
     async fn page(&mut self, continue_token: Option<String>) -> Option<Said<K>> {
         let params = ListParams {
-            field_selector: self.fields.clone(),
-            limit: Some(PAGE),
+            limit: Some(self.page),
             continue_token,
             ..ListParams::default()
         };
-        match timeout(ANSWER, self.api.list(&params)).await {
-            Ok(Ok(list)) => {
-                let version = list.metadata.resource_version.filter(|text| !text.is_empty());
-                let more = list.metadata.continue_.filter(|text| !text.is_empty());
-                if version.is_none() && more.is_none() {
-                    return self.restart(None, "a list without metadata.resourceVersion".to_owned());
-                }
-                self.state = State::Page {
-                    items: list.items.into_iter(),
-                    more,
-                    version,
-                };
-                None
-            }
+        let request = Request::new(self.api.resource_url()).list(&params);
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return self.restart(None, format!("the list cannot be asked for: {error}")),
+        };
+        match timeout(ANSWER, self.client.request_text(request)).await {
+            Ok(Ok(text)) => self.read_page(&text),
             // Whatever failed: a list is taken whole or not at all.
-            Ok(Err(error)) => {
-                let (code, message) = explain(&error);
-                self.restart(code, message)
-            }
+            Ok(Err(error)) => match limit_of(&error) {
+                Some(LimitError::Answer | LimitError::Busy) if self.page > 1 => {
+                    self.page = (self.page / 4).max(1);
+                    self.state = State::Start;
+                    None
+                }
+                Some(limit @ (LimitError::Answer | LimitError::Line)) => {
+                    Some(Said::Failed(self.reject(limit.to_string())))
+                }
+                _ => {
+                    let (code, message) = self.explain(&error);
+                    self.restart(code, message)
+                }
+            },
             Err(_) => self.restart(None, late("the list")),
         }
     }
 
+    fn read_page(&mut self, text: &str) -> Option<Said<K>> {
+        let page = match Page::read(text, self.page as usize) {
+            Ok(page) => page,
+            Err(error @ (PageError::TooMany(_) | PageError::LongToken)) => {
+                return Some(Said::Failed(self.reject(error.to_string())));
+            }
+            Err(error) => return self.restart(None, error.to_string()),
+        };
+        if let Some(limits) = &mut self.limits {
+            limits.listed.0 += page.items.len().max(1);
+            limits.listed.1 += text.len();
+            let (objects, bytes) = (limits.objects, limits.objects * BYTES_PER_OBJECT);
+            if limits.listed.0 > objects {
+                return Some(Said::Failed(
+                    self.reject(format!("a list has more than {objects} objects")),
+                ));
+            }
+            if limits.listed.1 > bytes {
+                return Some(Said::Failed(
+                    self.reject(format!("a list has more than {bytes} bytes")),
+                ));
+            }
+        }
+        if page.version.is_none() && page.more.is_none() {
+            return self.restart(None, "a list without metadata.resourceVersion".to_owned());
+        }
+        self.state = State::Page {
+            items: page.items.into_iter(),
+            more: page.more,
+            version: page.version,
+        };
+        None
+    }
+
     async fn resume(&mut self, version: String) -> Option<Said<K>> {
         let params = WatchParams {
-            field_selector: self.fields.clone(),
             timeout: Some(WATCH_SECONDS),
             ..WatchParams::default()
         };
@@ -209,7 +316,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
                 Some(Said::Fine)
             }
             Ok(Err(error)) => {
-                let (code, message) = explain(&error);
+                let (code, message) = self.explain(&error);
                 if code == Some(410) {
                     self.forgotten();
                     return None;
@@ -253,11 +360,17 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
             Ok(Some(Ok(WatchEvent::Error(status)))) => return self.refused(&status),
             Ok(Some(Err(kube::Error::Api(status)))) => return self.refused(&status),
             Ok(Some(Err(error))) => {
-                let (code, message) = explain(&error);
+                let limit = limit_of(&error);
                 self.state = State::Resume {
                     version: std::mem::take(version),
                 };
-                return Some(self.fail(code, message));
+                return Some(match limit {
+                    Some(limit @ LimitError::Line) => Said::Failed(self.exceeded(limit.to_string())),
+                    _ => {
+                        let (code, message) = self.explain(&error);
+                        self.fail(code, message)
+                    }
+                });
             }
             // The server ends a watch after its time, and when it stops.
             Ok(None) | Err(_) => {
@@ -272,6 +385,11 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
             }
         };
         self.works();
+        if let Some(limits) = &mut self.limits {
+            let now = Instant::now();
+            let next = Instant::from_std(limits.pace.take(now.into_std()));
+            self.wait_until = Some(next).filter(|next| *next > now);
+        }
         Some(said)
     }
 
@@ -287,7 +405,27 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         self.state = State::Resume {
             version: std::mem::take(version),
         };
-        Some(self.fail(Some(status.code), status.message.clone()))
+        let message = self.message(status);
+        Some(self.fail(Some(status.code), message))
+    }
+
+    /// What a `Status` says, in a user cluster's case only by its code.
+    fn message(&self, status: &Status) -> String {
+        match self.limits {
+            Some(_) => meaning(status.code).1.to_owned(),
+            None => bounded(&status.message, MAX_MESSAGE),
+        }
+    }
+
+    /// Status and message of an error, with its causes.
+    fn explain(&self, error: &kube::Error) -> (Option<u16>, String) {
+        match error {
+            kube::Error::Api(status) => {
+                let message = format!("{} ({})", self.message(status), status.code);
+                (Some(status.code), message)
+            }
+            other => (None, causes(other)),
+        }
     }
 
     /// The server has forgotten the version: list again. A storm of these must not become a storm of lists.
@@ -316,7 +454,19 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
             code,
             message,
             count: self.failures,
+            over_limit: false,
         })
+    }
+
+    fn exceeded(&mut self, message: String) -> Failure {
+        self.failures += 1;
+        self.wait_until = Some(Instant::now() + LIMIT_WAIT);
+        Failure {
+            code: None,
+            message,
+            count: self.failures,
+            over_limit: true,
+        }
     }
 
     fn wait(&mut self) {
@@ -342,21 +492,31 @@ fn late(what: &str) -> String {
     format!("{what} was not answered within {} s", ANSWER.as_secs())
 }
 
-/// Status and message of an error, with its causes.
-pub(super) fn explain(error: &kube::Error) -> (Option<u16>, String) {
-    match error {
-        kube::Error::Api(status) => (Some(status.code), format!("{} ({})", status.message, status.code)),
-        other => {
-            let mut message = other.to_string();
-            let mut cause = std::error::Error::source(other);
-            while let Some(error) = cause {
-                let text = error.to_string();
-                if !message.contains(&text) {
-                    message = format!("{message}: {text}");
-                }
-                cause = error.source();
-            }
-            (None, message)
+/// The limit that an answer has exceeded, when that is why it could not be read.
+fn limit_of(error: &kube::Error) -> Option<LimitError> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(limit) = error.downcast_ref::<LimitError>() {
+            return Some(*limit);
         }
+        cause = error.source();
     }
+    None
+}
+
+/// An error with its causes. What was read is not repeated: an answer that cannot be read may hold anything.
+fn causes(error: &kube::Error) -> String {
+    if let kube::Error::SerdeError(error) = error {
+        return not_kubernetes(error);
+    }
+    let mut message = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+        cause = error.source();
+    }
+    bounded(&message, MAX_MESSAGE)
 }

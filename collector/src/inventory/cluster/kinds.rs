@@ -4,8 +4,11 @@ use kube::core::{ApiResource, GroupVersionKind};
 use virtfleet_collector_core::facts::{Fact, FactKey};
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
-use super::object::Object;
-use crate::inventory::read;
+use super::object::{MAX_KEPT, Object};
+use crate::{bounded::bounded, inventory::read};
+
+/// Maximum characters of what is wrong with an object.
+const MAX_PROBLEM: usize = 512;
 
 /// A kind that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +88,11 @@ impl Kind {
 
     /// The fact, or field and fault.
     pub(super) fn fact(self, object: &Object, cluster: Option<&ClusterName>) -> Result<Fact, String> {
+        if !object.is_complete() {
+            return Err(format!(
+                "the fields that are read of it have more than {MAX_KEPT} bytes; shorten its labels and annotations"
+            ));
+        }
         let field = object.field();
         let read = match self {
             Self::Vmi => read::vmi(&field).map(|vmi| Fact::Vmi(Box::new(vmi))),
@@ -103,6 +111,7 @@ impl Kind {
                 })
             }
         };
-        read.map_err(|problem| problem.message)
+        // A path repeats keys, which may be as long as the object.
+        read.map_err(|problem| bounded(&problem.message, MAX_PROBLEM))
     }
 }

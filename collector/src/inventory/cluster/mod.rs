@@ -3,11 +3,13 @@
 //! ```text
 //! API server ─ follow (list, watch, again) ─ object (narrowed) ─▶ keeper (what is known, what is gone) ─▶ events
 //!                                                                   └▶ board (readiness, findings, metrics)
-//! UserCluster ─▶ tenant: Secret ─ connect ─▶ clients ─▶ follow its Nodes; Tenants (for those who write)
+//! UserCluster ─▶ tenant: secrets ─ connect ─▶ clients ─▶ follow its Nodes; Tenants (for those who write)
 //! ```
 //! - A watch that fails changes nothing that is known. Only a list that came to its end says that something is gone.
 //! - `Synced` comes when every watch of the infra cluster has listed completely once. User clusters come and go on their own,
 //!   each in a task of its own: none waits for another, and none holds up readiness.
+//! - A user cluster's API server is not trusted: where it may be, how much it may say and how much of it is kept have limits
+//!   (`connect`, `follow`, `keeper`). Beyond these the cluster is Failed, and no other notices.
 //! - An object that cannot be read is named in a finding, and its last good state stays.
 
 mod board;
@@ -18,6 +20,7 @@ mod keeper;
 mod kinds;
 mod metrics;
 mod object;
+mod secrets;
 mod tenant;
 #[cfg(test)]
 mod tests;
@@ -25,6 +28,7 @@ mod tests;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use ipnet::IpNet;
 use kube::Api;
 use tokio::{
     sync::{mpsc, watch as channel},
@@ -37,18 +41,21 @@ use virtfleet_wire::{finding::Finding, ids::Namespace};
 pub use self::metrics::WatchMetrics;
 use self::{
     board::{Board, WatchId},
-    clusters::Clusters,
-    connect::Clients,
+    clusters::{Clusters, Shared},
+    connect::{Clients, Gate, follow_endpoints},
     follow::{Follower, Said},
     keeper::Keeper,
     kinds::Kind,
     object::Object,
+    secrets::Secrets,
 };
 use crate::{config::ClusterInventory, tenants::Tenants};
 
 /// The infra cluster, connected to and not yet watched.
 pub struct Inventory {
     clients: Clients,
+    gate: Gate,
+    max_nodes: usize,
     namespaces: Vec<Namespace>,
 }
 
@@ -62,15 +69,25 @@ impl std::fmt::Debug for Inventory {
 
 impl Inventory {
     /// Makes the clients of the infra cluster, and tells `tenants`. Nothing is asked yet: an API server that is away is waited
-    /// for. Errors: the settings or the kubeconfig cannot be used.
-    pub async fn new(settings: &ClusterInventory, tenants: &Tenants) -> anyhow::Result<Self> {
-        let clients = connect::infra(settings).await?;
+    /// for. `service` are the infra cluster's service networks. Errors: the settings or the kubeconfig cannot be used.
+    pub async fn new(
+        settings: &ClusterInventory,
+        service: &[IpNet],
+        tenants: &Tenants,
+    ) -> anyhow::Result<Self> {
+        let user_clusters = &settings.user_clusters;
+        let (clients, gate) = connect::infra(settings, user_clusters.dial_rules(service)).await?;
         tenants.set_infra(clients.asking.clone());
         let namespaces = settings.namespaces.iter();
         let namespaces = namespaces
             .map(|name| name.parse().context("inventory.cluster.namespaces"))
             .collect::<anyhow::Result<_>>()?;
-        Ok(Self { clients, namespaces })
+        Ok(Self {
+            clients,
+            gate,
+            max_nodes: user_clusters.max_nodes as usize,
+            namespaces,
+        })
     }
 
     fn watches(&self) -> Vec<WatchId> {
@@ -117,17 +134,27 @@ impl Inventory {
             return Ok(());
         }
         let mut tasks = JoinSet::new();
+        let endpoints = follow_endpoints(self.clients.asking.clone(), self.gate.clone());
+        tasks.spawn(async {
+            endpoints.await;
+            None
+        });
         for id in ids {
             let infra = Watch {
-                follower: Follower::new(self.api(&id), None),
+                follower: Follower::new(self.api(&id)),
                 keeper: Keeper::new(id.kind, None),
                 id,
                 board: Arc::clone(&board),
                 events: events.clone(),
             };
             if infra.id.kind == Kind::UserCluster {
-                let watching = self.clients.watching.clone();
-                tasks.spawn(Clusters::new(infra, watching, Arc::clone(&tenants)).run());
+                let shared = Shared {
+                    secrets: Secrets::new(self.clients.watching.clone()),
+                    gate: self.gate.clone(),
+                    max_nodes: self.max_nodes,
+                    namespaces: self.namespaces.clone(),
+                };
+                tasks.spawn(Clusters::new(infra, shared, Arc::clone(&tenants)).run());
             } else {
                 tasks.spawn(infra.run());
             }

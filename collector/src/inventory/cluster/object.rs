@@ -1,9 +1,13 @@
 //! An object as an API server sends it, narrowed while it is read: of everything that it says, only the fields that make a
 //! fact are kept, so that a list of thousands costs little memory.
 //!
-//! Reading never fails for what an object says, only for text that is not JSON: one odd object must not hide all others.
+//! Reading never fails for what an object says, only for text that is not JSON: one odd object must not hide all others. One
+//! that is larger than any real one is kept in part, and says so.
+//!
+//! What is not named here is never kept, logged or shown: of annotations only our own, so not `kubevirt.io/ignitiondata`, whose
+//! Ignition config holds tokens, nor `last-applied-configuration`, which repeats it.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, cell::Cell, fmt};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
@@ -26,12 +30,23 @@ pub(super) struct Object {
     /// Name, namespace, UID, resourceVersion and generation.
     meta: ObjectMeta,
     body: Node,
+    is_complete: bool,
 }
+
+/// Maximum bytes that are kept of one object. Real ones keep some KiB.
+pub(super) const MAX_KEPT: usize = 128 << 10;
+/// Bytes that a value costs beside its text.
+const VALUE: usize = 128;
 
 impl Object {
     /// The object, for the readers that folder and cluster share.
     pub(super) fn field(&self) -> Field<'_> {
         Field::top(&self.body)
+    }
+
+    /// Whether everything that is read of it was kept, which is not so beyond [`MAX_KEPT`].
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     pub(super) fn name(&self) -> &str {
@@ -57,7 +72,8 @@ impl Object {
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let body = Narrow(&OBJECT).deserialize(deserializer)?;
+        let room = Cell::new(Some(MAX_KEPT));
+        let body = Narrow(&OBJECT, &room).deserialize(deserializer)?;
         let text = |name: &str| text_at(&body, &["metadata", name]);
         let generation = value_at(&body, &["metadata", "generation"]).and_then(Value::as_i64);
         Ok(Self {
@@ -70,6 +86,7 @@ impl<'de> Deserialize<'de> for Object {
                 ..ObjectMeta::default()
             },
             body,
+            is_complete: room.get().is_some(),
         })
     }
 }
@@ -190,58 +207,77 @@ static OBJECT: Keep = Only(&[
     ),
 ]);
 
-struct Narrow(&'static Keep);
+/// What is kept, and how many bytes more may be; none once it was too much.
+struct Narrow<'a>(&'static Keep, &'a Cell<Option<usize>>);
 
-impl<'de> DeserializeSeed<'de> for Narrow {
+impl Narrow<'_> {
+    /// Whether there is room for a value with so many bytes of text.
+    fn has_room(&self, text: usize) -> bool {
+        let left = self.1.get().and_then(|left| left.checked_sub(VALUE + text));
+        self.1.set(left);
+        left.is_some()
+    }
+
+    fn scalar(&self, text: usize, value: impl Into<Value>) -> Node {
+        let value = if self.has_room(text) {
+            value.into()
+        } else {
+            Value::Null
+        };
+        Node {
+            line: 0,
+            value: NodeValue::Scalar(value),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Narrow<'_> {
     type Value = Node;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-fn scalar(value: impl Into<Value>) -> Node {
-    Node {
-        line: 0,
-        value: NodeValue::Scalar(value.into()),
-    }
-}
-
-impl<'de> Visitor<'de> for Narrow {
+impl<'de> Visitor<'de> for Narrow<'_> {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a Kubernetes object")
     }
     fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
-        Ok(scalar(value))
+        Ok(self.scalar(0, value))
     }
     fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
-        Ok(scalar(value))
+        Ok(self.scalar(0, value))
     }
     fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
-        Ok(scalar(value))
+        Ok(self.scalar(0, value))
     }
     fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        Ok(scalar(value))
+        Ok(self.scalar(0, value))
     }
     fn visit_str<E>(self, value: &str) -> Result<Node, E> {
-        Ok(scalar(value))
+        Ok(self.scalar(value.len(), value))
     }
     fn visit_string<E>(self, value: String) -> Result<Node, E> {
-        Ok(scalar(value))
+        Ok(self.scalar(value.len(), value))
     }
     fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(scalar(Value::Null))
+        Ok(self.scalar(0, Value::Null))
     }
     fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(scalar(Value::Null))
+        Ok(self.scalar(0, Value::Null))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
         let mut kept = Vec::new();
-        while let Some(item) = items.next_element_seed(Narrow(self.0))? {
-            kept.push(item);
+        while self.has_room(0) {
+            match items.next_element_seed(Narrow(self.0, self.1))? {
+                Some(item) => kept.push(item),
+                None => break,
+            }
         }
+        while items.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Node {
             line: 0,
             value: NodeValue::Sequence(kept),
@@ -256,8 +292,11 @@ impl<'de> Visitor<'de> for Narrow {
                 Only(fields) => fields.iter().find(|(name, _)| *name == key).map(|(_, keep)| keep),
             };
             match keep {
-                Some(keep) => kept.push((key.into_owned(), 0, entries.next_value_seed(Narrow(keep))?)),
-                None => drop(entries.next_value::<IgnoredAny>()?),
+                Some(keep) if self.has_room(key.len()) => {
+                    let value = entries.next_value_seed(Narrow(keep, self.1))?;
+                    kept.push((key.into_owned(), 0, value));
+                }
+                _ => drop(entries.next_value::<IgnoredAny>()?),
             }
         }
         Ok(Node {

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -17,11 +16,12 @@ use virtfleet_wire::{
 
 use super::{
     board::{Board, WatchId},
-    connect::{self, Clients},
+    connect::{self, Clients, Gate},
     follow::{Failure, Follower, Said},
     keeper::Keeper,
     kinds::Kind,
     object::Object,
+    secrets::{Found, Secrets, Space},
 };
 use crate::{
     inventory::read::SecretRef,
@@ -32,8 +32,11 @@ use crate::{
 pub(super) struct Tenant {
     pub(super) name: ClusterName,
     pub(super) secret: Option<SecretRef>,
-    /// The infra cluster's, for the Secret.
-    pub(super) infra: kube::Client,
+    /// The infra cluster's.
+    pub(super) secrets: Secrets,
+    pub(super) gate: Gate,
+    /// How many Nodes it may have.
+    pub(super) max_nodes: usize,
     pub(super) tenants: Arc<Tenants>,
     pub(super) board: Arc<Board>,
     pub(super) events: mpsc::Sender<InventoryEvent>,
@@ -59,13 +62,15 @@ impl Tenant {
         };
         let (tell, clients) = watch::channel(None);
         let about = (&self.name, &*self.tenants, &*self.board);
-        let secrets = follow_secret(self.infra.clone(), secret, about, tell);
+        let space = self.secrets.follow(&secret.namespace);
+        let secrets = follow_secret(space, &self.gate, secret, about, tell);
         let mut nodes = Nodes {
             name: &self.name,
             tenants: &self.tenants,
             board: &self.board,
             events: &self.events,
             keeper: &mut self.keeper,
+            max_nodes: self.max_nodes,
         };
         tokio::select! {
             () = secrets => {}
@@ -77,62 +82,75 @@ impl Tenant {
 }
 
 fn without_client(tenants: &Tenants, board: &Board, name: &ClusterName, state: TenantState, why: &str) {
-    let pending = state == TenantState::Pending;
+    let found = finding(name, &state, why);
     tenants.set_client(name, None, state);
-    board.cluster(name, Some(finding(name, pending, why)));
+    board.cluster(name, Some(found));
 }
 
-fn finding(name: &ClusterName, pending: bool, why: &str) -> Finding {
+fn finding(name: &ClusterName, state: &TenantState, why: &str) -> Finding {
     let message = format!("user cluster {name}: {why}");
     let subject = ("UserCluster", name.as_str());
-    if pending {
-        Finding::new(
+    let (id, severity, reason, remedy) = match state {
+        TenantState::Pending => (
             findings::USER_CLUSTER_PENDING,
             Severity::Info,
-            subject,
             "NoKubeconfig",
-            message,
-        )
-        .remedy("set spec.kubeconfig and make the Secret; until then nothing is written there")
-    } else {
-        Finding::new(
+            "set spec.kubeconfig and make the Secret; until then nothing is written there",
+        ),
+        TenantState::Failed(_) => (
+            findings::USER_CLUSTER_FAILED,
+            Severity::Warning,
+            "Failed",
+            "find out who answers there and why it sends so much; its last known Nodes stay, and it is asked again every 30 s",
+        ),
+        _ => (
             findings::USER_CLUSTER_UNREACHABLE,
             Severity::Warning,
-            subject,
             "Unreachable",
-            message,
-        )
-        .remedy("look at its API server and its kubeconfig; its last known Nodes stay")
-    }
+            "look at its API server and its kubeconfig; its last known Nodes stay",
+        ),
+    };
+    let found = Finding::new(id, severity, subject, reason, message).remedy(remedy);
+    found.with("cluster", name)
 }
 
-/// Follows the Secret, and tells of each kubeconfig.
+/// Follows the kubeconfig, and tells of each one.
 async fn follow_secret(
-    infra: kube::Client,
+    mut space: watch::Receiver<Space>,
+    gate: &Gate,
     at: SecretRef,
     (name, tenants, board): (&ClusterName, &Tenants, &Board),
     tell: watch::Sender<Option<Clients>>,
 ) {
-    let api: Api<Secret> = Api::namespaced(infra, &at.namespace);
-    // The field selector is all that RBAC with resourceNames allows to watch.
-    let mut follower = Follower::new(api, Some(format!("metadata.name={}", at.name)));
     let place = format!("Secret {}/{}", at.namespace, at.name);
-    let mut used: Option<Vec<u8>> = None;
-    let mut there = false;
+    let none = |state: TenantState, why: &str| {
+        tell.send_replace(None);
+        without_client(tenants, board, name, state, why);
+    };
+    let mut last = Found::Waiting;
     loop {
-        let said = follower.next().await;
-        match said {
-            Said::Begun => there = false,
-            Said::Listed(secret) | Said::Applied(secret) => {
-                there = true;
-                let bytes = secret.data.as_ref().and_then(|data| data.get(&at.key));
-                let bytes = bytes.map(|bytes| bytes.0.clone()).unwrap_or_default();
-                // A relist, or a change of its labels, is no new kubeconfig.
-                if used.as_ref() == Some(&bytes) {
-                    continue;
+        let found = space.borrow_and_update().find(&at);
+        // Other Secrets of the namespace are no news.
+        if found != last {
+            match &found {
+                Found::Waiting => {}
+                Found::Absent => none(TenantState::Pending, &format!("{place} does not exist")),
+                Found::NoKey => {
+                    let why = format!("{place}: the Secret has no key {:?}", at.key);
+                    none(TenantState::Unreachable(why.clone()), &why);
                 }
-                used = Some(bytes);
-                match connect::tenant(&secret, &at.key).await {
+                Found::Failed(failure) => {
+                    let mut why = format!("{place} cannot be read: {}", failure.message);
+                    if failure.code == Some(403) {
+                        let namespace = &at.namespace;
+                        let rights = format!(
+                            "; allow the collector the verbs list and watch on the Secrets of the namespace {namespace} with a Role"
+                        );
+                        why.push_str(&rights);
+                    }
+                    none(TenantState::Unreachable(why.clone()), &why);
+                }
+                Found::Kubeconfig(bytes) => match connect::tenant(bytes, gate).await {
                     Ok(clients) => {
                         let asking = clients.asking.clone();
                         tenants.set_client(name, Some(asking), TenantState::Connecting);
@@ -140,33 +158,15 @@ async fn follow_secret(
                         tell.send_replace(Some(clients));
                     }
                     Err(problem) => {
-                        tell.send_replace(None);
                         let why = format!("{place}: {problem}");
-                        let state = TenantState::Unreachable(why.clone());
-                        without_client(tenants, board, name, state, &why);
+                        none(TenantState::Unreachable(why.clone()), &why);
                     }
-                }
+                },
             }
-            Said::Complete if there => {}
-            Said::Complete | Said::Deleted(_) => {
-                used = None;
-                tell.send_replace(None);
-                let why = format!("{place} does not exist");
-                without_client(tenants, board, name, TenantState::Pending, &why);
-            }
-            Said::Fine => {}
-            // With a kubeconfig at hand, that the Secret cannot be watched now changes nothing for the user cluster.
-            Said::Failed(failure) if used.is_none() => {
-                let mut why = format!("{place} cannot be read: {}", failure.message);
-                if failure.code == Some(403) {
-                    why.push_str("; allow the collector the verbs list and watch on this Secret with a Role");
-                }
-                let state = TenantState::Unreachable(why.clone());
-                without_client(tenants, board, name, state, &why);
-            }
-            Said::Failed(failure) => {
-                tracing::debug!(cluster = %name, %place, failure.message, "the kubeconfig's Secret is not watched now");
-            }
+            last = found;
+        }
+        if space.changed().await.is_err() {
+            return;
         }
     }
 }
@@ -178,6 +178,7 @@ struct Nodes<'a> {
     board: &'a Board,
     events: &'a mpsc::Sender<InventoryEvent>,
     keeper: &'a mut Keeper,
+    max_nodes: usize,
 }
 
 impl Nodes<'_> {
@@ -205,14 +206,17 @@ impl Nodes<'_> {
     ) -> Option<()> {
         let id = Tenant::id(self.name);
         let api = Api::all_with(now.watching, &Kind::UserNode.resource());
-        let mut follower: Follower<Object> = Follower::new(api, None);
+        let mut follower: Follower<Object> = Follower::tenant(api, self.max_nodes);
         let mut listed = false;
         loop {
-            let said = tokio::select! {
+            let mut said = tokio::select! {
                 () = stop.cancelled() => return None,
                 changed = clients.changed() => return changed.ok(),
                 said = follower.next() => said,
             };
+            if let Some(why) = self.keeper.exceeds(&said, self.max_nodes) {
+                said = Said::Failed(follower.reject(why));
+            }
             for event in self.keeper.take(&said) {
                 self.events.send(event).await.ok()?;
             }
@@ -225,11 +229,16 @@ impl Nodes<'_> {
                 Said::Fine => self.board.fine(&id),
                 Said::Failed(failure) => {
                     self.board.failed(&id, failure);
-                    if !listed || failure.is_definite() || failure.count > 1 {
+                    if failure.over_limit {
+                        self.failed(failure);
+                    } else if !listed || failure.is_definite() || failure.count > 1 {
                         self.unreachable(failure);
                     }
                 }
                 _ => {}
+            }
+            if matches!(&said, Said::Failed(failure) if failure.over_limit) {
+                listed = false;
             }
             if matches!(said, Said::Complete | Said::Fine) && listed {
                 self.tenants.set_state(self.name, TenantState::Ready);
@@ -241,6 +250,14 @@ impl Nodes<'_> {
         }
     }
 
+    fn failed(&self, failure: &Failure) {
+        let why = format!(
+            "its API server sends more than is kept of a user cluster: {}",
+            failure.message
+        );
+        self.set_state(TenantState::Failed(why.clone()), &why);
+    }
+
     fn unreachable(&self, failure: &Failure) {
         let mut why = format!("its Nodes cannot be watched: {}", failure.message);
         if failure.code == Some(403) {
@@ -248,9 +265,12 @@ impl Nodes<'_> {
                 "; allow the kubeconfig's user the verbs list and watch on nodes with a ClusterRole",
             );
         }
-        self.tenants
-            .set_state(self.name, TenantState::Unreachable(why.clone()));
+        self.set_state(TenantState::Unreachable(why.clone()), &why);
+    }
+
+    fn set_state(&self, state: TenantState, why: &str) {
         self.board
-            .cluster(self.name, Some(finding(self.name, false, &why)));
+            .cluster(self.name, Some(finding(self.name, &state, why)));
+        self.tenants.set_state(self.name, state);
     }
 }

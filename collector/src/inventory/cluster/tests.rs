@@ -122,6 +122,30 @@ fn both_readers_give_the_same_fact() {
     }
 }
 
+/// KubeVirt takes a guest's Ignition config, tokens and all, from an annotation of the VMI and copies it to its pod.
+#[test]
+fn an_ignition_config_is_never_kept_or_shown() {
+    const SECRET: &str = "hunter2";
+    let cluster = "prod".parse().unwrap();
+    let config =
+        json!({ "ignition": { "version": "3.4.0" }, "storage": { "files": [{ "contents": SECRET }] } });
+    for (kind, folder, mut value) in every_kind() {
+        for text in [json!(config.to_string()), config.clone(), json!([SECRET])] {
+            let annotations = &mut value["metadata"]["annotations"];
+            annotations["kubevirt.io/ignitiondata"] = text.clone();
+            annotations["kubectl.kubernetes.io/last-applied-configuration"] = text;
+            let live = object(&value);
+            assert!(!format!("{live:?}").contains(SECRET), "{kind:?}");
+            let fact = kind.fact(&live, Some(&cluster)).unwrap();
+            assert!(!format!("{fact:?}").contains(SECRET), "{kind:?}");
+            let mut state = FolderState::default();
+            state.update(format!("{folder}/x.json").as_ref(), Some(&value.to_string()));
+            assert_eq!(state.findings(), [], "{kind:?}");
+            assert!(!format!("{state:?}").contains(SECRET), "{kind:?}");
+        }
+    }
+}
+
 #[test]
 fn one_odd_object_hides_no_other() {
     let list = json!({
@@ -164,6 +188,7 @@ fn only_a_complete_list_says_that_something_is_gone() {
             code: Some(500),
             message: "x".to_owned(),
             count: 1,
+            over_limit: false,
         });
         assert_eq!(say(failed), []);
     }

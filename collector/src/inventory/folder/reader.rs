@@ -195,6 +195,15 @@ fn read_at(text: &str, place: &Place) -> Result<Manifest, Broken> {
 }
 
 fn broken_finding(name: &str, broken: &Broken) -> Finding {
+    let found = broken_manifest(name, broken);
+    // A user cluster's files leave a gap in that cluster only: see `findings::gap`.
+    match place(name.as_ref()) {
+        Ok(Place::Cluster(cluster)) => found.with("cluster", cluster),
+        _ => found,
+    }
+}
+
+fn broken_manifest(name: &str, broken: &Broken) -> Finding {
     let subject = ("Manifest", name);
     match broken {
         Broken::Text(problem) => {

@@ -80,11 +80,18 @@ pub(in crate::inventory) fn user_node(
             .text()?
             .and_then(|text| text.parse().ok()),
         ready: status::condition(&object.get("status")?, "Ready")?,
-        owned: object.at("metadata.annotations")?.labels()?.remove(ANNOTATION),
+        owned: owned(object)?,
         kubelet_labels: kubelet_labels(object)?,
         // A manifest's is that of the day it was printed; the reader of a live cluster sets it.
         resource_version: None,
     })
+}
+
+/// Our own annotation. Others are not read, so that no message repeats one: some hold secrets (`kubevirt.io/ignitiondata`).
+fn owned(object: &Field<'_>) -> Result<Option<String>, Problem> {
+    let field = object.at("metadata.annotations")?.get(ANNOTATION)?;
+    let text = field.text()?.unwrap_or_default();
+    Ok(field.is_there().then(|| text.to_owned()))
 }
 
 /// Keys of labels that the Node's kubelet wrote last: `f:metadata.f:labels.f:<key>` of its entries in `managedFields`. Whoever

@@ -1,0 +1,197 @@
+//! `GET /api/v1/labels/inputs`: all that the labels of Nodes follow from, in pages. What many Nodes share stands once a page and is
+//! named: an infra node with its labels, a user cluster, a policy.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use virtfleet_collector_core::{
+    facts::{InfraNode, Labels},
+    labels::{plan::LabelInput, policy::LabelPolicy},
+    view::List,
+};
+use virtfleet_wire::ids::{ClusterName, NodeName};
+
+use super::{error::ApiError, labels::selects, paging, reply::Reply, router::Ask};
+
+/// Nodes in a page when the request names no limit.
+const PAGE: usize = 500;
+
+/// A page of inputs, with what they share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelInputs {
+    /// One for each Node, sorted by its VM.
+    pub items: Vec<NodeInput>,
+    /// Grows with every change of the fleet.
+    pub revision: u64,
+    /// Pass it as `continue` to get the next page; absent on the last.
+    #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
+    pub continue_token: Option<String>,
+    /// The inventory has not been read completely: absence here proves nothing.
+    pub partial: bool,
+    /// The infra nodes on which the VMs stand.
+    pub hosts: BTreeMap<NodeName, InfraNode>,
+    /// Labels of infra nodes on which VMs have stood before; `stoodOn` of an item counts from 0.
+    pub stood_on: Vec<Labels>,
+    /// The user clusters.
+    pub clusters: BTreeMap<ClusterName, ClusterInput>,
+    /// The policies.
+    pub policies: BTreeMap<String, LabelPolicy>,
+}
+
+/// What a user cluster adds to the inputs of its Nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterInput {
+    /// The labels of its `UserCluster`.
+    pub labels: Labels,
+    /// Whether it is suspended.
+    pub suspended: bool,
+    /// The names of the policies that select it.
+    pub policies: Vec<String>,
+}
+
+/// One Node: what of its input no other shares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeInput {
+    /// The infra node on which its VM stands.
+    pub host: Option<NodeName>,
+    /// Where it has stood before, as places in the page's `stoodOn`.
+    pub stood_on: Vec<usize>,
+    /// The rest. Its `host`, `stoodOn`, `clusterLabels`, `suspended` and `policies` are empty here.
+    pub node: LabelInput,
+}
+
+impl LabelInputs {
+    fn of(page: List<LabelInput>) -> Self {
+        let mut all = Self {
+            items: Vec::new(),
+            revision: page.revision,
+            continue_token: page.continue_token,
+            partial: page.partial,
+            hosts: BTreeMap::new(),
+            stood_on: Vec::new(),
+            clusters: BTreeMap::new(),
+            policies: BTreeMap::new(),
+        };
+        for input in page.items {
+            all.add(input);
+        }
+        all
+    }
+
+    fn add(&mut self, mut input: LabelInput) {
+        let policies = std::mem::take(&mut input.policies);
+        let labels = std::mem::take(&mut input.cluster_labels);
+        let suspended = std::mem::take(&mut input.suspended);
+        self.clusters
+            .entry(input.cluster.clone())
+            .or_insert_with(|| ClusterInput {
+                labels,
+                suspended,
+                policies: policies.iter().map(|policy| policy.name.clone()).collect(),
+            });
+        for policy in policies {
+            self.policies.entry(policy.name.clone()).or_insert(policy);
+        }
+        let host = input.host.take().map(|host| {
+            let name = host.name.clone();
+            self.hosts.entry(name.clone()).or_insert(host);
+            name
+        });
+        let stood_on = std::mem::take(&mut input.stood_on);
+        let stood_on = stood_on.into_iter().map(|labels| self.place(labels)).collect();
+        self.items.push(NodeInput {
+            host,
+            stood_on,
+            node: input,
+        });
+    }
+
+    fn place(&mut self, labels: Labels) -> usize {
+        let known = self.stood_on.iter().position(|known| *known == labels);
+        known.unwrap_or_else(|| {
+            self.stood_on.push(labels);
+            self.stood_on.len() - 1
+        })
+    }
+
+    /// The inputs as they were. What an item names and the page does not have is left empty.
+    pub fn into_inputs(self) -> impl Iterator<Item = LabelInput> {
+        let Self {
+            items,
+            hosts,
+            stood_on,
+            clusters,
+            policies,
+            ..
+        } = self;
+        items.into_iter().map(move |item| {
+            let mut input = item.node;
+            input.host = item.host.and_then(|host| hosts.get(&host).cloned());
+            let places = item.stood_on.into_iter();
+            input.stood_on = places.filter_map(|place| stood_on.get(place).cloned()).collect();
+            if let Some(cluster) = clusters.get(&input.cluster) {
+                input.cluster_labels = cluster.labels.clone();
+                input.suspended = cluster.suspended;
+                let names = cluster.policies.iter();
+                input.policies = names.filter_map(|name| policies.get(name).cloned()).collect();
+            }
+            input
+        })
+    }
+}
+
+pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
+    let mut inputs = ask.api.fleet.label_inputs();
+    inputs.retain(|input| selects(&ask.query, input));
+    inputs.sort_by(|a, b| a.vm.cmp(&b.vm));
+    let page = paging::page_of(
+        inputs,
+        |input| [input.vm.namespace.as_str(), input.vm.name.as_str()],
+        &ask.query,
+        &ask.snapshot,
+        PAGE,
+    )?;
+    Reply::json(&LabelInputs::of(page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::testing::{label_inputs, labels},
+        *,
+    };
+
+    #[test]
+    fn what_nodes_share_is_said_once_and_nothing_is_lost() {
+        let rack = "a-rack-with-a-long-name";
+        let mut inputs = Vec::new();
+        for n in 0..100 {
+            let mut input = label_inputs().remove(0);
+            input.vm.name = format!("w-{n:03}").parse().unwrap();
+            input.cluster_labels = labels(&[("tier", "gold")]);
+            input.stood_on = vec![labels(&[("rack", rack)]), labels(&[("rack", "r3")])];
+            if let Some(host) = &mut input.host {
+                host.labels = labels(&[("rack", rack)]);
+            }
+            inputs.push(input);
+        }
+        let page = LabelInputs::of(List {
+            items: inputs.clone(),
+            revision: 1,
+            continue_token: None,
+            partial: false,
+        });
+        let text = serde_json::to_string(&page).unwrap();
+        assert_eq!(text.matches(rack).count(), 2, "as a host's and as one stood on");
+        assert_eq!(
+            (page.hosts.len(), page.stood_on.len(), page.policies.len()),
+            (1, 2, 1)
+        );
+        let read: LabelInputs = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.into_inputs().collect::<Vec<_>>(), inputs);
+    }
+}

@@ -1,0 +1,194 @@
+//! To which addresses the collector connects for a user cluster. A name is resolved here, and the address that was checked is
+//! the one that is dialled, so that a name whose address changes in between opens nothing.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::{Arc, PoisonError, RwLock},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::timeout,
+};
+use tower::Service;
+use virtfleet_collector_core::dial::{DialRules, Refusal};
+
+use super::kubeconfig::host_and_port;
+
+/// Maximum time for one of several addresses of a name.
+const ONE_ADDRESS: Duration = Duration::from_secs(2);
+/// Maximum number of addresses of a name that are tried.
+const MAX_ADDRESSES: usize = 8;
+
+/// Which addresses may be dialled for user clusters. The infra cluster's own API server never may.
+#[derive(Debug)]
+pub(in crate::inventory::cluster) struct DialGuard {
+    rules: DialRules,
+    /// Host and port under which the collector reaches the infra API server.
+    infra: (String, u16),
+    /// Where else that server answers.
+    endpoints: RwLock<Vec<SocketAddr>>,
+}
+
+impl DialGuard {
+    /// `rules` say what is open; `infra` is the URL of the infra API server.
+    pub(in crate::inventory::cluster) fn new(rules: DialRules, infra: &Uri) -> Self {
+        Self {
+            rules,
+            infra: host_and_port(infra),
+            endpoints: RwLock::default(),
+        }
+    }
+
+    /// Replaces the further addresses of the infra API server.
+    pub(in crate::inventory::cluster) fn set_endpoints(&self, endpoints: Vec<SocketAddr>) {
+        *self.endpoints.write().unwrap_or_else(PoisonError::into_inner) = endpoints;
+    }
+
+    /// Whether an address may be dialled, as far as that is known without asking a resolver.
+    ///
+    /// # Errors
+    /// Why not, and what opens it.
+    pub(super) fn check(&self, address: SocketAddr) -> Result<(), String> {
+        let ip = address.ip().to_canonical();
+        let same = |known: &SocketAddr| (known.ip().to_canonical(), known.port()) == (ip, address.port());
+        let endpoints = self.endpoints.read().unwrap_or_else(PoisonError::into_inner);
+        let literal = self.infra.0.parse::<IpAddr>();
+        let literal = literal.map(|ip| SocketAddr::new(ip, self.infra.1));
+        if endpoints.iter().any(same) || literal.is_ok_and(|literal| same(&literal)) {
+            return Err(format!("{address} is the infra cluster's own API server"));
+        }
+        match self.rules.check(ip) {
+            Ok(()) => Ok(()),
+            Err(Refusal::Special(what, range)) => Err(format!(
+                "{ip} is {what} ({range}); only an entry of inventory.cluster.userClusters.allowCIDRs inside that range opens it"
+            )),
+            Err(_) => Err(format!(
+                "{ip} is in no network of inventory.cluster.userClusters.allowCIDRs"
+            )),
+        }
+    }
+
+    /// The addresses behind a URL that may be dialled, and why the others may not.
+    async fn resolve(&self, uri: &Uri) -> io::Result<(Vec<SocketAddr>, Vec<String>)> {
+        let (host, port) = host_and_port(uri);
+        let infra = async {
+            // A literal was compared by `check`.
+            let name = (self.infra.0.as_str(), self.infra.1);
+            match lookup_host(name).await {
+                Ok(found) => found.collect(),
+                Err(_) => Vec::new(),
+            }
+        };
+        let (found, infra) = tokio::join!(lookup_host((host.as_str(), port)), infra);
+        let (mut open, mut refused) = (Vec::new(), Vec::new());
+        for address in found?.take(MAX_ADDRESSES) {
+            if infra.contains(&address) {
+                refused.push(format!("{address} is the infra cluster's own API server"));
+                continue;
+            }
+            match self.check(address) {
+                Ok(()) => open.push(address),
+                Err(why) => refused.push(why),
+            }
+        }
+        Ok((open, refused))
+    }
+
+    async fn connect(&self, uri: Uri) -> io::Result<TokioIo<TcpStream>> {
+        let (open, refused) = self.resolve(&uri).await?;
+        let alone = open.len() == 1;
+        let mut last = None;
+        for address in open {
+            let dial = TcpStream::connect(address);
+            let dialled = if alone {
+                dial.await
+            } else {
+                let late = |_| Err(io::ErrorKind::TimedOut.into());
+                timeout(ONE_ADDRESS, dial).await.unwrap_or_else(late)
+            };
+            match dialled {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(TokioIo::new(stream));
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| match refused.as_slice() {
+            [] => io::Error::other("its name has no address"),
+            refused => io::Error::other(format!("its address may not be dialled: {}", refused.join("; "))),
+        }))
+    }
+}
+
+/// Connects by a [`DialGuard`].
+#[derive(Debug, Clone)]
+pub(super) struct GuardedConnector(pub(super) Arc<DialGuard>);
+
+impl Service<Uri> for GuardedConnector {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let guard = Arc::clone(&self.0);
+        Box::pin(async move { guard.connect(uri).await })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use virtfleet_collector_core::dial::DEFAULT_SERVICE;
+
+    use super::*;
+    use crate::config::UserClusterSettings;
+
+    /// A guard for an infra API server at 198.51.100.7:6443, with further networks opened.
+    pub(in super::super) fn guard(more: &[&str]) -> DialGuard {
+        let mut settings = UserClusterSettings::default();
+        settings
+            .allow_cidrs
+            .extend(more.iter().map(|net| net.parse::<ipnet::IpNet>().unwrap()));
+        let rules = settings.dial_rules(&DEFAULT_SERVICE);
+        DialGuard::new(rules, &Uri::from_static("https://198.51.100.7:6443"))
+    }
+
+    #[tokio::test]
+    async fn a_name_is_checked_by_its_addresses() {
+        let uri = Uri::from_static("https://localhost:1");
+        let error = guard(&[]).connect(uri.clone()).await.unwrap_err().to_string();
+        assert!(error.contains("loopback"), "{error}");
+        // The infra API server goes by a name, and somebody else has another name for the same address.
+        let opened = guard(&["127.0.0.0/8", "::1/128"]);
+        let refused = opened.connect(uri.clone()).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{refused}");
+        let rules = opened.rules.clone();
+        let infra = DialGuard::new(rules, &uri);
+        let error = infra
+            .connect(Uri::from_static("https://127.0.0.1:1"))
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("own API server"), "{error}");
+    }
+
+    #[test]
+    fn every_endpoint_of_the_infra_api_server_is_refused() {
+        let guard = guard(&[]);
+        let address = "203.0.113.9:6443".parse().unwrap();
+        guard.check(address).unwrap();
+        guard.set_endpoints(vec![address]);
+        guard.check(address).unwrap_err();
+        guard.check("203.0.113.9:443".parse().unwrap()).unwrap();
+    }
+}
