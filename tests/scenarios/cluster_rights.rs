@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use virtfleet_collector_core::labels::guard;
 use virtfleet_tests::{
     cluster::{self, ApiServer, Client, MERGE_PATCH, User, live, streamed_list},
     parts, skip, wait,
@@ -138,16 +139,33 @@ fn is_confined(tenant: &ApiServer, collector: &Client) {
             "no annotation but",
             json!({ "metadata": { "annotations": { "theirs": null } } }),
         ),
-        (
-            "what identifies a Node",
-            json!({ "metadata": { "labels": { "kubernetes.io/hostname": "x" } } }),
-        ),
-        (
-            "what identifies a Node",
-            json!({ "metadata": { "labels": { "kubernetes.io/os": "x" } } }),
-        ),
     ];
-    let theirs = json!({ "metadata": { "annotations": { "theirs": "x" } } });
+    // Whatever the collector's own guard protects, the policy does.
+    let protected = [
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/anything",
+        "node-role.kubernetes.io/control-plane",
+        "node.kubernetes.io/exclude-from-external-load-balancers",
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/arch",
+        "kubelet.kubernetes.io/x",
+        "topology.kubernetes.io/zones",
+        "scheduler.alpha.kubernetes.io/x",
+        "k8s.io/x",
+        "autoscaling.k8s.io/x",
+    ];
+    let reserved = protected.map(|key| {
+        assert!(guard::protected(key).is_some(), "{key}");
+        let labels = json!({ "metadata": { "labels": { key: "x" } } });
+        ("labels that Kubernetes reserves", labels)
+    });
+    let removed = json!({ "metadata": { "labels": { "node-role.kubernetes.io/worker": null } } });
+    let denied = denied.into_iter().chain(reserved);
+    let denied = denied.chain([("labels that Kubernetes reserves", removed)]);
+    let theirs = json!({ "metadata": {
+        "annotations": { "theirs": "x" }, "labels": { "node-role.kubernetes.io/worker": "" },
+    } });
     tenant
         .admin()
         .patch(NODE, MERGE_PATCH, &theirs)
@@ -161,7 +179,21 @@ fn is_confined(tenant: &ApiServer, collector: &Client) {
         assert!(message.contains("virtfleet-collector-metadata-only"), "{message}");
         assert!(message.contains(why), "{patch}: {message}");
     }
-    let labels = json!({ "metadata": { "labels": { "rack": "x" }, "annotations": { "virtfleet.io/owned-labels": null } } });
+    let open = [
+        "rack",
+        "rack.example.com/x",
+        "notkubernetes.io/x",
+        "topology.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "infra.node-restriction.kubernetes.io/host",
+    ];
+    let pairs = open.map(|key| {
+        assert_eq!(guard::protected(key), None, "{key}");
+        (key.to_owned(), json!("x"))
+    });
+    let labels = Value::Object(pairs.into_iter().collect());
+    let labels =
+        json!({ "metadata": { "labels": labels, "annotations": { "virtfleet.io/owned-labels": null } } });
     for client in [collector, tenant.admin()] {
         client.patch(NODE, MERGE_PATCH, &labels).unwrap().ok().unwrap();
     }
@@ -192,14 +224,13 @@ fn shipped_rights_are_enough_tier3() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let (infra, tenant) = (live::infra(root).unwrap(), ApiServer::start(root).unwrap());
-    for name in ["virtfleet", "tenant"] {
-        infra.namespace(name).unwrap();
-    }
+    infra.namespace("tenant").unwrap();
+    apply(&infra, "infra/namespace.yaml");
     apply(&infra, "infra/rbac.yaml");
     apply(&tenant, "user-cluster/rbac.yaml");
     let account = infra.service_account("virtfleet", "virtfleet-collector").unwrap();
     let theirs = tenant
-        .service_account("kube-system", "virtfleet-collector")
+        .service_account("virtfleet", "virtfleet-collector")
         .unwrap();
 
     for (name, zone) in [("host-1", "zone-a"), ("host-2", "zone-b")] {
@@ -212,10 +243,10 @@ fn shipped_rights_are_enough_tier3() {
     let with = tenant.client(&theirs).unwrap();
     let confined = confine(&tenant, &with);
     let mut blue = live::user_cluster("blue", "tenant");
-    blue["spec"]["kubeconfig"]["secret"]["namespace"] = "virtfleet".into();
+    blue["spec"]["kubeconfig"]["secret"]["namespace"] = "virtfleet-kubeconfigs".into();
     infra.apply(&blue).unwrap();
     let mut secret = live::secret("blue", &tenant.kubeconfig(&theirs));
-    secret["metadata"]["namespace"] = "virtfleet".into();
+    secret["metadata"]["namespace"] = "virtfleet-kubeconfigs".into();
     infra.apply(&secret).unwrap();
     for policy in shipped("examples/labelpropagation.yaml") {
         infra.apply(&policy).unwrap();
@@ -282,6 +313,15 @@ fn shipped_rights_are_enough_tier3() {
         assert_eq!(with.get(path).unwrap().code, 403, "{path}");
     }
     assert_eq!(with.delete(NODE).unwrap().code, 403);
+    let on_infra = infra.client(&account).unwrap();
+    for path in [
+        "/api/v1/namespaces/virtfleet/secrets",
+        "/api/v1/namespaces/virtfleet-kubeconfigs/secrets/kubeconfig-blue",
+        "/apis/coordination.k8s.io/v1/namespaces/virtfleet/leases/another",
+        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+    ] {
+        assert_eq!(on_infra.get(path).unwrap().code, 403, "{path}");
+    }
     if confined {
         // Everything above was done under the policy.
         drop(collector);

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -9,7 +10,7 @@ use std::{
 use virtfleet_agent::{host::Roots, settings};
 use virtfleet_collector::config::CollectorConfig;
 use virtfleet_tests::{parts, process::Launch, skip};
-use virtfleet_wire::layered::Fragment;
+use virtfleet_wire::layered::{Fragment, parse_yaml};
 
 fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
@@ -41,6 +42,123 @@ fn the_collectors_example_settings_are_valid() {
     };
     let loaded = CollectorConfig::load(&[fragment]);
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+}
+
+/// The settings in the ConfigMap of the infra cluster.
+fn packaged_settings() -> String {
+    let path = shipped("packaging/collector/kubernetes/infra/config.yaml");
+    let documents = parse_yaml(&fs::read_to_string(path).unwrap()).unwrap();
+    let map = documents[0].to_json();
+    map["data"]["collector.yaml"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_packaged_api_asks_every_client_for_a_certificate() {
+    let text = packaged_settings();
+    let load = |text: String| {
+        CollectorConfig::load(&[Fragment {
+            file: "collector.yaml".to_owned(),
+            text,
+        }])
+    };
+    let loaded = load(text.clone());
+    assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+    let server = &loaded.value.server;
+    assert!(!server.is_plain() && server.tls.client_ca.is_some());
+    let without = text.lines().filter(|line| !line.contains("clientCA"));
+    let without = load(without.collect::<Vec<_>>().join("\n"));
+    assert!(
+        without.problems[0]
+            .to_string()
+            .contains("clients must show a certificate"),
+        "{:?}",
+        without.problems
+    );
+    // What the probes ask is served on the port that they name, and by nothing else.
+    let deployment =
+        fs::read_to_string(shipped("packaging/collector/kubernetes/infra/deployment.yaml")).unwrap();
+    let probes = server.probe_address.as_deref().unwrap();
+    let (_, port) = probes.rsplit_once(':').unwrap();
+    assert!(deployment.contains(&format!("name: probes, containerPort: {port}")));
+    assert_eq!(deployment.matches("port: probes").count(), 2, "{deployment}");
+}
+
+/// A kubectl of the test: it writes down what it is asked, and gives a server, a CA and a token.
+const KUBECTL: &str = r#"#!/bin/sh
+echo "$*" >>"$CALLS"
+case "$*" in
+*'.cluster.server'*) printf 'https://203.0.113.7:6443' ;;
+*'.cluster.certificate-authority-data'*) printf 'Y2E=' ;;
+*'create token'*) printf 'hunter2' ;;
+*'create secret generic'*) cat >"$CALLS.kubeconfig" && echo 'kind: Secret' ;;
+*apply*) cat >"$CALLS.applied" ;;
+esac
+"#;
+
+#[test]
+fn the_script_makes_a_kubeconfig_and_shows_its_token_to_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubectl = folder.path().join("kubectl");
+    fs::write(&kubectl, KUBECTL).unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = shipped("packaging/collector/kubernetes/user-cluster/kubeconfig.sh");
+    let run = |more: &[&str]| {
+        let calls = folder.path().join("calls");
+        fs::write(&calls, "").unwrap();
+        let output = Launch::new("/bin/sh")
+            .arg(&script)
+            .args(more)
+            .env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()))
+            .env("CALLS", &calls)
+            .output(Duration::from_secs(30))
+            .unwrap();
+        (output, fs::read_to_string(&calls).unwrap())
+    };
+    let needed = ["--name", "blue", "--user-cluster", "user", "--infra", "infra"];
+    let (output, calls) = run(&needed);
+    assert!(output.status.success(), "{output:?}");
+    assert!(calls.contains("create secret generic kubeconfig-blue --namespace virtfleet-kubeconfigs"));
+    assert!(calls.contains(
+        "--kubeconfig user --namespace virtfleet create token virtfleet-collector --duration=720h"
+    ));
+    assert!(
+        calls.contains("--kubeconfig infra apply") && !calls.contains("delete"),
+        "{calls}"
+    );
+    // No command line holds the token, nor does what is printed.
+    assert!(!format!("{calls}{output:?}").contains("hunter2"));
+    let made = fs::read_to_string(folder.path().join("calls.kubeconfig")).unwrap();
+    let made = parse_yaml(&made).unwrap()[0].to_json();
+    assert_eq!(
+        made["clusters"][0]["cluster"]["server"],
+        "https://203.0.113.7:6443"
+    );
+    assert_eq!(
+        made["clusters"][0]["cluster"]["certificate-authority-data"],
+        "Y2E="
+    );
+    assert_eq!(made["users"][0]["user"]["token"], "hunter2");
+
+    let more = [
+        "--server",
+        "https://blue.example.org",
+        "--duration",
+        "1h",
+        "--revoke",
+    ];
+    let (output, calls) = run(&[&needed[..], &more].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        calls.contains("delete serviceaccount virtfleet-collector"),
+        "{calls}"
+    );
+    assert!(calls.contains("create serviceaccount virtfleet-collector") && calls.contains("--duration=1h"));
+    let made = fs::read_to_string(folder.path().join("calls.kubeconfig")).unwrap();
+    assert!(made.contains("server: https://blue.example.org"), "{made}");
+
+    for wrong in [&needed[..4], &["--name"], &["--server", "http://x"]] {
+        assert!(!run(wrong).0.status.success(), "{wrong:?}");
+    }
 }
 
 #[test]
