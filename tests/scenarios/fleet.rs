@@ -240,7 +240,7 @@ fn a_broken_manifest_is_named_with_its_line_and_the_last_good_state_stays() {
 #[test]
 fn odd_objects_are_findings_and_nothing_else_stops() {
     let mut stage = stage(4, &[]);
-    let [first, second] = [stage.plan.guests[0].clone(), stage.plan.guests[1].clone()];
+    let [first, second] = [stage.plan.guests[0].clone(), stage.plan.guests[2].clone()];
     let host = stage.plan.hosts[0].name.clone();
     let twin = sim::Guest {
         firmware: first.firmware,
