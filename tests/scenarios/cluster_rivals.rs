@@ -224,10 +224,12 @@ fn a_kubelet_is_not_fought_tier3() {
     let scene = Scene::new(&["prod"]).unwrap();
     let tenant = &scene.tenants[0];
     hosts(&scene);
+    // Of what may be written, kubelet writes these at each start; other keys only when it registers the Node.
+    let (zone, region) = (PAIRS[0].0, PAIRS[1].0);
     let rules = json!([
-        { "key": "rack", "mode": "Follow", "takeover": "Always" },
-        { "key": "row", "mode": "Follow" },
-        { "key": PAIRS[1].0, "target": "place", "mode": "Follow" },
+        { "key": zone, "mode": "Follow", "takeover": "Always" },
+        { "key": region, "mode": "Follow" },
+        { "key": "rack", "target": "place", "mode": "Follow" },
     ]);
     scene.policy("places", &rules).unwrap();
     let first = scene.collector("a", "").unwrap();
@@ -236,8 +238,8 @@ fn a_kubelet_is_not_fought_tier3() {
     tenant.node("vm-dual", &[]).unwrap();
     for vm in both {
         scene.vmi("prod", vm, "host-1").unwrap();
-        for key in ["rack", "row"] {
-            tenant.until_label(vm, key, Some(&format!("{key}-1"))).unwrap();
+        for (key, value) in [(zone, "zone-1"), (region, "region-1")] {
+            tenant.until_label(vm, key, Some(value)).unwrap();
         }
     }
     let mark = tenant.server.audit_mark().unwrap();
@@ -250,8 +252,8 @@ fn a_kubelet_is_not_fought_tier3() {
         "LabelForeign"
     };
     let imposed = [
-        ("vm-single", "rack", "LabelKubeletImposes", "--node-labels"),
-        ("vm-dual", "row", dual, "row"),
+        ("vm-single", zone, "LabelKubeletImposes", "--node-labels"),
+        ("vm-dual", region, dual, region),
     ];
     let impose = || {
         for (vm, key, ..) in imposed {
@@ -270,7 +272,7 @@ fn a_kubelet_is_not_fought_tier3() {
     for (_, _, reason, word) in imposed {
         println!("{}", scene.until_event(reason, word).unwrap());
     }
-    scene.until_idle(&first, tenant, "host-1", "rack").unwrap();
+    scene.until_idle(&first, tenant, "host-1", zone).unwrap();
     for write in tenant.writes(mark).unwrap() {
         assert!(
             patched(&write).unwrap().is_empty(),
@@ -285,7 +287,7 @@ fn a_kubelet_is_not_fought_tier3() {
         }
         for vm in both {
             tenant
-                .until_label(vm, "place", Some(&format!("region-{to}")))
+                .until_label(vm, "place", Some(&format!("rack-{to}")))
                 .unwrap();
         }
     };
@@ -295,7 +297,7 @@ fn a_kubelet_is_not_fought_tier3() {
     let second = scene.collector("b", "").unwrap();
     second.until_leads().unwrap();
     follow(2, 3);
-    scene.until_idle(&second, tenant, "host-1", "rack").unwrap();
+    scene.until_idle(&second, tenant, "host-1", zone).unwrap();
     for (vm, key, ..) in imposed {
         assert_eq!(tenant.label(vm, key).unwrap().as_deref(), Some("static"));
         let writes = tenant.writes(mark).unwrap();
