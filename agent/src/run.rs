@@ -200,9 +200,14 @@ fn nothing_to_serve(settings: &LoadedSettings) -> anyhow::Error {
     )
 }
 
+/// Connections that may be in their handshakes at once, however few may be open.
+const LEAST_NEW: usize = 8;
+
 fn limits(server: &ServerSettings) -> Limits {
     Limits {
         connections: server.max_connections as usize,
+        new_connections: (server.max_connections as usize / 2).max(LEAST_NEW),
+        connections_per_peer: (server.max_connections as usize * 3).div_ceil(4),
         requests: server.max_requests as usize,
         request_timeout: server.request_timeout.0,
         shutdown_grace: server.shutdown_grace.0,

@@ -376,8 +376,84 @@ fn a_pem_says_from_when_to_when_it_is_valid() {
     }
 }
 
+/// Connections that send nothing, from one address.
+async fn idle(count: usize, to: SocketAddr, from: &str) -> Vec<TcpStream> {
+    let mut held = Vec::new();
+    for _ in 0..count {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+        held.push(socket.connect(to).await.unwrap());
+    }
+    held
+}
+
+/// From another address, and from the same, as all clients have behind KubeVirt's masquerade binding.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_that_waits_holds_no_place_of_another() {
+async fn idle_connections_keep_nobody_out() {
+    let (dir, _ca) = pki();
+    for transport in [Transport::Plain, Transport::Tls(Arc::new(acceptor(dir.path())))] {
+        let tls = matches!(transport, Transport::Tls(_));
+        let limits = Limits {
+            connections: 16,
+            new_connections: 8,
+            connections_per_peer: 12,
+            ..Limits::default()
+        };
+        let running = start(limits, transport).await;
+        for from in ["127.0.0.9", "127.0.0.1"] {
+            let held = idle(200, running.address, from).await;
+            for _ in 0..3 {
+                if tls {
+                    let answer =
+                        soon("an answer", tls_client(dir.path(), "collector", running.address)).await;
+                    assert_eq!(answer.unwrap().0, StatusCode::OK, "{from}");
+                } else {
+                    let answer = soon("an answer", get(running.address, "/")).await;
+                    assert_eq!(answer.unwrap().0, StatusCode::OK, "{from}");
+                }
+            }
+            assert!(running.metrics.dropped.get() > 100);
+            assert!(running.metrics.open.get() <= 16);
+            drop(held);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sends_nothing_or_half_a_request_is_closed_soon() {
+    let limits = Limits {
+        first_byte_timeout: Duration::from_millis(50),
+        handshake_timeout: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let running = start(limits, Transport::Plain).await;
+    let mut silent = TcpStream::connect(running.address).await.unwrap();
+    let mut half = TcpStream::connect(running.address).await.unwrap();
+    half.write_all(b"GET / HTTP/1.1\r\nho").await.unwrap();
+    let mut kept = TcpStream::connect(running.address).await.unwrap();
+    kept.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    for stream in [&mut silent, &mut half] {
+        let mut rest = Vec::new();
+        drop(soon("the end", stream.read_to_end(&mut rest)).await);
+        assert!(rest.is_empty());
+    }
+    let failures = running.metrics.handshake_failures.clone();
+    until("both are counted", || failures.get() == 2).await;
+    // Who has asked once may be quiet for longer.
+    kept.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answers = Vec::new();
+    soon("both answers", kept.read_to_end(&mut answers))
+        .await
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&answers).matches("200 OK").count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_holds_no_place_of_another() {
     let limits = Limits {
         connections: 1,
         ..Limits::default()

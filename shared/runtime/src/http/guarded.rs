@@ -7,14 +7,16 @@ use http_body_util::{Either, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, header, service::Service};
 use tokio::sync::Semaphore;
 
-use super::ServerMetrics;
+use super::{ServerMetrics, admission::Ticket};
 
 /// The body of every answer.
 pub(super) type Body<B> = Either<Full<Bytes>, B>;
 
-/// Wraps a service with the limits that apply to requests.
+/// Wraps a service with the limits that apply to requests, for one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Guarded<S> {
+    /// The connection's place.
+    pub(super) ticket: Ticket,
     pub(super) service: S,
     pub(super) requests: Arc<Semaphore>,
     pub(super) timeout: Duration,
@@ -33,8 +35,10 @@ where
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.metrics.requests.inc();
+        self.ticket.busy();
         let Ok(permit) = self.requests.clone().try_acquire_owned() else {
             self.metrics.busy.inc();
+            self.ticket.idle();
             let answer = refusal(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too many requests are running; try again\n",
@@ -42,9 +46,11 @@ where
             return Box::pin(std::future::ready(Ok(answer)));
         };
         let (answer, timeout, metrics) = (self.service.call(request), self.timeout, self.metrics.clone());
+        let ticket = self.ticket.clone();
         Box::pin(async move {
             let result = tokio::time::timeout(timeout, answer).await;
             drop(permit);
+            ticket.idle();
             match result {
                 Ok(Ok(response)) => Ok(response.map(Either::Right)),
                 Ok(Err(never)) => match never {},

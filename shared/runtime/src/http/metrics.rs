@@ -14,7 +14,9 @@ pub struct ServerMetrics {
     pub open: Gauge<i64, AtomicI64>,
     /// Connections accepted.
     pub accepted: Counter,
-    /// TLS handshakes that failed or took too long.
+    /// Connections closed because their place was needed, or because all were busy.
+    pub dropped: Counter,
+    /// TLS handshakes that failed or took too long, and clients that sent nothing.
     pub handshake_failures: Counter,
     /// Clients with a valid certificate that may not ask.
     pub unauthorised: Counter,
@@ -38,8 +40,13 @@ impl ServerMetrics {
         );
         http.register("connections", "Connections accepted", metrics.accepted.clone());
         http.register(
+            "connections_dropped",
+            "Connections closed to make room for others, or because all were busy",
+            metrics.dropped.clone(),
+        );
+        http.register(
             "tls_handshake_failures",
-            "TLS handshakes that failed or took too long",
+            "TLS handshakes that failed or took too long, and clients that sent nothing",
             metrics.handshake_failures.clone(),
         );
         http.register(

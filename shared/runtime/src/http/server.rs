@@ -22,19 +22,32 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{ServerMetrics, guarded::Guarded, write_deadline::WriteDeadline};
+use super::{
+    ServerMetrics,
+    admission::{Admission, Ticket},
+    guarded::Guarded,
+    write_deadline::WriteDeadline,
+};
 use crate::{shutdown::Shutdown, throttle::Throttle, tls::TlsAcceptor};
 
 /// What one client, or all of them, may take.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections served at once, over all listeners that share a [`Server`]; more wait, one a listener already accepted.
+    /// Connections open at once, over all listeners that share a [`Server`]. Beyond it the longest idle one of whoever has most
+    /// is closed for a new one; when all are busy, the new one.
     pub connections: usize,
+    /// Of these, connections of which nothing is known yet: no verified client, no whole request. Beyond it the oldest of
+    /// whoever has most is closed.
+    pub new_connections: usize,
+    /// Of all, connections from one IP address.
+    pub connections_per_peer: usize,
     /// Requests answered at once; more get 503.
     pub requests: usize,
     /// For the service to answer one request; then 504.
     pub request_timeout: Duration,
-    /// For a TLS handshake.
+    /// For the first byte of a connection.
+    pub first_byte_timeout: Duration,
+    /// For a TLS handshake; where clients show no certificate, until the first request has come whole.
     pub handshake_timeout: Duration,
     /// For a client to send a request's head: on a kept connection also the longest pause between two requests.
     pub idle_timeout: Duration,
@@ -48,8 +61,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 64,
+            new_connections: 32,
+            connections_per_peer: 48,
             requests: 40,
             request_timeout: Duration::from_secs(20),
+            first_byte_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(150),
             write_timeout: Duration::from_secs(20),
@@ -70,9 +86,10 @@ pub enum Transport {
 /// One service on any number of listeners, under common limits.
 #[derive(Debug, Clone)]
 pub struct Server<S> {
-    guarded: Guarded<S>,
+    service: S,
+    requests: Arc<Semaphore>,
     limits: Limits,
-    connections: Arc<Semaphore>,
+    admission: Arc<Admission>,
     metrics: ServerMetrics,
     complaints: Arc<Throttle>,
 }
@@ -107,16 +124,10 @@ where
 {
     /// A server that listens nowhere yet.
     pub fn new(service: S, limits: Limits, metrics: ServerMetrics) -> Self {
-        let requests = Arc::new(Semaphore::new(limits.requests));
-        let timeout = limits.request_timeout;
         Self {
-            guarded: Guarded {
-                service,
-                requests,
-                timeout,
-                metrics: metrics.clone(),
-            },
-            connections: Arc::new(Semaphore::new(limits.connections)),
+            service,
+            requests: Arc::new(Semaphore::new(limits.requests)),
+            admission: Admission::new(&limits),
             limits,
             metrics,
             complaints: Arc::new(Throttle::new(Duration::from_secs(10))),
@@ -144,22 +155,21 @@ where
                     continue;
                 }
             };
-            // After accepting: a listener that waits for a client must not hold a place that another one needs.
-            let permit = tokio::select! {
-                () = shutdown.graceful.cancelled() => break,
-                permit = self.connections.clone().acquire_owned() => permit,
+            // The loop never waits for a place: whoever holds all of them would stop it.
+            let Some(ticket) = self.admission.admit(peer.ip()) else {
+                self.metrics.dropped.inc();
+                self.complain(peer, "connection closed", "all connections are busy");
+                continue;
             };
             let connection = Connection {
                 server: self.clone(),
                 peer,
+                ticket,
                 graceful: shutdown.graceful.clone(),
                 cut: cut.clone(),
             };
             let transport = transport.clone();
-            tasks.spawn(async move {
-                connection.run(stream, transport).await;
-                drop(permit);
-            });
+            tasks.spawn(connection.run(stream, transport));
         }
         drop(listener);
         tasks.close();
@@ -175,10 +185,19 @@ where
     }
 }
 
+impl<S> Server<S> {
+    fn complain(&self, peer: SocketAddr, what: &str, reason: &str) {
+        if let Some(held) = self.complaints.pass(Instant::now()) {
+            tracing::warn!(%peer, reason, held, "{what}");
+        }
+    }
+}
+
 /// One accepted connection.
 struct Connection<S> {
     server: Server<S>,
     peer: SocketAddr,
+    ticket: Ticket,
     graceful: CancellationToken,
     cut: CancellationToken,
 }
@@ -192,14 +211,33 @@ where
         self.server.metrics.open.inc();
         tokio::select! {
             () = self.cut.cancelled() => {}
+            () = self.ticket.is_taken() => drop(self.server.metrics.dropped.inc()),
+            () = self.stays_new() => self.handshake_failed("the client did not send a request in time"),
             () = self.speak(stream, transport) => {}
         }
         self.server.metrics.open.dec();
     }
 
+    /// Returns when the client has shown nothing of itself for too long.
+    async fn stays_new(&self) {
+        let limits = &self.server.limits;
+        tokio::time::sleep(limits.first_byte_timeout + limits.handshake_timeout).await;
+        if !self.ticket.is_new() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     async fn speak(&self, stream: TcpStream, transport: Transport) {
         // Answers are written whole; waiting to fill a segment only adds latency.
         drop(stream.set_nodelay(true));
+        // Ready also when the client has gone away, which the read after it finds out.
+        let limit = self.server.limits.first_byte_timeout;
+        tokio::select! {
+            () = self.graceful.cancelled() => return,
+            ready = tokio::time::timeout(limit, stream.readable()) => if ready.is_err() {
+                return self.handshake_failed("the client sent nothing");
+            },
+        }
         match transport {
             Transport::Plain => self.http(stream).await,
             Transport::Tls(acceptor) => {
@@ -217,11 +255,14 @@ where
                 match acceptor.authorise(stream.get_ref().1.peer_certificates()) {
                     Ok(client) => {
                         tracing::debug!(peer = %self.peer, client, "connected");
+                        if stream.get_ref().1.peer_certificates().is_some() {
+                            self.ticket.idle();
+                        }
                         self.http(stream).await;
                     }
                     Err(reason) => {
                         self.server.metrics.unauthorised.inc();
-                        self.complain("the client may not ask", &reason);
+                        self.server.complain(self.peer, "the client may not ask", &reason);
                     }
                 }
             }
@@ -230,12 +271,17 @@ where
 
     fn handshake_failed(&self, reason: &str) {
         self.server.metrics.handshake_failures.inc();
-        self.complain("TLS handshake failed", reason);
+        self.server
+            .complain(self.peer, "connection closed before its first request", reason);
     }
 
-    fn complain(&self, what: &str, reason: &str) {
-        if let Some(held) = self.server.complaints.pass(Instant::now()) {
-            tracing::warn!(peer = %self.peer, reason, held, "{what}");
+    fn guarded(&self) -> Guarded<S> {
+        Guarded {
+            ticket: self.ticket.clone(),
+            service: self.server.service.clone(),
+            requests: Arc::clone(&self.server.requests),
+            timeout: self.server.limits.request_timeout,
+            metrics: self.server.metrics.clone(),
         }
     }
 
@@ -245,7 +291,7 @@ where
             .timer(TokioTimer::new())
             .header_read_timeout(self.server.limits.idle_timeout)
             .max_buf_size(16 * 1024)
-            .serve_connection(io, self.server.guarded.clone());
+            .serve_connection(io, self.guarded());
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

@@ -84,7 +84,8 @@ pub struct ServerSettings {
     pub listeners: Vec<Listener>,
     /// Certificates, for every listener that is not plain.
     pub tls: ServerTls,
-    /// Connections that may be open at once; more wait. At least 1.
+    /// Connections that may be open at once. Beyond it one that is idle is closed for a new one, that of whoever has most
+    /// first; when all are busy, the new one. At least 1.
     #[schemars(range(min = 1))]
     pub max_connections: u32,
     /// Requests that may be answered at once; more get 503. node_exporter's `--web.max-requests`, and its default.
