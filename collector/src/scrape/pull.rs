@@ -119,7 +119,7 @@ impl Puller {
         .await?;
         let report = GuestReport::from_json(&json).map_err(|error| Failure {
             class: match error {
-                ReportError::TooLarge(_) | ReportError::TooManyValues => FailureClass::TooLarge,
+                ReportError::TooLarge(_) | ReportError::TooMany { .. } => FailureClass::TooLarge,
                 ReportError::Malformed(_) | ReportError::Foreign { .. } => FailureClass::Malformed,
             },
             message: format!("/v1/report: {error}"),

@@ -2,6 +2,8 @@
 //!
 //! Unknown fields are ignored and absent ones default, so a collector reads agents of two versions back and of a later one.
 
+mod census;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -12,16 +14,17 @@ use crate::{
     identity::{Claims, Identity},
 };
 
+pub use census::{
+    MAX_FEATURES, MAX_FINDINGS, MAX_INTERFACES, MAX_KUBELET_LABELS, MAX_REPORT_VALUES, MAX_SECTION_ITEMS,
+    MAX_SECTIONS,
+};
+
 /// The report's `apiVersion`.
 pub const REPORT_API_VERSION: &str = "report.virtfleet.io/v1";
 /// The report's `kind`.
 pub const REPORT_KIND: &str = "GuestReport";
 /// The most that a report may weigh, in bytes of JSON; a section that would pass it is cut and marked `truncated`.
 pub const MAX_REPORT_BYTES: usize = 256 * 1024;
-
-/// The most values (scalars, lists, mappings) that the sections of a report may hold together. A value takes two bytes of JSON
-/// and many times that in memory, so the bytes alone do not bound what a hostile guest costs.
-pub const MAX_REPORT_VALUES: usize = 16 * 1024;
 
 /// The program that speaks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -107,9 +110,14 @@ pub enum ReportError {
     /// More bytes than a report may have.
     #[error("{0} bytes, and a report has at most {MAX_REPORT_BYTES}")]
     TooLarge(usize),
-    /// More values than a report may have.
-    #[error("more than {MAX_REPORT_VALUES} values in its sections")]
-    TooManyValues,
+    /// More of something than a report may have.
+    #[error("more than {limit} {what}")]
+    TooMany {
+        /// Of what, e.g. `sections`.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
     /// Not JSON of a report's shape.
     #[error("not a report: {0}")]
     Malformed(#[from] serde_json::Error),
@@ -124,11 +132,16 @@ pub enum ReportError {
 }
 
 impl GuestReport {
-    /// Reads a report from JSON: size first, then shape, then kind and version.
+    /// Reads a report from JSON: size first, then how many there are of each thing, then shape, then kind and version. What a
+    /// report holds is counted before any of it is kept, so that a hostile one costs no memory beyond its bytes.
+    ///
+    /// # Errors
+    /// See [`ReportError`].
     pub fn from_json(bytes: &[u8]) -> Result<Self, ReportError> {
         if bytes.len() > MAX_REPORT_BYTES {
             return Err(ReportError::TooLarge(bytes.len()));
         }
+        census::check(bytes)?;
         let report: Self = serde_json::from_slice(bytes)?;
         if report.api_version != REPORT_API_VERSION || report.kind != REPORT_KIND {
             return Err(ReportError::Foreign {
@@ -136,19 +149,20 @@ impl GuestReport {
                 kind: report.kind,
             });
         }
-        let items = report.sections.values().flat_map(|section| &section.items);
-        if items.map(values).sum::<usize>() > MAX_REPORT_VALUES {
-            return Err(ReportError::TooManyValues);
-        }
         Ok(report)
     }
 
-    /// The JSON, cut to [`MAX_REPORT_BYTES`]: the heaviest section loses its last items and is marked `truncated`, then
-    /// findings go from the end, until it fits.
+    /// The JSON, cut to what [`GuestReport::from_json`] takes: lists that are too long lose their ends, then the heaviest
+    /// section loses its last items, then findings go from the end, until it fits. A section that was cut is marked
+    /// `truncated`.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
     pub fn to_json_within_limit(mut self) -> Result<Vec<u8>, serde_json::Error> {
+        self.shorten_lists();
         loop {
             let json = serde_json::to_vec(&self)?;
-            if json.len() <= MAX_REPORT_BYTES {
+            if json.len() <= MAX_REPORT_BYTES && census::check(&json).is_ok() {
                 return Ok(json);
             }
             let weigh =
@@ -165,19 +179,26 @@ impl GuestReport {
                 // Only identity is left: cut what a hostile guest could have blown up.
                 self.identity = Identity::default();
                 self.claims = Claims::default();
+                self.sections = BTreeMap::new();
+                self.agent.features.clear();
             } else {
                 self.findings.truncate(self.findings.len() / 2);
             }
         }
     }
-}
 
-/// How many values a value holds, itself included.
-fn values(value: &serde_json::Value) -> usize {
-    1 + match value {
-        serde_json::Value::Array(items) => items.iter().map(values).sum(),
-        serde_json::Value::Object(entries) => entries.values().map(values).sum(),
-        _ => 0,
+    fn shorten_lists(&mut self) {
+        for section in self.sections.values_mut() {
+            section.truncated |= section.items.len() > MAX_SECTION_ITEMS;
+            section.items.truncate(MAX_SECTION_ITEMS);
+        }
+        self.findings.truncate(MAX_FINDINGS);
+        self.agent.features.truncate(MAX_FEATURES);
+        if let Some(interfaces) = &mut self.identity.interfaces {
+            interfaces.value.truncate(MAX_INTERFACES);
+        }
+        let labels = &mut self.claims.kubelet_labels;
+        while labels.len() > MAX_KUBELET_LABELS && labels.pop_last().is_some() {}
     }
 }
 
@@ -207,7 +228,7 @@ mod tests {
         );
         assert!(matches!(
             GuestReport::from_json(zeros.as_bytes()),
-            Err(ReportError::TooManyValues)
+            Err(ReportError::TooMany { what: "values", .. })
         ));
         assert!(matches!(
             GuestReport::from_json(b"<html>"),
@@ -248,5 +269,6 @@ mod tests {
         let back = GuestReport::from_json(&json).unwrap();
         assert!(back.sections["nics"].truncated && !back.sections["nics"].items.is_empty());
         assert!(!back.sections["cpu"].truncated);
+        assert!(back.sections["nics"].items.len() <= MAX_SECTION_ITEMS);
     }
 }
