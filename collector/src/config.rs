@@ -199,11 +199,16 @@ impl CollectorConfig {
     /// Which addresses are dialled.
     pub fn dial_rules(&self) -> DialRules {
         let scrape = &self.scrape;
-        DialRules::new(
+        let rules = DialRules::new(
             scrape.allow_cidrs.clone(),
             scrape.service_cidrs.clone(),
             scrape.port,
-        )
+        );
+        if self.inventory.cluster.is_some() {
+            rules.pods_only()
+        } else {
+            rules
+        }
     }
 
     /// The JSON Schema (2020-12).

@@ -15,6 +15,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::watch;
 use virtfleet_collector_core::{
+    budget::Payer,
     dial::{DialRules, DialTarget},
     facts::{InventoryEvent, Labels},
     heard::{Failure, Heard},
@@ -33,6 +34,8 @@ pub trait FleetRead: Send + Sync {
     fn snapshot(&self) -> Arc<FleetSnapshot>;
     /// One VM in full; none when there is no such VM.
     fn detail(&self, key: &VmKey) -> Option<VmDetail>;
+    /// The collector's findings about a VM, then its guest's.
+    fn findings(&self, key: &VmKey) -> Vec<Finding>;
     /// What the labels of every VM's Node follow from, by VM.
     fn label_inputs(&self) -> Vec<LabelInput>;
     /// Tells of every new revision.
@@ -102,6 +105,11 @@ impl Fleet {
     /// Every VM whose agent could answer, sorted.
     pub fn targets(&self) -> Vec<VmKey> {
         self.read().targets()
+    }
+
+    /// On whose account the cost of a VM goes.
+    pub fn payer(&self, key: &VmKey) -> Payer {
+        self.read().payer(key)
     }
 
     /// Whether the inventory has been read completely at least once.
@@ -175,6 +183,10 @@ impl FleetRead for Fleet {
 
     fn detail(&self, key: &VmKey) -> Option<VmDetail> {
         self.read().detail(key)
+    }
+
+    fn findings(&self, key: &VmKey) -> Vec<Finding> {
+        self.read().findings(key)
     }
 
     fn label_inputs(&self) -> Vec<LabelInput> {

@@ -53,6 +53,9 @@ const EVENTS: usize = 1024;
 /// Batches of changed VMs that may wait for the scraper.
 const CHANGES: usize = 64;
 
+/// A pull that took more than this part of its time-out was slow.
+const SLOW_PART: u32 = 4;
+
 /// How long a look at the folder that is under way may hold up the end.
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
@@ -145,6 +148,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let settings = ScrapeSettings {
         interval: config.scrape.interval.0,
         concurrency: config.scrape.concurrency as usize,
+        slow: config.scrape.timeout.0 / SLOW_PART,
     };
     parts.spawn(scraper(
         Arc::clone(&fleet),

@@ -407,6 +407,7 @@ fn a_namespace_that_may_not_be_listed_costs_no_label_tier3() {
     let vms = rule("kubevirt.io", &["*"], &watch);
     for namespace in ["prod", "dev"] {
         grant("kubevirt", Some(namespace), &vms);
+        grant("pods", Some(namespace), &rule("", &["pods"], &watch));
     }
     let kubeconfig = scene.infra.kubeconfig(&user);
     let start = |name: &str| {

@@ -84,7 +84,13 @@ fn folder_and_live_cluster_say_the_same_tier3() {
         "sourceNode": "host-1", "targetNode": "host-2", "completed": true,
         "startTimestamp": "2026-01-01T00:00:00Z", "endTimestamp": "2026-01-01T00:00:09Z",
     });
-    infra.apply(&running("vm-1", "host-1")).unwrap();
+    let vmi = infra.apply(&running("vm-1", "host-1")).unwrap();
+    // In the VMI the guest agent says 10.0.0.1; its pod has another address. The one that ended had a third.
+    infra.apply(&cluster::launcher(&vmi, &["127.0.0.77"])).unwrap();
+    let ended = cluster::launcher(&vmi, &["127.0.0.78"]).phase("Succeeded");
+    infra
+        .apply(&ended.with("/metadata/name", "virt-launcher-vm-1-ended"))
+        .unwrap();
     infra
         .apply(&running("vm-2", "host-2").migration_state(migration.clone()))
         .unwrap();
@@ -119,6 +125,7 @@ fn folder_and_live_cluster_say_the_same_tier3() {
         format!("{kubevirt}/virtualmachines"),
         format!("{kubevirt}/virtualmachineinstancemigrations"),
         "/api/v1/nodes".to_owned(),
+        "/api/v1/namespaces/vms/pods".to_owned(),
     ];
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     write("infra/all.json", manifest(&infra, &paths));
@@ -138,6 +145,16 @@ fn folder_and_live_cluster_say_the_same_tier3() {
         Ok(())
     })
     .unwrap();
+    for collector in [&live, &by_folder] {
+        let vm = |name: &str| collector.json(&format!("/api/v1/vms/vms/{name}")).unwrap();
+        assert_eq!(vm("vm-1")["agent"]["address"], "127.0.0.77:10911");
+        let (alone, word) = (vm("vm-2"), "the guest agent's word");
+        assert_eq!(
+            alone["agent"]["address"],
+            Value::Null,
+            "{word} is dialled: {alone:#}"
+        );
+    }
     let metrics = live.metrics().unwrap();
     for line in [
         "virtfleet_collector_watch_synced{kind=\"VirtualMachineInstance\",cluster=\"\"} 1",
@@ -246,6 +263,11 @@ fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
     infra
         .grant("kubevirt", &user, Some("vms"), &reads("kubevirt.io", &kinds))
         .unwrap();
+    for namespace in ["vms", "more"] {
+        infra
+            .grant("pods", &user, Some(namespace), &reads("", &["pods"]))
+            .unwrap();
+    }
     infra.grant("nodes", &user, None, &reads("", &["nodes"])).unwrap();
     let ours = reads("virtfleet.io", &["userclusters", "labelpropagations"]);
     infra.grant("ours", &user, None, &ours).unwrap();

@@ -66,6 +66,7 @@ fn lists_can_be_streamed(infra: &ApiServer, account: &User, tenant: &Client) {
         (&on_infra, "/apis/kubevirt.io/v1/virtualmachineinstancemigrations"),
         (&on_infra, "/apis/virtfleet.io/v1alpha1/userclusters"),
         (&on_infra, "/apis/virtfleet.io/v1alpha1/labelpropagations"),
+        (&on_infra, "/api/v1/pods"),
         (&on_infra, "/api/v1/nodes"),
         (tenant, "/api/v1/nodes"),
     ];

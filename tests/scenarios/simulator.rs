@@ -19,7 +19,7 @@ use virtfleet_tests::{
 };
 use virtfleet_wire::{
     exposition::{Line, parse_line},
-    report::GuestReport,
+    report::{GuestReport, MAX_REPORT_BYTES},
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -36,6 +36,7 @@ impl World {
         let port = ports::free().unwrap().port();
         let plan = Plan::new(&Options {
             port,
+            guests: 16,
             faults: faults.to_vec(),
             ..Options::default()
         })
@@ -140,6 +141,17 @@ fn faults_are_as_they_are_described() {
             Fault::WrongVm => drop(get("/metrics").unwrap().ok().unwrap()),
             Fault::Http500 => assert_eq!(get("/metrics").unwrap().status.as_u16(), 500),
             Fault::Slow => drop(get("/metrics").unwrap_err()),
+            Fault::Continue => drop(get("/metrics").unwrap_err()),
+            Fault::Redirect => assert_eq!(get("/metrics").unwrap().status.as_u16(), 302),
+            Fault::Forge => {
+                let page = world.get(address, "/metrics", SOON).unwrap().ok().unwrap();
+                assert!(page.text().unwrap().contains("\nvirtfleet_vm_placement_info{"));
+            }
+            Fault::Echo | Fault::Sections => {
+                let report = world.get(address, "/v1/report", SOON).unwrap().ok().unwrap().body;
+                assert!(report.len() <= MAX_REPORT_BYTES, "{}", report.len());
+                GuestReport::from_json(&report).unwrap_err();
+            }
             Fault::Garbage => {
                 let page = get("/metrics").unwrap().ok().unwrap();
                 assert!(page.text().unwrap().lines().any(|line| parse_line(line).is_err()));

@@ -8,7 +8,6 @@ use std::{
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::{NodeName, VmKey},
-    report::{GuestReport, SectionStatus},
 };
 
 use crate::{
@@ -19,10 +18,11 @@ use crate::{
     join::{self, Firm, name_all},
     keys::{Keys, Tie},
     pending,
+    report::{Document, KeptReport, MAX_KEPT_BYTES},
     state::vm_state,
     store::{Entry, Memory, Store},
     tenant::{Tenant, tenant},
-    view::{AgentStatus, AgentView, GuestView, VmState, VmView},
+    view::{AgentStatus, AgentView, GuestView, IdentityVerdict, VmState, VmView},
 };
 
 /// What a VM shares with others.
@@ -46,7 +46,7 @@ pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
                 .map(Tie::Firmware),
         );
         if vm_state(Some(vmi)).can_answer() {
-            ties.extend(store.rules.choose(vmi).ok().map(Tie::Address));
+            ties.extend(store.address_of(vmi).ok().map(Tie::Address));
         }
     }
     if let Some((_, answer)) = &entry.memory.answer {
@@ -79,11 +79,11 @@ pub(crate) fn labels(entry: &Entry) -> Labels {
     }
 }
 
-fn boot_id(report: &GuestReport) -> Option<String> {
-    (!report.boot_id.is_empty()).then(|| word(&report.boot_id))
+fn boot_id(report: &KeptReport) -> Option<String> {
+    (!report.boot_id.is_empty()).then(|| report.boot_id.to_string())
 }
 
-fn hostname(report: &GuestReport) -> Option<NodeName> {
+fn hostname(report: &KeptReport) -> Option<NodeName> {
     report.identity.hostname.as_ref()?.value.parse().ok()
 }
 
@@ -106,6 +106,7 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
             let checks = identity::checks(vmi, Some(&answer.report));
             found.extend(identity::identity_findings(vmi, &checks));
             found.extend(identity::claim_findings(vmi, node, &answer.report.claims));
+            found.extend(not_kept(key, &answer.report));
         }
     }
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
@@ -146,13 +147,14 @@ fn agent(store: &Store, vmi: Option<&Vmi>, state: VmState, memory: &Memory) -> A
     };
     let dialled = vmi
         .filter(|_| state.can_answer())
-        .and_then(|vmi| store.rules.choose(vmi).ok());
+        .and_then(|vmi| store.address_of(vmi).ok());
     let answer = memory.answer.as_ref().map(|(_, answer)| answer);
     let seen: Option<UnixMs> = memory.answer.as_ref().map(|(at, _)| *at);
     AgentView {
         status,
         address: dialled,
-        version: answer.map(|answer| word(&answer.report.agent.version)),
+        verified_ms: memory.verified_at(dialled),
+        version: answer.map(|answer| answer.report.agent_version.to_string()),
         last_seen_ms: seen,
         last_try_ms: memory.last_try.as_ref().map(|(at, _)| *at),
         took_ms: answer.map(|answer| answer.took_ms),
@@ -165,30 +167,47 @@ fn guest(vmi: Option<&Vmi>, memory: &Memory) -> Option<GuestView> {
     let report = &answer.report;
     let of_agent = || vmi.and_then(|vmi| vmi.guest_os.as_deref());
     Some(GuestView {
-        os: system(report, "osName").or_else(of_agent).map(word),
-        kernel: system(report, "kernel").map(word),
+        os: report.os_name.as_deref().or_else(of_agent).map(word),
+        kernel: report.kernel.as_deref().map(str::to_owned),
         hostname: report
             .identity
             .hostname
             .as_ref()
             .map(|hostname| word(&hostname.value)),
         boot_id: boot_id(report),
-        disks: items(report, "disks"),
-        nics: items(report, "nics"),
+        disks: report.disks,
+        nics: report.nics,
         metrics: answer.metrics,
     })
 }
 
-/// The text `name` of the report's section `system`; `docs/report.md` lists them.
-fn system<'a>(report: &'a GuestReport, name: &str) -> Option<&'a str> {
-    let items = &report.sections.get("system")?.items;
-    items.iter().find_map(|item| item.get(name)?.as_str())
-}
-
-/// How many things the report's section `name` lists. None when it is missing, failed or cut: then nobody knows.
-fn items(report: &GuestReport, name: &str) -> Option<usize> {
-    let section = report.sections.get(name)?;
-    (section.status != SectionStatus::Failed && !section.truncated).then_some(section.items.len())
+/// What of a report was too much to be kept.
+fn not_kept(key: &VmKey, report: &KeptReport) -> Option<Finding> {
+    let mut reasons = Vec::new();
+    match &report.document {
+        Document::Kept(_) => {}
+        Document::TooLarge(bytes) => reasons.push(format!(
+            "the whole report is not kept: it has {bytes} bytes after compression, more than {MAX_KEPT_BYTES}"
+        )),
+        Document::OverBudget(bytes) => reasons.push(format!(
+            "the whole report, {bytes} bytes after compression, is not kept: the reports of its tenant, or all of them, take \
+             more memory than they may, and it is the largest"
+        )),
+    }
+    if report.dropped_findings > 0 {
+        reasons.push(format!(
+            "{} of its findings are not kept",
+            report.dropped_findings
+        ));
+    }
+    if reasons.is_empty() {
+        return None;
+    }
+    let message = format!("the guest of {key} reports too much: {}", reasons.join("; "));
+    let found = findings::vm(findings::REPORT_CUT, Severity::Warning, key, "ReportCut", message);
+    Some(found.remedy(
+        "look at `virtfleet-agent report` in the guest: a section or its findings have grown beyond use",
+    ))
 }
 
 /// What is wrong with a VMI by itself.
@@ -272,10 +291,46 @@ fn shared(store: &Store, key: &VmKey, entry: &Entry) -> Vec<Finding> {
         if others.is_empty() {
             continue;
         }
+        let severity = match tie {
+            Tie::Claimed(_) | Tie::Boot(_) => match blame(entry) {
+                Some(severity) => severity,
+                None => continue,
+            },
+            _ => severity,
+        };
         let others = name_all(&others, more);
         let message = format!("{key} and {others} {what} {value}");
         let finding = findings::vm(id, severity, key, reason, message);
         found.push(finding.with("value", value).with("others", others).remedy(remedy));
     }
     found
+}
+
+/// How bad it is for a VM that other guests report its SMBIOS UUID or boot id, too. Only a VM whose own guest deviates from what
+/// the platform says of it is blamed: otherwise a guest could put findings on any VM whose values it knows. Follows from this VM
+/// alone, so that another's facts never change it.
+fn blame(entry: &Entry) -> Option<Severity> {
+    match platform_says(entry) {
+        IdentityVerdict::Disagrees => Some(Severity::Critical),
+        IdentityVerdict::Unknown => Some(Severity::Info),
+        IdentityVerdict::Confirmed => None,
+    }
+}
+
+/// Whether a guest is who the platform says: by the firmware UUID, else by hardware addresses.
+fn platform_says(entry: &Entry) -> IdentityVerdict {
+    let (Some(vmi), Some((_, answer))) = (&entry.vmi, &entry.memory.answer) else {
+        return IdentityVerdict::Unknown;
+    };
+    let checks = identity::checks(vmi, Some(&answer.report));
+    let verdict = |name: &str| {
+        checks
+            .get(name)
+            .map_or(IdentityVerdict::Unknown, |check| check.verdict)
+    };
+    match (verdict("smbiosUuid"), verdict("macs")) {
+        (IdentityVerdict::Disagrees, _) | (_, IdentityVerdict::Disagrees) => IdentityVerdict::Disagrees,
+        (IdentityVerdict::Unknown, macs) => macs,
+        (uuid, _) => uuid,
+    }
 }

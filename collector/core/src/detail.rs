@@ -1,24 +1,26 @@
 //! One VM in full, made when somebody asks.
 
-use virtfleet_wire::{ids::VmKey, report::GuestReport};
+use virtfleet_wire::{finding::Finding, ids::VmKey};
 
 use crate::{
     derive, identity,
-    store::Store,
+    report::KeptReport,
+    store::{Entry, Store},
     view::{InterfaceView, VmDetail},
 };
+
+/// What the collector found about a VM, and then what its guest reports.
+pub(crate) fn findings(entry: &Entry) -> Vec<Finding> {
+    let of_guest = entry.memory.answer.iter();
+    let of_guest = of_guest.flat_map(|(_, answer)| answer.report.findings.iter());
+    entry.findings.iter().chain(of_guest).cloned().collect()
+}
 
 /// Everything that is known of a VM.
 pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
     let entry = store.vms.get(key)?;
     let vm = entry.view.as_deref().cloned()?;
-    let report: Option<&GuestReport> = entry.memory.answer.as_ref().map(|(_, answer)| &answer.report);
-    let mut findings_list = entry.findings.clone();
-    findings_list.extend(
-        report
-            .into_iter()
-            .flat_map(|report| report.findings.iter().cloned()),
-    );
+    let report: Option<&KeptReport> = entry.memory.answer.as_ref().map(|(_, answer)| &*answer.report);
     let node = vm
         .infra_node
         .as_ref()
@@ -31,7 +33,7 @@ pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
             name: interface.name.clone(),
             mac: interface.mac.map(|mac| mac.to_string()),
             addresses: interface.addresses.iter().map(ToString::to_string).collect(),
-            dial: store.rules.explain(interface),
+            dial: store.rules.explain(interface, store.launcher(vmi)),
         });
         views.collect()
     });
@@ -43,7 +45,7 @@ pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
         migration: vmi.and_then(|vmi| vmi.migration.clone()),
         interfaces,
         identity: vmi.map(|vmi| identity::checks(vmi, report)).unwrap_or_default(),
-        findings_list,
-        report: report.cloned(),
+        findings_list: findings(entry),
+        report: report.and_then(KeptReport::whole),
     })
 }

@@ -3,8 +3,12 @@
 //! An address must be allowed, and some never are unless somebody says so in so many words: loopback, link-local (also the
 //! cloud metadata address), multicast, unspecified and the cluster's service range. In these an entry of `allowCIDRs`
 //! counts only when it lies wholly inside the range: `127.0.0.0/8` opens loopback, `0.0.0.0/0` does not. An IPv4 address
-//! written as IPv6 (`::ffff:a.b.c.d`) is judged as the IPv4 address that the kernel would connect to. An address that
-//! only the guest agent knows is a guest's claim and is never dialled, whatever the settings say (decision 9).
+//! written as IPv6 (`::ffff:a.b.c.d`) is judged as the IPv4 address that the kernel would connect to.
+//!
+//! The addresses of a VM are those of its virt-launcher pod (`status.podIPs`), which the CNI plugin gave. `status.interfaces`
+//! of the VMI are second best: KubeVirt overwrites them with what the guest agent says (kubevirt #18753, #18760), so in a live
+//! cluster they are never dialled. In a folder, where somebody vouches for each manifest, those that the guest agent did not
+//! touch are, for VMs whose pod is not given.
 
 use std::{
     fmt,
@@ -18,7 +22,7 @@ use virtfleet_wire::{
 };
 
 use crate::{
-    facts::{Vmi, VmiInterface},
+    facts::{LauncherPod, Vmi, VmiInterface},
     heard::{Failure, FailureClass},
 };
 
@@ -54,13 +58,16 @@ pub struct DialRules {
     allow: Vec<IpNet>,
     service: Vec<IpNet>,
     port: u16,
+    pods_only: bool,
 }
 
 /// Why an address may not be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Only the guest agent says that the VM has it.
+    /// The guest agent may have said that the VM has it.
     GuestClaim,
+    /// Not an address of the virt-launcher pod.
+    NotThePods,
     /// In a range that is opened only by an entry inside it: what it is, and the range.
     Special(&'static str, IpNet),
     /// In no range of `allowCIDRs`.
@@ -70,7 +77,8 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::GuestClaim => f.write_str("only the guest agent says so"),
+            Self::GuestClaim => f.write_str("the guest agent's word"),
+            Self::NotThePods => f.write_str("not an address of the virt-launcher pod"),
             Self::Special(what, range) => write!(
                 f,
                 "{what} ({range}), which only an entry of scrape.allowCIDRs inside that range opens"
@@ -130,7 +138,16 @@ impl DialRules {
             allow: plain(allow),
             service: plain(service),
             port,
+            pods_only: false,
         }
+    }
+
+    /// The same, dialling addresses of virt-launcher pods only: for live clusters, where `status.interfaces` may be the
+    /// guest's word.
+    #[must_use]
+    pub fn pods_only(mut self) -> Self {
+        self.pods_only = true;
+        self
     }
 
     /// The port that is dialled.
@@ -159,51 +176,87 @@ impl DialRules {
         }
     }
 
-    fn check_on(&self, interface: &VmiInterface, address: IpAddr) -> Result<(), Refusal> {
-        if interface.guest_claim_only {
-            return Err(Refusal::GuestClaim);
+    fn check_on(
+        &self,
+        interface: &VmiInterface,
+        pod: Option<&LauncherPod>,
+        address: IpAddr,
+    ) -> Result<(), Refusal> {
+        match pod {
+            Some(pod) if !pod.addresses.contains(&address) => Err(Refusal::NotThePods),
+            None if self.pods_only => Err(Refusal::NotThePods),
+            None if interface.addresses_claimed => Err(Refusal::GuestClaim),
+            _ => self.check(address),
         }
-        self.check(address)
     }
 
-    /// The address at which the agent of `vmi` is dialled: the first that may be, in the order of `status.interfaces` and
-    /// within one in the order of its addresses. No family goes before the other: KubeVirt lists the primary address of
-    /// the pod network first, so the cluster's own preference holds.
-    pub fn choose(&self, vmi: &Vmi) -> Result<SocketAddr, Failure> {
+    /// The address at which the agent of `vmi` is dialled: the first that may be, in the order of the pod's `status.podIPs`;
+    /// without a `pod`, in the order of `status.interfaces` and within one in the order of its addresses. No family goes
+    /// before the other: Kubernetes lists the primary address first, so the cluster's own preference holds.
+    ///
+    /// # Errors
+    /// [`FailureClass::NoAddress`]: there is no address yet. [`FailureClass::NotAllowed`]: none of them may be dialled.
+    pub fn choose(&self, vmi: &Vmi, pod: Option<&LauncherPod>) -> Result<SocketAddr, Failure> {
         let mut refused = Vec::new();
-        for interface in &vmi.interfaces {
-            for address in &interface.addresses {
-                match self.check_on(interface, *address) {
-                    Ok(()) => return Ok(SocketAddr::new(address.to_canonical(), self.port)),
-                    Err(refusal) => refused.push(format!("{address}: {refusal}")),
+        let mut try_one = |address: IpAddr, checked: Result<(), Refusal>| match checked {
+            Ok(()) => Some(SocketAddr::new(address.to_canonical(), self.port)),
+            Err(refusal) => {
+                refused.push(format!("{address}: {refusal}"));
+                None
+            }
+        };
+        let chosen = match pod {
+            Some(pod) => pod
+                .addresses
+                .iter()
+                .find_map(|address| try_one(*address, self.check(*address))),
+            None if self.pods_only => return Err(no_pod(vmi)),
+            None => vmi.interfaces.iter().find_map(|interface| {
+                let mut addresses = interface.addresses.iter();
+                addresses.find_map(|address| try_one(*address, self.check_on(interface, None, *address)))
+            }),
+        };
+        let key = &vmi.key;
+        match (chosen, pod) {
+            (Some(address), _) => Ok(address),
+            (None, _) if !refused.is_empty() => {
+                let (all, named) = (refused.len(), refused.iter().take(NAMED_ADDRESSES));
+                let mut named = named.cloned().collect::<Vec<_>>().join("; ");
+                if all > NAMED_ADDRESSES {
+                    named.push_str("; …");
                 }
+                Err(Failure::new(
+                    FailureClass::NotAllowed,
+                    format_args!(
+                        "no address of {key} may be dialled ({named}); add its network to scrape.allowCIDRs, or, where \
+                         the guest agent's word is all that the folder has, give its virt-launcher pod"
+                    ),
+                ))
             }
+            (None, Some(pod)) => Err(Failure::new(
+                FailureClass::NoAddress,
+                format_args!(
+                    "the virt-launcher pod {} of {key} has no address in status.podIPs; wait for its network, or look with: \
+                     kubectl -n {} get pod {} -o wide",
+                    pod.name, key.namespace, pod.name
+                ),
+            )),
+            (None, None) => Err(Failure::new(
+                FailureClass::NoAddress,
+                format_args!(
+                    "{key} has no address in status.interfaces; wait for it to boot, or look with: kubectl -n {} get vmi {} \
+                     -o wide",
+                    key.namespace, key.name
+                ),
+            )),
         }
-        Err(if refused.is_empty() {
-            Failure {
-                class: FailureClass::NoAddress,
-                message: format!(
-                    "{} has no address in status.interfaces; wait for it to boot, or look with: kubectl -n {} get vmi {} -o wide",
-                    vmi.key, vmi.key.namespace, vmi.key.name
-                ),
-            }
-        } else {
-            Failure {
-                class: FailureClass::NotAllowed,
-                message: format!(
-                    "no address of {} may be dialled ({}); add its network to scrape.allowCIDRs",
-                    vmi.key,
-                    refused.join("; ")
-                ),
-            }
-        })
     }
 
     /// For people: `yes: 10.0.0.5`, or `no: ` and the reason for each address.
-    pub fn explain(&self, interface: &VmiInterface) -> String {
+    pub fn explain(&self, interface: &VmiInterface, pod: Option<&LauncherPod>) -> String {
         let mut refused = Vec::new();
         for address in &interface.addresses {
-            match self.check_on(interface, *address) {
+            match self.check_on(interface, pod, *address) {
                 Ok(()) => return format!("yes: {address}"),
                 Err(refusal) => refused.push(format!("{address} is {}", describe(refusal))),
             }
@@ -216,10 +269,25 @@ impl DialRules {
     }
 }
 
+/// Refused addresses that a failure names.
+const NAMED_ADDRESSES: usize = 4;
+
+fn no_pod(vmi: &Vmi) -> Failure {
+    let key = &vmi.key;
+    Failure::new(
+        FailureClass::NoAddress,
+        format_args!(
+            "no running virt-launcher pod of {key} on its node is known, and only that pod's address is dialled; look with: \
+             kubectl -n {} get pod -l kubevirt.io=virt-launcher -o wide",
+            key.namespace
+        ),
+    )
+}
+
 fn describe(refusal: Refusal) -> String {
     match refusal {
         Refusal::GuestClaim => "the guest agent's word only".to_owned(),
-        Refusal::Special(..) | Refusal::NotAllowed => refusal.to_string(),
+        Refusal::NotThePods | Refusal::Special(..) | Refusal::NotAllowed => refusal.to_string(),
     }
 }
 
@@ -238,7 +306,7 @@ fn unmap_net(net: IpNet) -> IpNet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::tests::vmi;
+    use crate::store::tests::{launcher, vmi};
 
     fn nets(texts: &[&str]) -> Vec<IpNet> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -309,36 +377,78 @@ mod tests {
 
     #[test]
     fn the_first_permitted_address_in_the_vmis_order_is_dialled() {
-        let interface = |addresses: &[&str], guest_claim_only| VmiInterface {
+        let interface = |addresses: &[&str], claimed| VmiInterface {
             name: "n".into(),
             mac: None,
             addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
-            guest_claim_only,
+            addresses_claimed: claimed,
+            mac_claimed: claimed,
         };
         let rules = DialRules::default();
         let mut vmi = vmi("ns", "a");
         vmi.interfaces = vec![];
-        assert_eq!(rules.choose(&vmi).unwrap_err().class, FailureClass::NoAddress);
+        assert_eq!(
+            rules.choose(&vmi, None).unwrap_err().class,
+            FailureClass::NoAddress
+        );
         vmi.interfaces = vec![
             interface(&["10.1.1.1"], true),
             interface(&["fe80::1", "8.8.8.8"], false),
         ];
-        let failure = rules.choose(&vmi).unwrap_err();
+        let failure = rules.choose(&vmi, None).unwrap_err();
         assert_eq!(failure.class, FailureClass::NotAllowed);
         for part in [
-            "10.1.1.1: only the guest agent",
+            "10.1.1.1: the guest agent's word",
             "fe80::1: link-local (fe80::/10)",
             "8.8.8.8: not in",
         ] {
-            assert!(failure.message.contains(part), "{}", failure.message);
+            assert!(failure.message().contains(part), "{}", failure.message());
         }
         vmi.interfaces.push(interface(&["fd00::5", "10.1.1.2"], false));
         vmi.interfaces.push(interface(&["10.1.1.3"], false));
-        assert_eq!(rules.choose(&vmi).unwrap(), "[fd00::5]:10911".parse().unwrap());
-        assert_eq!(rules.explain(&vmi.interfaces[2]), "yes: fd00::5");
         assert_eq!(
-            rules.explain(&vmi.interfaces[0]),
+            rules.choose(&vmi, None).unwrap(),
+            "[fd00::5]:10911".parse().unwrap()
+        );
+        assert_eq!(rules.explain(&vmi.interfaces[2], None), "yes: fd00::5");
+        assert_eq!(
+            rules.explain(&vmi.interfaces[0], None),
             "no: 10.1.1.1 is the guest agent's word only"
         );
+    }
+
+    #[test]
+    fn the_launcher_pods_address_counts_and_no_other() {
+        let rules = DialRules::default();
+        let mut vmi = vmi("ns", "a");
+        vmi.interfaces[0].addresses_claimed = true;
+        let mut pod = launcher("ns", "a", &["169.254.1.1", "10.1.1.9", "fd00::9"]);
+        let dialled = rules.choose(&vmi, Some(&pod)).unwrap();
+        assert_eq!(dialled, "10.1.1.9:10911".parse().unwrap());
+        assert_eq!(
+            rules.explain(&vmi.interfaces[0], Some(&pod)),
+            "no: 10.0.0.1 is not an address of the virt-launcher pod"
+        );
+        // The guest agent may say what is true: the pod vouches for it.
+        vmi.interfaces[0].addresses = vec!["10.1.1.9".parse().unwrap()];
+        assert_eq!(rules.explain(&vmi.interfaces[0], Some(&pod)), "yes: 10.1.1.9");
+        pod.addresses.clear();
+        let failure = rules.choose(&vmi, Some(&pod)).unwrap_err();
+        assert_eq!(failure.class, FailureClass::NoAddress);
+        assert!(
+            failure.message().contains("status.podIPs"),
+            "{}",
+            failure.message()
+        );
+        // In a live cluster nothing else counts, whatever infoSource says.
+        vmi.interfaces[0].addresses_claimed = false;
+        let failure = rules.clone().pods_only().choose(&vmi, None).unwrap_err();
+        assert_eq!(failure.class, FailureClass::NoAddress);
+        assert!(
+            failure.message().contains("virt-launcher pod"),
+            "{}",
+            failure.message()
+        );
+        assert!(rules.choose(&vmi, None).is_ok(), "in a folder it does");
     }
 }

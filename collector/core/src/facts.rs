@@ -34,6 +34,7 @@ pub enum Fact {
     UserCluster(UserCluster),
     UserNode(UserNode),
     VmiMove(VmiMove),
+    LauncherPod(LauncherPod),
     Policy(Box<LabelPolicy>),
 }
 
@@ -48,6 +49,8 @@ pub enum FactKey {
     UserNode(ClusterName, NodeName),
     /// Namespace and name of a `VirtualMachineInstanceMigration`.
     VmiMove(Namespace, String),
+    /// Namespace and name of a virt-launcher pod.
+    LauncherPod(Namespace, String),
     /// The name of a `LabelPropagation`.
     Policy(String),
 }
@@ -60,7 +63,7 @@ impl Fact {
             Self::Vm(vm) => Some(&mut vm.labels),
             Self::InfraNode(node) => Some(&mut node.labels),
             Self::UserNode(node) => Some(&mut node.labels),
-            Self::UserCluster(_) | Self::VmiMove(_) | Self::Policy(_) => None,
+            Self::UserCluster(_) | Self::VmiMove(_) | Self::LauncherPod(_) | Self::Policy(_) => None,
         }
     }
 
@@ -73,6 +76,7 @@ impl Fact {
             Self::UserCluster(cluster) => FactKey::UserCluster(cluster.name.clone()),
             Self::UserNode(node) => FactKey::UserNode(node.cluster.clone(), node.name.clone()),
             Self::VmiMove(one) => FactKey::VmiMove(one.vm.namespace.clone(), one.name.clone()),
+            Self::LauncherPod(pod) => FactKey::LauncherPod(pod.namespace.clone(), pod.name.clone()),
             Self::Policy(policy) => FactKey::Policy(policy.name.clone()),
         }
     }
@@ -132,8 +136,12 @@ pub struct VmiInterface {
     pub mac: Option<MacAddr>,
     /// `ipAddress` and `ipAddresses`, first one first, without repetition.
     pub addresses: Vec<IpAddr>,
-    /// `infoSource` names nothing but the guest agent: a claim of the guest, never dialled (decision 9).
-    pub guest_claim_only: bool,
+    /// The addresses are the guest's word, never dialled (decision 9): `infoSource` names the guest agent, alone or among
+    /// others. KubeVirt overwrites an interface's addresses with the guest agent's and writes `domain, guest-agent`
+    /// (kubevirt #18753, #18760).
+    pub addresses_claimed: bool,
+    /// The hardware address is the guest's word, too: `infoSource` names the guest agent and not `domain`.
+    pub mac_claimed: bool,
 }
 
 /// `status.migrationState` of a VMI.
@@ -316,6 +324,44 @@ impl fmt::Display for Requirement {
             Operator::Exists => write!(f, "{key}"),
             Operator::DoesNotExist => write!(f, "!{key}"),
         }
+    }
+}
+
+/// A virt-launcher pod: a VMI runs in it, and the infra cluster's CNI plugin gave it its addresses, which no guest can change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LauncherPod {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// Its name.
+    pub name: String,
+    /// The name of the VMI that controls it (`metadata.ownerReferences`), in the same namespace; none when no VMI does.
+    pub vm: Option<VmName>,
+    /// The UID of that VMI.
+    pub vmi_uid: Option<Uid>,
+    /// `spec.nodeName`.
+    pub node: Option<NodeName>,
+    /// `status.phase` is `Running`: the addresses of a pod that has ended may be another's by now.
+    pub running: bool,
+    /// `metadata.creationTimestamp`, RFC 3339 in UTC.
+    pub created: String,
+    /// `status.podIPs`, the primary one first.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl LauncherPod {
+    /// The VM that it belongs to.
+    pub fn key(&self) -> Option<VmKey> {
+        Some(VmKey {
+            namespace: self.namespace.clone(),
+            name: self.vm.clone()?,
+        })
+    }
+
+    /// Whether `vmi` runs in it now. While a VM migrates it has two pods; the one on `status.nodeName` counts.
+    pub fn carries(&self, vmi: &Vmi) -> bool {
+        let same_uid = self.vmi_uid.is_none() || vmi.uid.is_none() || self.vmi_uid == vmi.uid;
+        let same_node = self.node.is_none() || vmi.node.is_none() || self.node == vmi.node;
+        self.running && same_uid && same_node && self.vm.as_ref() == Some(&vmi.key.name)
     }
 }
 

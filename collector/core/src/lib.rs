@@ -13,6 +13,7 @@
 //! and `join` say whose it is and which Node it is, [`pending`] whose it might become, [`state`] and [`identity`] judge it, `derive` puts its view and findings
 //! together, `snapshot` counts hosts and clusters.
 
+pub mod budget;
 mod derive;
 mod detail;
 pub mod dial;
@@ -27,6 +28,7 @@ mod join;
 mod keys;
 pub mod labels;
 pub mod pending;
+pub mod report;
 mod selectors;
 mod snapshot;
 pub mod state;

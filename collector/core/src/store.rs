@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    net::SocketAddr,
     sync::Arc,
 };
 
@@ -12,9 +13,9 @@ use virtfleet_wire::{
 
 use crate::{
     dial::DialRules,
-    facts::{InfraNode, Labels, UserCluster, UserNode, Vm, Vmi, VmiMove},
+    facts::{InfraNode, Labels, LauncherPod, UserCluster, UserNode, Vm, Vmi, VmiMove},
     few::Few,
-    heard::{Answer, Failure, UnixMs},
+    heard::{Answer, Failure, FailureClass, Heard, UnixMs},
     keys::{Keys, Ties, VmsBy},
     labels::policy::LabelPolicy,
     selectors::Selectors,
@@ -29,6 +30,46 @@ pub(crate) struct Memory {
     pub(crate) answer: Option<(UnixMs, Box<Answer>)>,
     /// When the last attempt ended, and why it failed, when it did.
     pub(crate) last_try: Option<(UnixMs, Option<Failure>)>,
+    pub(crate) verified: Option<Verified>,
+}
+
+/// When and where a VM's certificate was verified last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Verified {
+    at: UnixMs,
+    address: SocketAddr,
+    /// Attempts since then in which it was not.
+    missed: u8,
+}
+
+/// After so many attempts in a row without its certificate a VM does not count as verified any more: its address may be
+/// another's by now.
+const MAX_UNVERIFIED: u8 = 3;
+
+impl Memory {
+    /// Takes note of whether an attempt verified the certificate.
+    pub(crate) fn note_verification(&mut self, heard: &Heard) {
+        let wrong = |failure: &Failure| failure.class == FailureClass::WrongVm;
+        self.verified = match (heard.address, self.verified) {
+            (Some(address), _) if heard.is_verified() => Some(Verified {
+                at: heard.at,
+                address,
+                missed: 0,
+            }),
+            (_, Some(known)) if !heard.outcome.as_ref().is_err_and(wrong) => Some(Verified {
+                missed: known.missed + 1,
+                ..known
+            })
+            .filter(|known| known.missed < MAX_UNVERIFIED),
+            _ => None,
+        };
+    }
+
+    /// When the certificate was last verified at `address`; none when the last attempts there did not.
+    pub(crate) fn verified_at(&self, address: Option<SocketAddr>) -> Option<UnixMs> {
+        let known = self.verified?;
+        (Some(known.address) == address).then_some(known.at)
+    }
 }
 
 /// A VM: its VMI, its definition, or both.
@@ -55,6 +96,8 @@ pub(crate) struct Store {
     pub(crate) policies: BTreeMap<String, LabelPolicy>,
     pub(crate) moves: BTreeMap<(Namespace, String), VmiMove>,
     pub(crate) moves_by_vm: BTreeMap<VmKey, BTreeSet<String>>,
+    pub(crate) launchers: BTreeMap<(Namespace, String), LauncherPod>,
+    launchers_by_vm: HashMap<VmKey, Few<String>>,
     pub(crate) ties: Ties,
     pub(crate) vms_by_host: VmsBy<NodeName>,
     pub(crate) vms_by_namespace: VmsBy<Namespace>,
@@ -120,6 +163,49 @@ impl Store {
     /// A Node of a cluster.
     pub(crate) fn user_node(&self, cluster: &ClusterName, name: &NodeName) -> Option<&UserNode> {
         self.user_nodes.get(cluster)?.get(name).map(Box::as_ref)
+    }
+
+    /// Puts or removes a virt-launcher pod; returns the one before.
+    pub(crate) fn set_launcher(
+        &mut self,
+        namespace: &Namespace,
+        name: &str,
+        new: Option<LauncherPod>,
+    ) -> Option<LauncherPod> {
+        let key = (namespace.clone(), name.to_owned());
+        let added = new.as_ref().and_then(LauncherPod::key);
+        let old = match new {
+            Some(pod) => self.launchers.insert(key, pod),
+            None => self.launchers.remove(&key),
+        };
+        if let Some(vm) = old.as_ref().and_then(LauncherPod::key)
+            && let Some(names) = self.launchers_by_vm.get_mut(&vm)
+        {
+            names.remove(&name.to_owned());
+            if names.is_empty() {
+                self.launchers_by_vm.remove(&vm);
+            }
+        }
+        if let Some(vm) = added {
+            self.launchers_by_vm
+                .entry(vm)
+                .or_default()
+                .insert(name.to_owned());
+        }
+        old
+    }
+
+    /// The virt-launcher pod in which a VMI runs now. Of several, which KubeVirt never leaves on one node for long, the newest.
+    pub(crate) fn launcher(&self, vmi: &Vmi) -> Option<&LauncherPod> {
+        let names = self.launchers_by_vm.get(&vmi.key).into_iter().flatten();
+        let pods = names.filter_map(|name| self.launchers.get(&(vmi.key.namespace.clone(), name.clone())));
+        pods.filter(|pod| pod.carries(vmi))
+            .max_by(|a, b| (&a.created, &a.name).cmp(&(&b.created, &b.name)))
+    }
+
+    /// Where the agent of a VMI is dialled, or why nowhere.
+    pub(crate) fn address_of(&self, vmi: &Vmi) -> Result<SocketAddr, Failure> {
+        self.rules.choose(vmi, self.launcher(vmi))
     }
 
     /// The VM of this name in the namespace of a cluster.
@@ -232,7 +318,8 @@ pub(crate) mod tests {
                 name: "default".into(),
                 mac: None,
                 addresses: vec!["10.0.0.1".parse().unwrap()],
-                guest_claim_only: false,
+                addresses_claimed: false,
+                mac_claimed: false,
             }],
             guest_os: None,
             paused: false,
@@ -240,6 +327,20 @@ pub(crate) mod tests {
             deleting: false,
         }
     }
+    /// The running pod of the VMI that [`vmi`] makes, on no node.
+    pub(crate) fn launcher(namespace: &str, vm: &str, addresses: &[&str]) -> LauncherPod {
+        LauncherPod {
+            namespace: namespace.parse().unwrap(),
+            name: format!("virt-launcher-{vm}-abcde"),
+            vm: Some(vm.parse().unwrap()),
+            vmi_uid: Some(format!("uid-{vm}").parse().unwrap()),
+            node: None,
+            running: true,
+            created: String::new(),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        }
+    }
+
     pub(crate) fn vm(namespace: &str, name: &str) -> Vm {
         Vm {
             key: key(namespace, name),

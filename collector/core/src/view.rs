@@ -159,6 +159,8 @@ pub struct AgentView {
     pub status: AgentStatus,
     /// Where it is dialled.
     pub address: Option<SocketAddr>,
+    /// When its certificate was last verified at that address; none when the last attempts there did not.
+    pub verified_ms: Option<UnixMs>,
     /// Its version, as last heard.
     pub version: Option<String>,
     /// When it last answered.

@@ -53,11 +53,9 @@ pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
         }));
     }
     if query.admits("scope", Some("vm")) {
-        // A VM in full is dearer than a line of the list: only those are asked for that have something to say.
         let vms = ask.snapshot.vms.iter();
         for (key, vm) in vms.filter(|(_, vm)| vm.findings > 0 && selects(query, vm)) {
-            let detail = ask.api.fleet.detail(key);
-            let findings = detail.map(|detail| detail.findings_list).unwrap_or_default();
+            let findings = ask.api.fleet.findings(key);
             found.extend(findings.into_iter().map(|finding| FindingView {
                 namespace: Some(vm.namespace.clone()),
                 name: Some(vm.name.clone()),

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use super::*;
-use crate::api::testing::{self, Fleet};
+use crate::{
+    api::testing::{self, Fleet},
+    fleet::FleetRead as _,
+};
 
 struct Answer {
     status: u16,
@@ -178,7 +181,11 @@ async fn service_discovery_has_prometheus_shape() {
     let answer = get_path(&fleet, "/sd?any=thing").await;
     assert_eq!(answer.headers["content-type"], "application/json");
     let groups = answer.json();
-    assert_eq!(groups.as_array().unwrap().len(), 3, "{groups}");
+    assert_eq!(
+        groups.as_array().unwrap().len(),
+        1,
+        "only who was verified: {groups}"
+    );
     assert_eq!(
         groups[0],
         json!({
@@ -197,6 +204,32 @@ async fn service_discovery_has_prometheus_shape() {
     assert_eq!((empty.status, empty.body.as_slice()), (200, b"[]".as_slice()));
     fleet.change(|fleet| fleet.synced = false);
     assert_eq!(get_path(&fleet, "/sd").await.status, 503);
+}
+
+#[tokio::test]
+async fn two_vms_never_share_an_address_in_service_discovery() {
+    let fleet = fleet();
+    let names = async |since: u64| -> Vec<String> {
+        fleet.change(|fleet| {
+            let agent =
+                &mut Arc::make_mut(fleet.vms.get_mut(&testing::key("cluster-a", "worker-1")).unwrap()).agent;
+            agent.verified_ms = Some(since);
+        });
+        let groups = get_path(&fleet, "/sd").await.json();
+        let name = |group: &Value| group["labels"]["name"].as_str().unwrap().to_owned();
+        groups.as_array().unwrap().iter().map(name).collect()
+    };
+    let first = fleet.snapshot().vms[&testing::key("cluster-a", "worker-0")]
+        .agent
+        .verified_ms
+        .unwrap();
+    assert_eq!(
+        names(first - 1).await,
+        ["worker-0"],
+        "who was verified there last"
+    );
+    assert_eq!(names(first + 1).await, ["worker-1"]);
+    assert_eq!(names(first).await, [""; 0], "nobody when that cannot be told");
 }
 
 #[tokio::test]

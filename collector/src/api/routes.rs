@@ -157,7 +157,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/sd",
         id: "getTargets",
-        summary: "Every agent that can be dialled, for Prometheus' http_sd_configs.",
+        summary: "Every agent whose certificate was verified in the last attempts, for Prometheus' http_sd_configs.",
         params: &[],
         strict: false,
         body: Body::Json(SchemaGenerator::subschema_for::<Vec<TargetGroup>>),

@@ -1,11 +1,15 @@
 //! `GET /sd`: Prometheus' HTTP service discovery (Prometheus documentation, "Writing HTTP service discovery"): the whole
-//! list each time, one target group for every VM whose agent can be dialled.
+//! list each time, one target group for every VM whose agent was verified.
 
-use std::collections::BTreeMap;
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use virtfleet_collector_core::view::VmView;
+use virtfleet_collector_core::{heard::UnixMs, view::VmView};
 use virtfleet_wire::ids::{ClusterName, NodeName, Uid};
 
 use super::{error::ApiError, reply::Reply, router::Ask};
@@ -25,13 +29,36 @@ pub(super) fn targets(ask: &Ask) -> Result<Reply, ApiError> {
     if !ask.snapshot.synced {
         return Err(ApiError::not_synced());
     }
-    let groups: Vec<_> = ask.snapshot.vms.values().filter_map(|vm| group(vm)).collect();
-    Reply::json(&groups)
+    let vms = ask.snapshot.vms.values().map(AsRef::as_ref);
+    Reply::json(&groups(vms))
 }
 
-/// None for a VM that could not answer or that may not be dialled.
-fn group(vm: &VmView) -> Option<TargetGroup> {
+/// Prometheus would take whatever answers at an address for the VM that the labels name. So only agents are listed whose
+/// certificate the collector has verified in its last attempts, and an address once: for the VM that was verified there last.
+fn groups<'a>(vms: impl Iterator<Item = &'a VmView>) -> Vec<TargetGroup> {
+    let verified: Vec<_> = vms.filter_map(|vm| Some((vm, target(vm)?))).collect();
+    let mut last: HashMap<SocketAddr, (UnixMs, usize)> = HashMap::new();
+    for (_, (address, at)) in &verified {
+        let known = last.entry(*address).or_default();
+        match at.cmp(&known.0) {
+            Ordering::Greater => *known = (*at, 1),
+            Ordering::Equal => known.1 += 1,
+            Ordering::Less => {}
+        }
+    }
+    let listed = verified
+        .into_iter()
+        .filter(|(_, (address, at))| last.get(address) == Some(&(*at, 1)));
+    listed.map(|(vm, (address, _))| group(vm, address)).collect()
+}
+
+/// Where a VM's agent was verified, and when; none for one that could not answer.
+fn target(vm: &VmView) -> Option<(SocketAddr, UnixMs)> {
     let address = vm.agent.address.filter(|_| vm.state.can_answer())?;
+    Some((address, vm.agent.verified_ms?))
+}
+
+fn group(vm: &VmView, address: SocketAddr) -> TargetGroup {
     let instance = vm
         .user_node
         .as_ref()
@@ -57,12 +84,12 @@ fn group(vm: &VmView) -> Option<TargetGroup> {
         ("__meta_virtfleet_uid", text(vm.uid.as_ref().map(Uid::as_str))),
         ("__meta_virtfleet_state", vm.state.as_str().to_owned()),
     ];
-    Some(TargetGroup {
+    TargetGroup {
         targets: vec![address.to_string()],
         labels: labels
             .into_iter()
             .filter(|(_, value)| !value.is_empty())
             .map(|(name, value)| (name.to_owned(), value))
             .collect(),
-    })
+    }
 }

@@ -87,6 +87,11 @@ impl FleetRead for Fleet {
     fn detail(&self, key: &VmKey) -> Option<VmDetail> {
         self.now.lock().unwrap().1.get(key).cloned()
     }
+    fn findings(&self, key: &VmKey) -> Vec<Finding> {
+        self.detail(key)
+            .map(|detail| detail.findings_list)
+            .unwrap_or_default()
+    }
     fn label_inputs(&self) -> Vec<LabelInput> {
         label_inputs()
     }
@@ -172,15 +177,16 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
         agent: AgentView {
             status: agent,
             address: placed.then(|| id("10.0.0.7:10911")),
+            verified_ms: (agent == AgentStatus::Up).then_some(NOW - 5_000),
             version: (agent == AgentStatus::Up).then(|| "0.1.0".to_owned()),
             last_seen_ms: (agent == AgentStatus::Up).then_some(NOW - 5_000),
             last_try_ms: placed.then_some(NOW - 2_000),
             took_ms: (agent == AgentStatus::Up).then_some(12),
-            failure: (agent == AgentStatus::Silent).then(|| Failure {
-                class: FailureClass::Connect,
-                message:
-                    "10.0.0.7:10911 refused the connection; is virtfleet-agent.service running in the guest?"
-                        .to_owned(),
+            failure: (agent == AgentStatus::Silent).then(|| {
+                Failure::new(
+                    FailureClass::Connect,
+                    "10.0.0.7:10911 refused the connection; is virtfleet-agent.service running in the guest?",
+                )
             }),
         },
         guest: (agent == AgentStatus::Up).then(|| GuestView {

@@ -157,10 +157,7 @@ fn silence(fleet: &Fleet, at: u64) {
         vm: key(),
         at,
         address: None,
-        outcome: Err(Failure {
-            class: FailureClass::Timeout,
-            message: format!("after {at} ms"),
-        }),
+        outcome: Err(Failure::new(FailureClass::Timeout, format_args!("after {at} ms"))),
     });
 }
 

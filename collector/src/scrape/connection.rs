@@ -21,6 +21,8 @@ use virtfleet_collector_core::{
 };
 use virtfleet_runtime::tls::{AGENT_DNS_NAME, ClientTls, VmIdentity, peer_names};
 
+use super::meter::{Meter, Metered};
+
 /// A connection on which requests follow one another; it ends with its drop.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -30,6 +32,7 @@ pub(super) struct Connection {
     ended: Arc<OnceLock<hyper::Error>>,
     target: DialTarget,
     opened: Instant,
+    meter: Meter,
 }
 
 /// A connection is used no longer than this: certificates are looked at when it is opened only, and one that was revoked,
@@ -47,7 +50,7 @@ impl Drop for Connection {
 }
 
 fn fail(class: FailureClass, message: String) -> Failure {
-    Failure { class, message }
+    Failure::new(class, message)
 }
 
 impl Connection {
@@ -66,6 +69,9 @@ impl Connection {
             fail(FailureClass::Connect, message)
         })?;
         drop(stream.set_nodelay(true));
+        let meter = Meter::default();
+        meter.begin(0);
+        let stream = Metered::new(stream, meter.clone());
         let name = ServerName::try_from(AGENT_DNS_NAME)
             .map_err(|error| fail(FailureClass::Tls, error.to_string()))?;
         let connector = tokio_rustls::TlsConnector::from(tls.config(Instant::now()));
@@ -108,6 +114,7 @@ impl Connection {
             ended,
             target: target.clone(),
             opened: Instant::now(),
+            meter,
         })
     }
 
@@ -121,8 +128,20 @@ impl Connection {
         self.target == *target && is_fresh(self.opened, now)
     }
 
-    /// Asks for `path` and waits for the head of the answer, which must be 200.
-    pub(super) async fn get(&mut self, path: &str) -> Result<Response<Incoming>, Failure> {
+    /// What the peer sends is over what an exchange may have, if it is; it then explains every other failure.
+    pub(super) fn over_budget(&self, path: &str) -> Option<Failure> {
+        self.meter.is_spent().then(|| {
+            let message = format!(
+                "the answer to {path} has more bytes than an answer may have, with its headers; reading stopped there"
+            );
+            fail(FailureClass::TooLarge, message)
+        })
+    }
+
+    /// Asks for `path` and waits for the head of the answer, which must be 200. The whole answer may have `body` bytes and a
+    /// little more.
+    pub(super) async fn get(&mut self, path: &str, body: usize) -> Result<Response<Incoming>, Failure> {
+        self.meter.begin(body);
         if let Err(error) = self.sender.ready().await {
             return Err(self.lost(path, Some(&error)));
         }
@@ -168,6 +187,9 @@ impl Connection {
     /// Why there was no answer. A TLS 1.3 client learns only here that the server refuses its certificate: its own side of
     /// the handshake is done by then (RFC 8446, 4.4.2.4 and E.1).
     fn lost(&self, path: &str, error: Option<&hyper::Error>) -> Failure {
+        if let Some(failure) = self.over_budget(path) {
+            return failure;
+        }
         let mut errors = error.into_iter().chain(self.ended.get());
         if let Some(alert) = errors.clone().find_map(alert) {
             return refused(self.target.address, alert);

@@ -2,13 +2,16 @@
 //! size.
 //!
 //! ```text
-//! fleet (who may be dialled) ─▶ schedule (when) ─▶ pull (one VM) ─▶ Heard ─▶ fleet
-//!                                                   ├ connection: TCP, TLS, whose certificate
-//!                                                   ├ read: a body in pieces, up to a limit
-//!                                                   └ summary: what is kept of a metrics page
+//! fleet (whom) ─▶ schedule (when) ─▶ lanes (with whom) ─▶ pull (one VM) ─▶ Heard ─▶ fleet
+//!                                                          ├ connection: TCP, TLS, whose certificate
+//!                                                          ├ meter: every byte that comes, whatever it is for
+//!                                                          ├ read: a body in pieces, up to a limit
+//!                                                          └ summary: what is kept of a metrics page
 //! ```
 
 mod connection;
+mod lanes;
+mod meter;
 mod metrics;
 mod pull;
 mod read;

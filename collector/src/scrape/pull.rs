@@ -8,9 +8,10 @@ use std::{
 use virtfleet_collector_core::{
     dial::DialTarget,
     heard::{Answer, Failure, FailureClass},
+    report::KeptReport,
 };
 use virtfleet_runtime::tls::ClientTls;
-use virtfleet_wire::report::{GuestReport, ReportError};
+use virtfleet_wire::report::ReportError;
 
 use super::{
     connection::{Connection, SharedTls},
@@ -68,13 +69,7 @@ impl Puller {
                     self.limits.timeout,
                     stage.as_str()
                 );
-                (
-                    Err(Failure {
-                        class: FailureClass::Timeout,
-                        message,
-                    }),
-                    None,
-                )
+                (Err(Failure::new(FailureClass::Timeout, message)), None)
             }
         }
     }
@@ -104,10 +99,10 @@ impl Puller {
         stage: &mut Stage,
     ) -> Result<(Answer, Connection), Failure> {
         *stage = Stage::AwaitingReport;
-        let response = connection.get("/v1/report").await?;
+        let response = connection.get("/v1/report", self.limits.report_bytes).await?;
         *stage = Stage::ReadingReport;
         let mut json = Vec::new();
-        read::pieces(
+        let read = read::pieces(
             response.into_body(),
             "/v1/report",
             self.limits.report_bytes,
@@ -116,33 +111,34 @@ impl Puller {
                 Ok(())
             },
         )
-        .await?;
-        let report = GuestReport::from_json(&json).map_err(|error| Failure {
-            class: match error {
+        .await;
+        read.map_err(|failure| connection.over_budget("/v1/report").unwrap_or(failure))?;
+        let report = KeptReport::read(&json).map_err(|error| {
+            let class = match error {
                 ReportError::TooLarge(_) | ReportError::TooMany { .. } => FailureClass::TooLarge,
                 ReportError::Malformed(_) | ReportError::Foreign { .. } => FailureClass::Malformed,
-            },
-            message: format!("/v1/report: {error}"),
+            };
+            Failure::new(class, format_args!("/v1/report: {error}"))
         })?;
+        drop(json);
         *stage = Stage::AwaitingMetrics;
-        let response = connection.get("/metrics").await?;
+        let response = connection.get("/metrics", self.limits.metrics_bytes).await?;
         *stage = Stage::ReadingMetrics;
-        let malformed = |reason: String| Failure {
-            class: FailureClass::Malformed,
-            message: format!("/metrics: {reason}"),
-        };
+        let malformed =
+            |reason: String| Failure::new(FailureClass::Malformed, format_args!("/metrics: {reason}"));
         let mut summary = Summary::default();
-        read::pieces(
+        let read = read::pieces(
             response.into_body(),
             "/metrics",
             self.limits.metrics_bytes,
             |piece| summary.take(piece).map_err(malformed),
         )
-        .await?;
+        .await;
+        read.map_err(|failure| connection.over_budget("/metrics").unwrap_or(failure))?;
         let metrics = summary.finish().map_err(malformed)?;
         Ok((
             Answer {
-                report,
+                report: Box::new(report),
                 metrics,
                 took_ms: 0,
             },

@@ -14,19 +14,21 @@ pub(super) async fn pieces(
 ) -> Result<(), Failure> {
     let mut total = 0usize;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Failure {
-            class: FailureClass::Connect,
-            message: format!("the connection ended while {what} was read, after {total} bytes: {error}"),
+        let frame = frame.map_err(|error| {
+            Failure::new(
+                FailureClass::Connect,
+                format_args!("the connection ended while {what} was read, after {total} bytes: {error}"),
+            )
         })?;
         let Ok(data) = frame.into_data() else { continue };
         total = total.saturating_add(data.len());
         if total > limit {
-            return Err(Failure {
-                class: FailureClass::TooLarge,
-                message: format!(
+            return Err(Failure::new(
+                FailureClass::TooLarge,
+                format_args!(
                     "{what} has more than {limit} bytes; reading stopped there, and nothing of it is kept"
                 ),
-            });
+            ));
         }
         take(&data)?;
     }

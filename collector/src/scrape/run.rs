@@ -7,7 +7,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Semaphore, mpsc},
+    sync::mpsc,
     task::{self, JoinError, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,11 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::ids::VmKey;
 
-use super::{PullMetrics, Puller, Schedule, pull::Kept};
+use super::{
+    PullMetrics, Puller, Schedule,
+    lanes::{Lanes, Pace},
+    pull::Kept,
+};
 use crate::fleet::Fleet;
 
 /// How the scraper works.
@@ -25,8 +29,11 @@ use crate::fleet::Fleet;
 pub struct ScrapeSettings {
     /// Between two pulls of one VM.
     pub interval: Duration,
-    /// Pulls at once. VMs whose last pull failed share as many again, so that the healthy never wait for the sick.
+    /// Pulls at once. VMs whose last pulls failed or were slow share as many again, so that the healthy never wait for the
+    /// sick.
     pub concurrency: usize,
+    /// A pull that took longer was slow.
+    pub slow: Duration,
 }
 
 /// Pulls every VM of `fleet` that can answer until `stop`. `changes` names the VMs whose state or address may have changed.
@@ -40,11 +47,8 @@ pub async fn run(
 ) {
     let mut scraper = Scraper {
         schedule: Schedule::new(settings.interval, Instant::now()),
-        lanes: [
-            Semaphore::new(settings.concurrency),
-            Semaphore::new(settings.concurrency),
-        ]
-        .map(Arc::new),
+        lanes: Lanes::new(settings.concurrency),
+        slow: settings.slow,
         known: HashMap::new(),
         running: JoinSet::new(),
         asked: HashMap::new(),
@@ -75,7 +79,8 @@ struct Scraper {
     puller: Puller,
     metrics: PullMetrics,
     schedule: Schedule,
-    lanes: [Arc<Semaphore>; 2],
+    lanes: Lanes,
+    slow: Duration,
     known: HashMap<VmKey, Known>,
     running: JoinSet<Ended>,
     /// Whom each running pull asks.
@@ -88,8 +93,8 @@ struct Known {
     connection: Kept,
     /// The last pull failed.
     silent: bool,
-    /// It failed after somebody was dialled, and so may have taken its whole time.
-    sick: bool,
+    /// Whether the last pulls after somebody was dialled took long.
+    pace: Pace,
 }
 
 struct Ended {
@@ -136,15 +141,14 @@ impl Scraper {
             .connection
             .take()
             .filter(|connection| connection.is_for(&target, Instant::now()));
-        let lane = Arc::clone(&self.lanes[usize::from(known.sick)]);
+        let place = self.lanes.place(self.fleet.payer(&key), known.pace.is_sick());
         let (puller, metrics) = (self.puller.clone(), self.metrics.clone());
         let asked = key.clone();
         let pull = self.running.spawn(async move {
-            // The semaphore is never closed, so an error cannot be; a pull without a permit would still be a pull.
-            let permit = lane.acquire_owned().await;
+            let permits = place.take().await;
             metrics.begun(due.elapsed().as_secs_f64());
             let (outcome, connection) = puller.pull(&target, kept).await;
-            drop(permit);
+            drop(permits);
             let heard = Heard {
                 vm: key,
                 at: unix_ms(),
@@ -193,17 +197,20 @@ impl Scraper {
             // One line when an agent falls silent and one when it is back, not one a pull.
             match (&heard.outcome, known.silent) {
                 (Err(failure), false) => {
-                    tracing::warn!(vm = %key, class = failure.class.as_str(), "agent silent: {}", failure.message);
+                    tracing::warn!(vm = %key, class = failure.class.as_str(), "agent silent: {}", failure.message());
                 }
                 (Ok(_), true) => tracing::info!(vm = %key, "agent answers again"),
                 _ => {}
             }
             // Who could not be dialled at all has cost nobody time, and is no sick one.
-            let sick = silent && dialled.is_some();
+            let slow = match &heard.outcome {
+                Ok(answer) => Duration::from_millis(answer.took_ms) > self.slow,
+                Err(_) => dialled.is_some(),
+            };
             *known = Known {
                 connection,
                 silent,
-                sick,
+                pace: known.pace.after(slow),
             };
         }
         // What was heard of an incarnation that has been replaced meanwhile says nothing about the one that is there now.

@@ -50,10 +50,10 @@ fn scraper() -> Scraper {
         deleting: false,
     };
     fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(vmi))));
-    let lane = || Arc::new(Semaphore::new(1));
     Scraper {
         schedule: Schedule::new(Duration::from_secs(30), Instant::now()),
-        lanes: [lane(), lane()],
+        lanes: Lanes::new(1),
+        slow: Duration::from_secs(1),
         known: HashMap::new(),
         running: JoinSet::new(),
         asked: HashMap::new(),

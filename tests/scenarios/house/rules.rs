@@ -17,7 +17,15 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
     ),
     (
         "virtfleet-collector-core",
-        &["ipnet", "schemars", "serde", "serde_json", "virtfleet-wire"],
+        &[
+            // Keeps reports compressed; bytes in, bytes out.
+            "flate2",
+            "ipnet",
+            "schemars",
+            "serde",
+            "serde_json",
+            "virtfleet-wire",
+        ],
     ),
     (
         "virtfleet-delivery",

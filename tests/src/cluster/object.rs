@@ -159,6 +159,27 @@ pub fn vmi_of(guest: &Guest, host: &str) -> Object {
         .condition("Ready", "True", "")
 }
 
+/// The virt-launcher pod of a VMI that the server has given a UID, on its node, with these addresses.
+pub fn launcher(vmi: &Value, addresses: &[&str]) -> Object {
+    let text = |pointer: &str| vmi.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let node = text("/status/nodeName");
+    let ips: Vec<_> = addresses.iter().map(|ip| json!({ "ip": ip })).collect();
+    let pod = format!("virt-launcher-{name}-{node}");
+    Object::new("v1", "Pod", Some(namespace), &pod)
+        .label("kubevirt.io", "virt-launcher")
+        .label("kubevirt.io/created-by", text("/metadata/uid"))
+        .owned_by(vmi)
+        .with("/spec/nodeName", node)
+        .with(
+            "/spec/containers",
+            json!([{ "name": "compute", "image": "virt-launcher" }]),
+        )
+        .with("/status/podIP", addresses.first().copied())
+        .with("/status/podIPs", ips)
+        .phase("Running")
+}
+
 /// A running VirtualMachine.
 pub fn vm(namespace: &str, name: &str) -> Object {
     Object::new("kubevirt.io/v1", "VirtualMachine", Some(namespace), name)

@@ -21,11 +21,21 @@ pub enum Fault {
     Slow,
     /// Answers 200 with what is neither a page nor a report.
     Garbage,
+    /// Its report is of a version whose name is 250 KiB of control characters.
+    Echo,
+    /// Its report has 20,000 empty sections.
+    Sections,
+    /// Its page has series that only the collector says, of a time long ago.
+    Forge,
+    /// Sends whoever asks for its page to another one (302).
+    Redirect,
+    /// Answers `100 Continue` without end and never anything else.
+    Continue,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 13] = [
         Self::Silent,
         Self::Endless,
         Self::HugeReport,
@@ -34,6 +44,11 @@ impl Fault {
         Self::Http500,
         Self::Slow,
         Self::Garbage,
+        Self::Echo,
+        Self::Sections,
+        Self::Forge,
+        Self::Redirect,
+        Self::Continue,
     ];
 
     /// Its name on the command line.
@@ -47,6 +62,11 @@ impl Fault {
             Self::Http500 => "http500",
             Self::Slow => "slow",
             Self::Garbage => "garbage",
+            Self::Echo => "echo",
+            Self::Sections => "sections",
+            Self::Forge => "forge",
+            Self::Redirect => "redirect",
+            Self::Continue => "continue",
         }
     }
 }

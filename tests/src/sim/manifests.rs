@@ -103,6 +103,29 @@ status:
   conditions:
   - type: Ready
     status: \"True\"
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: virt-launcher-{name}-abcde
+  namespace: {cluster}
+  labels:
+    kubevirt.io: virt-launcher
+    kubevirt.io/created-by: {uid}
+  creationTimestamp: \"2026-01-01T00:00:00Z\"
+  ownerReferences:
+  - apiVersion: kubevirt.io/v1
+    kind: VirtualMachineInstance
+    name: {name}
+    uid: {uid}
+    controller: true
+spec:
+  nodeName: {host}
+status:
+  phase: Running
+  podIP: {ip}
+  podIPs:
+  - ip: {ip}
 "
     )
 }

@@ -20,6 +20,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
+    io::{AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
     runtime::Runtime,
     time::timeout,
@@ -182,6 +183,9 @@ async fn connection(stream: TcpStream, agent: Arc<Agent>) {
     let Ok(Ok(stream)) = timeout(patience().handshake_timeout, agent.acceptor.accept(stream)).await else {
         return;
     };
+    if agent.guest.fault == Some(Fault::Continue) {
+        return flood(stream).await;
+    }
     let service = service_fn(move |request| {
         let answer = agent.answer(&request);
         async { answer }
@@ -194,6 +198,12 @@ async fn connection(stream: TcpStream, agent: Arc<Agent>) {
         .serve_connection(TokioIo::new(stream), service)
         .await;
     drop(served);
+}
+
+/// Answers `100 Continue` until the peer goes away.
+async fn flood(mut stream: impl AsyncWrite + Unpin) {
+    let many = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+    while stream.write_all(&many).await.is_ok() {}
 }
 
 impl Agent {
@@ -224,6 +234,10 @@ impl Agent {
             }
             (Some(Fault::Slow), "/metrics") => drip(CONTENT_TYPE, self.page()),
             (Some(Fault::Slow), "/v1/report") => drip("application/json", self.report()),
+            (Some(Fault::Redirect), "/metrics") => redirect(),
+            (Some(Fault::Forge), "/metrics") => full(StatusCode::OK, CONTENT_TYPE, self.forged()),
+            (Some(Fault::Echo), "/v1/report") => full(StatusCode::OK, "application/json", echo()),
+            (Some(Fault::Sections), "/v1/report") => full(StatusCode::OK, "application/json", sections()),
             (Some(Fault::HugeReport), "/v1/report") => full(StatusCode::OK, "application/json", huge()),
             (_, "/metrics") if gzip => zipped(&self.page()),
             (_, "/metrics") => full(StatusCode::OK, CONTENT_TYPE, self.page()),
@@ -243,6 +257,16 @@ impl Agent {
             now(),
         );
         Bytes::copy_from_slice(page.as_bytes())
+    }
+
+    /// Its own page, then what would join as another VM's placement.
+    fn forged(&self) -> Bytes {
+        let mut page = self.page().to_vec();
+        page.extend_from_slice(
+            b"virtfleet_vm_placement_info{cluster=\"cluster-a\",namespace=\"cluster-a\",name=\"worker-0\",zone=\"forged\"} 1\n\
+              virtfleet_guest_forged 1 1700000000000\n",
+        );
+        Bytes::from(page)
     }
 
     fn report(&self) -> Bytes {
@@ -269,6 +293,32 @@ fn huge() -> Bytes {
     text.resize(10 * 1024 * 1024, b'x');
     text.extend_from_slice(b"\"}");
     Bytes::from(text)
+}
+
+/// To where the fleet page would be, were the guest believed.
+fn redirect() -> Result<Response<Body>, hyper::http::Error> {
+    let mut response = full(StatusCode::FOUND, "text/plain", "")?;
+    response
+        .headers_mut()
+        .insert(header::LOCATION, header::HeaderValue::from_static("/v1/report"));
+    Ok(response)
+}
+
+/// A report's head with 250 KiB of control characters as its version.
+fn echo() -> Bytes {
+    let version = "\u{7f}".repeat(250 * 1024);
+    Bytes::from(format!(
+        "{{\"kind\":\"GuestReport\",\"apiVersion\":\"{version}\"}}"
+    ))
+}
+
+/// A report of 20,000 empty sections.
+fn sections() -> Bytes {
+    let all: Vec<_> = (0..20_000).map(|n| format!("\"{n}\":{{}}")).collect();
+    Bytes::from(format!(
+        "{{\"apiVersion\":\"report.virtfleet.io/v1\",\"kind\":\"GuestReport\",\"sections\":{{{}}}}}",
+        all.join(",")
+    ))
 }
 
 fn zipped(text: &[u8]) -> Result<Response<Body>, hyper::http::Error> {

@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
-    ids::{ClusterName, NodeName, VmKey, VmName},
+    ids::{ClusterName, Namespace, NodeName, VmKey, VmName},
 };
 
-use super::FleetIndex;
+use super::{FleetIndex, payer};
 use crate::{
     derive,
-    facts::{Fact, FactKey, InfraNode, UserCluster, UserNode},
+    facts::{Fact, FactKey, InfraNode, LauncherPod, UserCluster, UserNode},
     findings::{self, keep_since},
     keys::{Keys, Tie, move_under},
     store::{Entry, Memory},
@@ -52,9 +52,14 @@ impl FleetIndex {
             .moves
             .keys()
             .map(|(namespace, name)| FactKey::VmiMove(namespace.clone(), name.clone()));
+        let launchers = store
+            .launchers
+            .keys()
+            .map(|(namespace, name)| FactKey::LauncherPod(namespace.clone(), name.clone()));
         let policies = store.policies.keys().cloned().map(FactKey::Policy);
         instances
             .chain(moves)
+            .chain(launchers)
             .chain(policies)
             .chain(vms)
             .chain(nodes)
@@ -103,6 +108,10 @@ impl FleetIndex {
                 self.put_move(namespace, name, Some(new), touched)
             }
             (FactKey::VmiMove(namespace, name), _) => self.put_move(namespace, name, None, touched),
+            (FactKey::LauncherPod(namespace, name), Some(Fact::LauncherPod(new))) => {
+                self.put_launcher(namespace, name, Some(new), touched)
+            }
+            (FactKey::LauncherPod(namespace, name), _) => self.put_launcher(namespace, name, None, touched),
             (FactKey::Policy(name), Some(Fact::Policy(new))) => self.put_policy(name, Some(*new), touched),
             (FactKey::Policy(name), _) => self.put_policy(name, None, touched),
         };
@@ -221,6 +230,23 @@ impl FleetIndex {
         true
     }
 
+    fn put_launcher(
+        &mut self,
+        namespace: &Namespace,
+        name: &str,
+        new: Option<LauncherPod>,
+        touched: &mut Touched,
+    ) -> bool {
+        let known = self.store.launchers.get(&(namespace.clone(), name.to_owned()));
+        if known == new.as_ref() {
+            return false;
+        }
+        touched.views.extend(new.as_ref().and_then(LauncherPod::key));
+        let old = self.store.set_launcher(namespace, name, new);
+        touched.views.extend(old.as_ref().and_then(LauncherPod::key));
+        true
+    }
+
     /// Brings keys, then views, in line with the facts; see the module.
     pub(super) fn settle(&mut self, touched: Touched) -> Vec<VmKey> {
         let Touched {
@@ -231,6 +257,8 @@ impl FleetIndex {
         for vm in keys.union(&views).cloned().collect::<Vec<_>>() {
             self.settle_keys(&vm, &mut views);
         }
+        let over: Vec<_> = views.iter().flat_map(|vm| self.weigh(vm)).collect();
+        views.extend(over);
         for vm in &views {
             let Some(entry) = self.store.vms.get(vm) else {
                 continue;
@@ -244,6 +272,25 @@ impl FleetIndex {
         }
         views.extend(labels);
         views.into_iter().collect()
+    }
+
+    /// Counts what a VM's whole report takes. Returns the VMs whose whole reports were dropped, because the budget is used up.
+    fn weigh(&mut self, vm: &VmKey) -> Vec<VmKey> {
+        let Some(entry) = self.store.vms.get(vm) else {
+            return Vec::new();
+        };
+        let answer = entry.memory.answer.as_ref();
+        let bytes = answer.map_or(0, |(_, answer)| answer.report.kept_bytes());
+        let payer = payer(vm, entry.keys.tenant.cluster());
+        let over = self.budget.set(vm, &payer, bytes);
+        for vm in &over {
+            if let Some(entry) = self.store.vms.get_mut(vm)
+                && let Some((_, answer)) = &mut entry.memory.answer
+            {
+                answer.report.drop_document();
+            }
+        }
+        over
     }
 
     /// Brings one VM's keys in line, and adds to `views` all whose view depends on what has changed in them. A VM of which
@@ -268,6 +315,7 @@ impl FleetIndex {
         );
         if gone {
             self.store.vms.remove(vm);
+            self.budget.remove(vm);
         }
         if old == new {
             return;

@@ -9,7 +9,7 @@ use super::{tests::answer, *};
 use crate::{
     facts::{Fact, Labels, Migration, Phase, Selector, VmiMove},
     labels::policy::{LabelPolicy, Rule, Source},
-    store::tests::{cluster, infra_node, key, labels, user_node, vm, vmi},
+    store::tests::{cluster, infra_node, key, labels, launcher, user_node, vm, vmi},
 };
 
 /// Few names, so that everything collides with everything.
@@ -65,6 +65,14 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
             vm: key(ns(n), name(from)),
             source: ["n0", "n1"].get(v).map(|node| node.parse().unwrap()),
         })),
+        2 => (small(), small(), 0..3usize, any::<bool>()).prop_map(move |(n, p, v, running)| {
+            let mut pod = launcher(ns(n), name(v), &[["10.0.0.1", "10.0.0.7", "fd00::7"][p]]);
+            pod.name = ["p0", "p1", "p2"][p].into();
+            pod.vmi_uid = ["u1", "u2"].get(v).map(|uid| uid.parse().unwrap());
+            pod.node = ["n0", "n1"].get(p).map(|node| node.parse().unwrap());
+            pod.running = running;
+            Fact::LauncherPod(pod)
+        }),
         1 => (0..2usize, 0..7usize, any::<bool>()).prop_map(|(p, tag, dry_run)| Fact::Policy(Box::new(LabelPolicy {
             name: ["p0", "p1"][p].into(),
             uid: None,
@@ -105,10 +113,7 @@ fn hears() -> impl Strategy<Value = Heard> {
         });
         heard.at = at.into();
         if word == 3 {
-            heard.outcome = Err(Failure {
-                class: FailureClass::Timeout,
-                message: "slow".into(),
-            });
+            heard.outcome = Err(Failure::new(FailureClass::Timeout, "slow"));
         }
         heard
     })

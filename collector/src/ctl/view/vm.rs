@@ -93,7 +93,7 @@ fn agent(sheet: &mut Sheet<'_>, vm: &VmView, now: u64) {
     sheet.pair("Last try", ago(agent.last_try_ms));
     sheet.pair("Answer took", agent.took_ms.map(|ms| format!("{ms}ms")));
     if let Some(failure) = &agent.failure {
-        let text = format!("{}: {}", failure.class.as_str(), failure.message);
+        let text = format!("{}: {}", failure.class.as_str(), failure.message());
         sheet.toned("Failure", Some(text), Tone::Bad);
     }
 }

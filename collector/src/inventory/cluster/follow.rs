@@ -131,6 +131,7 @@ struct Limits {
 pub(super) struct Follower<K: Clone> {
     api: Api<K>,
     client: Client,
+    labels: Option<&'static str>,
     state: State<K>,
     /// Objects in a page.
     page: u32,
@@ -147,6 +148,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         Self {
             client: api.clone().into_client(),
             api,
+            labels: None,
             state: State::Start,
             page: PAGE,
             limits: None,
@@ -176,6 +178,12 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
     pub(super) fn reject(&mut self, message: String) -> Failure {
         self.state = State::Start;
         self.exceeded(message)
+    }
+
+    /// The same for what a label selector selects.
+    pub(super) fn labelled(mut self, labels: Option<&'static str>) -> Self {
+        self.labels = labels;
+        self
     }
 
     /// What it says next. A call that is dropped loses nothing but the request that was under way.
@@ -237,6 +245,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
 
     async fn page(&mut self, continue_token: Option<String>) -> Option<Said<K>> {
         let params = ListParams {
+            label_selector: self.labels.map(str::to_owned),
             limit: Some(self.page),
             continue_token,
             ..ListParams::default()
@@ -303,6 +312,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
 
     async fn resume(&mut self, version: String) -> Option<Said<K>> {
         let params = WatchParams {
+            label_selector: self.labels.map(str::to_owned),
             timeout: Some(WATCH_SECONDS),
             ..WatchParams::default()
         };

@@ -16,6 +16,7 @@ pub(super) enum Kind {
     Vmi,
     Vm,
     Move,
+    Launcher,
     InfraNode,
     UserCluster,
     Policy,
@@ -29,6 +30,7 @@ impl Kind {
             Self::Vmi => "VirtualMachineInstance",
             Self::Vm => "VirtualMachine",
             Self::Move => "VirtualMachineInstanceMigration",
+            Self::Launcher => "Pod",
             Self::InfraNode | Self::UserNode => "Node",
             Self::UserCluster => "UserCluster",
             Self::Policy => "LabelPropagation",
@@ -40,6 +42,7 @@ impl Kind {
             Self::Vmi => ("kubevirt.io", "v1", "virtualmachineinstances"),
             Self::Vm => ("kubevirt.io", "v1", "virtualmachines"),
             Self::Move => ("kubevirt.io", "v1", "virtualmachineinstancemigrations"),
+            Self::Launcher => ("", "v1", "pods"),
             Self::InfraNode | Self::UserNode => ("", "v1", "nodes"),
             Self::UserCluster => ("virtfleet.io", "v1alpha1", "userclusters"),
             Self::Policy => ("virtfleet.io", "v1alpha1", "labelpropagations"),
@@ -50,6 +53,11 @@ impl Kind {
     pub(super) fn resource(self) -> ApiResource {
         let (group, version, plural) = self.place();
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, self.word()), plural)
+    }
+
+    /// The label selector of what is watched; none: all.
+    pub(super) fn labels(self) -> Option<&'static str> {
+        (self == Self::Launcher).then_some("kubevirt.io=virt-launcher")
     }
 
     /// As RBAC names it, e.g. `virtualmachines.kubevirt.io`.
@@ -79,6 +87,9 @@ impl Kind {
             Self::Vmi => FactKey::Vmi(vm()?),
             Self::Vm => FactKey::Vm(vm()?),
             Self::Move => FactKey::VmiMove(object.namespace().parse().ok()?, object.name().to_owned()),
+            Self::Launcher => {
+                FactKey::LauncherPod(object.namespace().parse().ok()?, object.name().to_owned())
+            }
             Self::InfraNode => FactKey::InfraNode(object.name().parse().ok()?),
             Self::UserCluster => FactKey::UserCluster(object.name().parse().ok()?),
             Self::Policy => FactKey::Policy(object.name().to_owned()),
@@ -98,6 +109,7 @@ impl Kind {
             Self::Vmi => read::vmi(&field).map(|vmi| Fact::Vmi(Box::new(vmi))),
             Self::Vm => read::vm(&field).map(Fact::Vm),
             Self::Move => read::vmi_move(&field).map(Fact::VmiMove),
+            Self::Launcher => read::launcher_pod(&field).map(Fact::LauncherPod),
             Self::InfraNode => read::infra_node(&field).map(Fact::InfraNode),
             Self::UserCluster => read::kubeconfig_secret(&field)
                 .and_then(|_| read::user_cluster(&field, None))

@@ -97,7 +97,7 @@ impl Inventory {
             cluster: None,
             namespace,
         };
-        for kind in [Kind::Vmi, Kind::Vm, Kind::Move] {
+        for kind in [Kind::Vmi, Kind::Vm, Kind::Move, Kind::Launcher] {
             if self.namespaces.is_empty() {
                 ids.push(id(kind, None));
             }
@@ -141,7 +141,7 @@ impl Inventory {
         });
         for id in ids {
             let infra = Watch {
-                follower: Follower::new(self.api(&id)),
+                follower: Follower::new(self.api(&id)).labelled(id.kind.labels()),
                 keeper: Keeper::new(id.kind, None),
                 id,
                 board: Arc::clone(&board),

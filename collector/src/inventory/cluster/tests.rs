@@ -62,7 +62,7 @@ fn node(name: &str) -> Value {
     })
 }
 
-fn every_kind() -> [(Kind, &'static str, Value); 7] {
+fn every_kind() -> [(Kind, &'static str, Value); 8] {
     let vm = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
         "metadata": { "namespace": "vms", "name": "vm-1", "uid": "u", "labels": { "a": "b" } },
@@ -72,6 +72,23 @@ fn every_kind() -> [(Kind, &'static str, Value); 7] {
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
         "metadata": { "namespace": "vms", "name": "m" },
         "spec": { "vmiName": "vm-1" }, "status": { "migrationState": { "sourceNode": "host-1" } },
+    });
+    let owners = json!([
+        { "apiVersion": "v1", "kind": "Other", "name": "x", "uid": "x", "controller": false },
+        {
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "vm-1", "uid": "uid-vm-1",
+            "controller": true, "blockOwnerDeletion": true,
+        },
+    ]);
+    let launcher = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "vms", "name": "virt-launcher-vm-1-abcde", "uid": "p", "labels": { "kubevirt.io": "virt-launcher" },
+            "annotations": { "kubevirt.io/ignitiondata": "a token" }, "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": owners,
+        },
+        "spec": { "nodeName": "host-2", "containers": [{ "name": "compute", "env": [{ "name": "X", "value": "y" }] }] },
+        "status": { "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }, { "ip": "fd00::1" }] },
     });
     let selector = json!({ "matchExpressions": [{ "key": "k", "operator": "In", "values": ["v"] }] });
     let user_cluster = json!({
@@ -94,6 +111,7 @@ fn every_kind() -> [(Kind, &'static str, Value); 7] {
         (Kind::Vmi, "infra", vmi("vm-1", &json!("host-2"))),
         (Kind::Vm, "infra", vm),
         (Kind::Move, "infra", moved),
+        (Kind::Launcher, "infra", launcher),
         (Kind::InfraNode, "infra", node("host-1")),
         (Kind::UserNode, "clusters/prod", node("vm-1")),
         (Kind::UserCluster, "clusters/prod", user_cluster),
@@ -117,6 +135,16 @@ fn both_readers_give_the_same_fact() {
             assert_eq!(Vec::from_iter(&node.kubelet_labels), ["a"]);
             assert_eq!(node.owned.as_deref(), Some("{}"));
             assert!(node.system_uuid.is_some());
+        }
+        if let Fact::LauncherPod(pod) = &live {
+            let said = (
+                pod.vm.as_ref().unwrap().as_str(),
+                pod.addresses.len(),
+                pod.running,
+            );
+            assert_eq!(said, ("vm-1", 2, true));
+            let kept = format!("{:?}", object(&value));
+            assert!(!kept.contains("token") && !kept.contains("compute"), "{kept}");
         }
         assert_eq!(live, by_folder, "{kind:?}");
     }

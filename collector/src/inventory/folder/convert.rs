@@ -32,6 +32,9 @@ pub(super) fn convert(
         (Place::Infra, "kubevirt.io", "VirtualMachineInstanceMigration") => {
             Fact::VmiMove(objects::vmi_move(object)?)
         }
+        (Place::Infra, "", "Pod") if objects::is_launcher(object) => {
+            Fact::LauncherPod(objects::launcher_pod(object)?)
+        }
         (Place::Policies, "virtfleet.io", "LabelPropagation") => {
             Fact::Policy(Box::new(objects::policy(object)?))
         }

@@ -97,6 +97,7 @@ pub(super) fn describe(key: &FactKey) -> String {
         FactKey::InfraNode(node) => format!("Node {node}"),
         FactKey::UserCluster(cluster) => format!("UserCluster {cluster}"),
         FactKey::VmiMove(namespace, name) => format!("VirtualMachineInstanceMigration {namespace}/{name}"),
+        FactKey::LauncherPod(namespace, name) => format!("Pod {namespace}/{name}"),
         FactKey::Policy(name) => format!("LabelPropagation {name}"),
         FactKey::UserNode(cluster, node) => format!("Node {node} of cluster {cluster}"),
     }

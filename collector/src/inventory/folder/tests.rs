@@ -81,9 +81,9 @@ fn the_fixtures_are_read_as_kubectl_prints_them() {
     let addresses: Vec<_> = blue
         .interfaces
         .iter()
-        .map(|i| (i.name.as_str(), i.addresses.len(), i.guest_claim_only))
+        .map(|i| (i.name.as_str(), i.addresses.len(), i.addresses_claimed))
         .collect();
-    assert_eq!(addresses, [("default", 2, false), ("", 1, true)]);
+    assert_eq!(addresses, [("default", 2, true), ("", 1, true)]);
     let migration = blue.migration.as_ref().unwrap();
     assert!(migration.completed && !migration.in_progress());
     let Fact::Vmi(green) = facts[&FactKey::Vmi(key("green-worker-0"))] else {

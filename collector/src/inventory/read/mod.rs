@@ -1,12 +1,14 @@
 //! One Kubernetes object → one fact, or the field that is wrong.
 
 mod field;
+mod launcher;
 mod objects;
 mod policy;
 mod secret;
 mod status;
 
 pub(super) use field::{Field, Problem};
+pub(super) use launcher::{is_launcher, launcher_pod};
 pub(super) use objects::{infra_node, user_cluster, user_node, vm, vmi, vmi_move};
 pub(super) use policy::policy;
 pub(super) use secret::{SecretRef, kubeconfig_secret};

@@ -13,7 +13,7 @@ pub(super) fn interfaces(status: &Field<'_>) -> Result<Vec<VmiInterface>, Proble
 
 fn interface(field: &Field<'_>) -> Result<VmiInterface, Problem> {
     let source = field.get("infoSource")?.text()?.unwrap_or_default();
-    let guest_spoke = sources(source).any(|source| source == GUEST_AGENT);
+    let guest_spoke = has_source(source, GUEST_AGENT);
     let mut addresses: Vec<IpAddr> = Vec::new();
     let first = field.get("ipAddress")?;
     let rest = field.get("ipAddresses")?.items()?;
@@ -28,7 +28,8 @@ fn interface(field: &Field<'_>) -> Result<VmiInterface, Problem> {
         name: field.get("name")?.text()?.unwrap_or_default().to_owned(),
         mac: unless_guest(guest_spoke, field.get("mac")?.parsed())?,
         addresses,
-        guest_claim_only: guest_claim_only(source),
+        addresses_claimed: guest_spoke,
+        mac_claimed: guest_spoke && !has_source(source, DOMAIN),
     })
 }
 
@@ -55,15 +56,12 @@ fn address_of(field: &Field<'_>) -> Result<Option<IpAddr>, Problem> {
 /// KubeVirt's word in `infoSource` for what the guest agent has said.
 const GUEST_AGENT: &str = "guest-agent";
 
-/// The items of `infoSource`, a list such as `domain, guest-agent, multus-status`.
-fn sources(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|source| !source.is_empty())
-}
+/// KubeVirt's word in `infoSource` for libvirt's domain, which has the hardware address and no IP address.
+const DOMAIN: &str = "domain";
 
-/// Whether the guest agent stands alone in `infoSource`.
-fn guest_claim_only(source: &str) -> bool {
-    let mut sources = sources(source).peekable();
-    sources.peek().is_some() && sources.all(|source| source == GUEST_AGENT)
+/// Whether `infoSource`, a list such as `domain, guest-agent, multus-status`, has an item.
+fn has_source(text: &str, wanted: &str) -> bool {
+    text.split(',').any(|source| source.trim() == wanted)
 }
 
 /// `status.migrationState` of a VMI.
@@ -115,16 +113,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_guest_agent_alone_is_a_claim() {
-        for (source, claim) in [
-            ("guest-agent", true),
-            (" guest-agent ", true),
-            ("domain, guest-agent", false),
-            ("guest-agent, multus-status", false),
-            ("domain", false),
-            ("", false),
+    fn what_the_guest_agent_touched_is_a_claim() {
+        for (source, addresses, mac) in [
+            ("guest-agent", true, true),
+            (" guest-agent ", true, true),
+            ("domain, guest-agent", true, false),
+            ("guest-agent,domain", true, false),
+            ("guest-agent, multus-status", true, true),
+            ("domain", false, false),
+            ("domain, multus-status", false, false),
+            ("", false, false),
         ] {
-            assert_eq!(guest_claim_only(source), claim, "{source:?}");
+            let text =
+                serde_json::json!({ "interfaces": [{ "infoSource": source, "ipAddress": "10.0.0.1" }] });
+            let nodes = virtfleet_wire::layered::parse_yaml(&text.to_string()).unwrap();
+            let found = interfaces(&Field::top(&nodes[0])).unwrap();
+            let claims = (found[0].addresses_claimed, found[0].mac_claimed);
+            assert_eq!(claims, (addresses, mac), "{source:?}");
         }
     }
 }

@@ -1,0 +1,279 @@
+//! What is kept of a guest's report: the few words that views and findings are made of, each bounded, and the whole document,
+//! compressed, for whoever asks for the VM in full.
+//!
+//! A report takes many times its bytes once it is parsed, and a hostile guest chooses how many times. So the parsed form lives
+//! only while [`KeptReport::read`] runs.
+
+use std::io::{Read as _, Write as _};
+
+use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
+use virtfleet_wire::{
+    finding::Finding,
+    identity::{Claims, Identity, Interface, Sourced},
+    ids::MacAddr,
+    report::{GuestReport, MAX_REPORT_BYTES, ReportError, SectionStatus},
+};
+
+use crate::findings::{self, word};
+
+/// Maximum size of one report as it is kept, in bytes after compression. An agent's own has a tenth of it.
+pub const MAX_KEPT_BYTES: usize = 64 * 1024;
+/// Maximum number of hardware addresses that are compared with the VMI's. KubeVirt allows 32 interfaces.
+const MAX_MACS: usize = 64;
+/// Maximum length of a text that is compared, in bytes. The longest that can be right is a DNS name.
+const MAX_COMPARED: usize = 256;
+/// The labels of kubelet that are compared with the placement.
+const COMPARED_LABELS: [&str; 4] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+];
+
+/// The whole document, or why it is not here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Document {
+    /// Compressed JSON.
+    Kept(Box<[u8]>),
+    /// It has so many bytes after compression, more than [`MAX_KEPT_BYTES`].
+    TooLarge(usize),
+    /// Its tenant's reports, or all of them, are over their budget, and this was the largest.
+    OverBudget(usize),
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct KeptReport {
+    /// Which agent said it.
+    pub(crate) agent_version: Box<str>,
+    /// Empty when the guest could not read it.
+    pub(crate) boot_id: Box<str>,
+    pub(crate) os_name: Option<Box<str>>,
+    pub(crate) kernel: Option<Box<str>>,
+    /// Disks listed; none when the section is missing, failed or cut: then the number is unknown.
+    pub(crate) disks: Option<usize>,
+    /// Network interfaces listed, likewise.
+    pub(crate) nics: Option<usize>,
+    /// Only what is compared with the VMI.
+    pub(crate) identity: Identity,
+    /// Only what is compared with the placement.
+    pub(crate) claims: Claims,
+    /// Marked as the guest's, bounded.
+    pub(crate) findings: Vec<Finding>,
+    /// Findings that were dropped, because there were too many.
+    pub(crate) dropped_findings: usize,
+    pub(crate) document: Document,
+}
+
+impl KeptReport {
+    /// Reads a report from JSON and keeps what is needed of it.
+    ///
+    /// # Errors
+    /// As [`GuestReport::from_json`].
+    pub fn read(json: &[u8]) -> Result<Self, ReportError> {
+        let report = GuestReport::from_json(json)?;
+        Ok(Self::extract(&report, compress(json)))
+    }
+
+    /// What is kept of a report that this process made, for tests.
+    ///
+    /// # Panics
+    /// When the report cannot be written as JSON.
+    #[cfg(test)]
+    pub(crate) fn of(report: &GuestReport) -> Self {
+        Self::extract(report, compress(&serde_json::to_vec(report).unwrap()))
+    }
+
+    fn extract(report: &GuestReport, document: Document) -> Self {
+        let (findings, dropped_findings) = findings::of_guest(&report.findings);
+        Self {
+            agent_version: word(&report.agent.version).into(),
+            boot_id: word(&report.boot_id).into(),
+            os_name: system(report, "osName"),
+            kernel: system(report, "kernel"),
+            disks: items(report, "disks"),
+            nics: items(report, "nics"),
+            identity: identity(&report.identity),
+            claims: claims(&report.claims),
+            findings,
+            dropped_findings,
+            document,
+        }
+    }
+
+    /// The whole report; none when it was not kept.
+    pub(crate) fn whole(&self) -> Option<GuestReport> {
+        let Document::Kept(packed) = &self.document else {
+            return None;
+        };
+        let mut json = Vec::new();
+        let limit = MAX_REPORT_BYTES as u64;
+        DeflateDecoder::new(&**packed)
+            .take(limit)
+            .read_to_end(&mut json)
+            .ok()?;
+        GuestReport::from_json(&json).ok()
+    }
+
+    /// Bytes that the whole document takes here.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        match &self.document {
+            Document::Kept(packed) => packed.len(),
+            Document::TooLarge(_) | Document::OverBudget(_) => 0,
+        }
+    }
+
+    /// Drops the whole document to keep within a budget.
+    pub(crate) fn drop_document(&mut self) {
+        if let Document::Kept(packed) = &self.document {
+            self.document = Document::OverBudget(packed.len());
+        }
+    }
+}
+
+fn compress(json: &[u8]) -> Document {
+    let mut encoder = DeflateEncoder::new(Vec::with_capacity(json.len() / 4), Compression::fast());
+    match encoder.write_all(json).and_then(|()| encoder.finish()) {
+        Ok(packed) if packed.len() <= MAX_KEPT_BYTES => Document::Kept(packed.into()),
+        Ok(packed) => Document::TooLarge(packed.len()),
+        // A vector takes every write.
+        Err(_) => Document::TooLarge(json.len()),
+    }
+}
+
+/// The text `name` of the report's section `system`; `docs/report.md` lists them.
+fn system(report: &GuestReport, name: &str) -> Option<Box<str>> {
+    let items = &report.sections.get("system")?.items;
+    let text = items.iter().find_map(|item| item.get(name)?.as_str())?;
+    Some(word(text).into())
+}
+
+fn items(report: &GuestReport, name: &str) -> Option<usize> {
+    let section = report.sections.get(name)?;
+    (section.status != SectionStatus::Failed && !section.truncated).then_some(section.items.len())
+}
+
+fn identity(said: &Identity) -> Identity {
+    Identity {
+        smbios_uuid: said.smbios_uuid.as_ref().map(bounded),
+        machine_id: said.machine_id.as_ref().map(bounded),
+        hostname: said.hostname.as_ref().map(bounded),
+        interfaces: said.interfaces.as_ref().map(|interfaces| Sourced {
+            value: macs(&interfaces.value),
+            source: cut(&interfaces.source),
+        }),
+        ..Identity::default()
+    }
+}
+
+/// Hardware addresses of the interfaces that stand for a device; of all of them when none says that it does. A node with many
+/// pods has a veth each.
+fn macs(interfaces: &[Interface]) -> Vec<Interface> {
+    let any = interfaces.iter().any(|interface| interface.physical);
+    let meant = interfaces.iter().filter(|interface| interface.physical || !any);
+    let with_mac = meant.filter_map(|interface| interface.mac);
+    let kept = with_mac.filter(|mac: &MacAddr| !mac.is_zero()).take(MAX_MACS);
+    kept.map(|mac| Interface {
+        name: String::new(),
+        mac: Some(mac),
+        addresses: Vec::new(),
+        physical: any,
+    })
+    .collect()
+}
+
+fn claims(said: &Claims) -> Claims {
+    let labels = COMPARED_LABELS.into_iter().filter_map(|key| {
+        let claim = said.kubelet_labels.get(key)?;
+        Some((key.to_owned(), bounded(claim)))
+    });
+    Claims {
+        kubelet_labels: labels.collect(),
+        infra_node: said.infra_node.as_ref().map(bounded),
+        vm: said.vm.as_ref().map(bounded),
+        ..Claims::default()
+    }
+}
+
+fn bounded(said: &Sourced<String>) -> Sourced<String> {
+    Sourced {
+        value: cut(&said.value),
+        source: cut(&said.source),
+    }
+}
+
+fn cut(text: &str) -> String {
+    let end = text.floor_char_boundary(MAX_COMPARED);
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_wire::report::{REPORT_API_VERSION, REPORT_KIND};
+
+    use super::*;
+
+    /// A report whose parsed form takes as much memory as the limits of the wire allow, of text that does not compress.
+    fn hostile() -> GuestReport {
+        let mut number = 1_u64;
+        let mut noise = |length: usize| -> String {
+            let next = || {
+                number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                char::from(b'a' + u8::try_from(number >> 59).unwrap_or(0) % 26)
+            };
+            std::iter::repeat_with(next).take(length).collect()
+        };
+        let mut report = GuestReport {
+            api_version: REPORT_API_VERSION.into(),
+            kind: REPORT_KIND.into(),
+            boot_id: noise(5000),
+            ..GuestReport::default()
+        };
+        report.agent.version = noise(5000);
+        report.identity.hostname = Some(Sourced::new(noise(5000), "x"));
+        report.claims.kubelet_labels = (0..100)
+            .map(|_| (noise(20), Sourced::new(noise(20), "x")))
+            .collect();
+        let finding = |noise: &mut dyn FnMut(usize) -> String| {
+            Finding::new(
+                &noise(30),
+                virtfleet_wire::finding::Severity::Critical,
+                ("VM", "x"),
+                &noise(30),
+                noise(600),
+            )
+        };
+        report.findings = (0..200).map(|_| finding(&mut noise)).collect();
+        report
+    }
+
+    #[test]
+    fn a_hostile_report_leaves_little() {
+        let json = serde_json::to_vec(&hostile()).unwrap();
+        assert!(
+            (150_000..MAX_REPORT_BYTES).contains(&json.len()),
+            "{}",
+            json.len()
+        );
+        let kept = KeptReport::read(&json).unwrap();
+        assert!(matches!(kept.document, Document::TooLarge(_)));
+        assert_eq!((kept.kept_bytes(), kept.whole()), (0, None));
+        let said = format!("{kept:?}").len();
+        assert!(said < 40_000, "{said} bytes");
+        assert!(kept.dropped_findings > 100, "{}", kept.dropped_findings);
+    }
+
+    #[test]
+    fn an_honest_report_is_kept_whole_and_small() {
+        let report = GuestReport {
+            findings: Vec::new(),
+            boot_id: "b".into(),
+            agent: virtfleet_wire::report::AgentInfo::default(),
+            ..hostile()
+        };
+        let mut kept = KeptReport::of(&report);
+        assert_eq!(kept.whole().unwrap(), report);
+        kept.drop_document();
+        assert_eq!((kept.kept_bytes(), kept.whole()), (0, None));
+    }
+}

@@ -1,0 +1,71 @@
+//! A virt-launcher pod → a fact. Only metadata, `spec.nodeName` and `status` are read.
+//!
+//! Whoever may create pods in a tenant's namespace may give one the label. So nothing about a pod is an error but its name: a
+//! pod that says nothing useful is a fact that changes nothing.
+
+use virtfleet_collector_core::facts::LauncherPod;
+
+use super::field::{Field, Problem};
+
+/// The label by which KubeVirt marks these pods, and its value.
+const LABEL: (&str, &str) = ("kubevirt.io", "virt-launcher");
+
+/// Whether a pod has the label of virt-launcher pods.
+pub(in crate::inventory) fn is_launcher(object: &Field<'_>) -> bool {
+    let labels = object.at("metadata.labels").and_then(|labels| labels.labels());
+    labels.is_ok_and(|labels| labels.get(LABEL.0) == Some(LABEL.1))
+}
+
+/// A `Pod` that has the label.
+pub(in crate::inventory) fn launcher_pod(object: &Field<'_>) -> Result<LauncherPod, Problem> {
+    let metadata = object.get("metadata")?;
+    let owner = owner(&metadata);
+    let of_owner = |field: &str| text(owner.as_ref()?, field);
+    let status = object.get("status")?;
+    let listed = status
+        .get("podIPs")
+        .and_then(|list| list.items())
+        .unwrap_or_default();
+    let listed = listed.iter().filter_map(|item| text(item, "ip"));
+    let first = text(&status, "podIP");
+    let mut addresses = Vec::new();
+    for address in first
+        .into_iter()
+        .chain(listed)
+        .filter_map(|text| text.parse().ok())
+    {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok(LauncherPod {
+        namespace: metadata.get("namespace")?.required()?,
+        name: metadata.get("name")?.required_text()?.to_owned(),
+        vm: of_owner("name").and_then(|name| name.parse().ok()),
+        vmi_uid: of_owner("uid").and_then(|uid| uid.parse().ok()),
+        node: object
+            .get("spec")
+            .ok()
+            .and_then(|spec| text(&spec, "nodeName"))
+            .and_then(|node| node.parse().ok()),
+        running: text(&status, "phase").as_deref() == Some("Running"),
+        created: text(&metadata, "creationTimestamp").unwrap_or_default(),
+        addresses,
+    })
+}
+
+/// The VMI that controls the pod: KubeVirt's virt-controller sets it and adopts no pod of others.
+fn owner<'a>(metadata: &Field<'a>) -> Option<Field<'a>> {
+    let owners = metadata.get("ownerReferences").ok()?.items().ok()?;
+    owners.into_iter().find(|owner| {
+        let is = |field: &str, wanted: &str| text(owner, field).as_deref() == Some(wanted);
+        let controls = owner.get("controller").and_then(|field| field.flag());
+        let group = text(owner, "apiVersion").is_some_and(|version| version.starts_with("kubevirt.io/"));
+        controls.is_ok_and(|controls| controls) && group && is("kind", "VirtualMachineInstance")
+    })
+}
+
+fn text(field: &Field<'_>, name: &str) -> Option<String> {
+    let field = field.get(name).ok()?;
+    field.text().ok()?.map(str::to_owned)
+}

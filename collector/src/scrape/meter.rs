@@ -1,0 +1,113 @@
+//! Counts what a peer sends, below TLS and HTTP: handshakes, headers, `100 Continue` and chunk heads cost bytes, too, and no
+//! limit on a body sees them.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes that an exchange may take beside its body: TLS, headers.
+const OVERHEAD_BYTES: u64 = 64 * 1024;
+
+/// How many bytes may still be read; clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Meter(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    left: AtomicU64,
+    spent: AtomicBool,
+}
+
+impl Meter {
+    /// A new exchange begins, whose body may have `body` bytes: with an eighth more for records and chunks.
+    pub(super) fn begin(&self, body: usize) {
+        let body = body as u64;
+        self.0.left.store(
+            body.saturating_add(body / 8).saturating_add(OVERHEAD_BYTES),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Whether the peer sent more than it may.
+    pub(super) fn is_spent(&self) -> bool {
+        self.0.spent.load(Ordering::Relaxed)
+    }
+}
+
+/// A stream whose reads are counted.
+#[derive(Debug)]
+pub(super) struct Metered<S> {
+    inner: S,
+    meter: Meter,
+}
+
+impl<S> Metered<S> {
+    pub(super) fn new(inner: S, meter: Meter) -> Self {
+        Self { inner, meter }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let poll = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let read = (buf.filled().len() - before) as u64;
+        let inner = &self.meter.0;
+        let left = inner.left.load(Ordering::Relaxed);
+        inner.left.store(left.saturating_sub(read), Ordering::Relaxed);
+        if read > left {
+            inner.spent.store(true, Ordering::Relaxed);
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the peer sends more than an exchange may have",
+            )));
+        }
+        poll
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_exchange_has_its_bytes_and_not_one_more() {
+        let meter = Meter::default();
+        let sent = vec![0_u8; 400 * 1024];
+        let mut stream = Metered::new(&sent[..], meter.clone());
+        let mut buffer = vec![0; 64 * 1024];
+        meter.begin(8 * 1024);
+        stream.read_exact(&mut buffer).await.unwrap();
+        meter.begin(0);
+        stream.read_exact(&mut buffer).await.unwrap();
+        assert!(!meter.is_spent());
+        stream.read_exact(&mut buffer).await.unwrap_err();
+        assert!(meter.is_spent());
+    }
+}
