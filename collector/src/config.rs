@@ -147,6 +147,9 @@ pub struct ScrapeSettings {
     /// The most bytes that a metrics page may have after decompression.
     #[schemars(range(min = 1))]
     pub max_metrics_bytes: u64,
+    /// The most samples that a page may have which Prometheus scrapes through the collector.
+    #[schemars(range(min = 1))]
+    pub max_samples: u64,
     /// Certificates for asking agents.
     pub tls: ScrapeTls,
 }
@@ -162,6 +165,7 @@ impl Default for ScrapeSettings {
             service_cidrs: DEFAULT_SERVICE.to_vec(),
             max_report_bytes: MAX_REPORT_BYTES as u64,
             max_metrics_bytes: 16 * 1024 * 1024,
+            max_samples: 50_000,
             tls: ScrapeTls::default(),
         }
     }

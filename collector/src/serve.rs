@@ -43,7 +43,7 @@ use crate::{
         cluster::{Inventory, WatchMetrics},
         folder,
     },
-    scrape::{self, PullLimits, PullMetrics, Puller, ScrapeSettings},
+    scrape::{self, PageProxy, ProxyLimits, ProxyMetrics, PullLimits, PullMetrics, Puller, ScrapeSettings},
     tenants::Tenants,
     writers::Writers,
 };
@@ -86,15 +86,21 @@ pub fn serve(config: &CollectorConfig) -> Code {
     }
 }
 
-async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
-    let shutdown = shutdown::signals().context("cannot listen to signals")?;
+fn own_registry() -> Registry {
     let mut registry = Registry::with_prefix("virtfleet_collector");
     registry.register(
         "build",
         "The collector's build",
         Info::new([("version", env!("CARGO_PKG_VERSION"))]),
     );
+    registry
+}
+
+async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
+    let shutdown = shutdown::signals().context("cannot listen to signals")?;
+    let mut registry = own_registry();
     let pull_metrics = PullMetrics::register(&mut registry);
+    let proxy_metrics = ProxyMetrics::register(&mut registry);
     let server_metrics = ServerMetrics::register(&mut registry);
 
     let puller = puller(config)?;
@@ -112,10 +118,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
-    let probes = match &config.server.probe_address {
-        Some(address) => Some(bind("server.probeAddress", address).await?),
-        None => None,
-    };
+    let probes = bind_probes(config).await?;
 
     let mut parts = JoinSet::new();
     let stop = CancellationToken::new();
@@ -150,6 +153,12 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         concurrency: config.scrape.concurrency as usize,
         slow: config.scrape.timeout.0 / SLOW_PART,
     };
+    let pages = PageProxy::new(
+        Arc::clone(&fleet),
+        puller.clone(),
+        proxy_limits(config),
+        proxy_metrics,
+    );
     parts.spawn(scraper(
         Arc::clone(&fleet),
         puller,
@@ -162,6 +171,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let state = ApiState {
         fleet,
         labels: Arc::clone(&writers.book),
+        pages: Some(Arc::new(pages)),
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
@@ -316,6 +326,16 @@ fn puller(config: &CollectorConfig) -> anyhow::Result<Puller> {
     Ok(Puller::new(Arc::new(client), trust_domain, limits))
 }
 
+fn proxy_limits(config: &CollectorConfig) -> ProxyLimits {
+    let scrape = &config.scrape;
+    ProxyLimits {
+        timeout: scrape.timeout.0,
+        bytes: usize::try_from(scrape.max_metrics_bytes).unwrap_or(usize::MAX),
+        samples: scrape.max_samples,
+        concurrency: scrape.concurrency as usize,
+    }
+}
+
 async fn listen(config: &CollectorConfig) -> anyhow::Result<(TcpListener, Transport)> {
     let server = &config.server;
     let transport = match (&server.tls.certificate, &server.tls.key) {
@@ -337,6 +357,13 @@ async fn listen(config: &CollectorConfig) -> anyhow::Result<(TcpListener, Transp
     Ok((listener, transport))
 }
 
+async fn bind_probes(config: &CollectorConfig) -> anyhow::Result<Option<TcpListener>> {
+    match &config.server.probe_address {
+        Some(address) => bind("server.probeAddress", address).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 async fn bind(setting: &str, text: &str) -> anyhow::Result<TcpListener> {
     let address: SocketAddr = text.parse().with_context(|| format!("{setting}: {text:?}"))?;
     TcpListener::bind(address)
@@ -355,6 +382,8 @@ fn limits() -> Limits {
     let others = Limits::default();
     Limits {
         connections: 512,
+        new_connections: 128,
+        connections_per_peer: 256,
         requests: REQUESTS,
         request_timeout: api::LONGEST_WAIT + others.request_timeout,
         ..others

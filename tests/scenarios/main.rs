@@ -59,4 +59,5 @@ mod parity;
 mod prometheus;
 mod service;
 mod simulator;
+mod sockets;
 mod virtio_seen;

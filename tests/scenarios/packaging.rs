@@ -202,12 +202,59 @@ fn tier3_prometheus_accepts_the_scrape_configuration() {
     let Some(promtool) = skip::need(3, test, parts::promtool()).unwrap() else {
         return;
     };
-    let config = shipped("packaging/collector/prometheus.yaml");
-    // The certificates are not there, so only the syntax can be checked.
-    let said = Launch::new(promtool)
-        .args(["check", "config", "--syntax-only"])
-        .arg(&config)
-        .text(Duration::from_secs(30))
-        .unwrap();
-    assert!(said.contains("SUCCESS"), "{said}");
+    for name in ["prometheus.yaml", "prometheus-direct.yaml"] {
+        // The certificates are not there, so only the syntax can be checked.
+        let said = Launch::new(&promtool)
+            .args(["check", "config", "--syntax-only"])
+            .arg(shipped(&format!("packaging/collector/{name}")))
+            .text(Duration::from_secs(30))
+            .unwrap();
+        assert!(said.contains("SUCCESS"), "{name}: {said}");
+    }
+}
+
+/// A guest may export what it likes under its own job, so a query that names no job joins what is forged.
+#[test]
+fn every_documented_query_names_its_job() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut texts = vec![root.join("README.md")];
+    texts.extend(
+        fs::read_dir(root.join("docs"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path()),
+    );
+    let mut queries = 0;
+    for path in texts
+        .iter()
+        .filter(|path| path.extension().is_some_and(|kind| kind == "md"))
+    {
+        let text = fs::read_to_string(path).unwrap();
+        for block in text.split("```promql\n").skip(1) {
+            let block = block.split("```").next().unwrap();
+            let query: Vec<_> = block
+                .lines()
+                .filter(|line| !line.trim_start().starts_with('#'))
+                .collect();
+            let query = query.join(" ");
+            for (at, _) in query
+                .match_indices("node_")
+                .chain(query.match_indices("virtfleet_"))
+            {
+                let starts =
+                    query[..at].ends_with(|before: char| !before.is_ascii_alphanumeric() && before != '_');
+                let rest = query[at..].trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+                if at > 0 && !starts {
+                    continue;
+                }
+                queries += 1;
+                let selector = rest.strip_prefix('{').and_then(|rest| rest.split('}').next());
+                assert!(
+                    selector.is_some_and(|selector| selector.contains("job=")),
+                    "{}: {query}",
+                    path.display()
+                );
+            }
+        }
+    }
+    assert!(queries >= 6, "{queries}");
 }

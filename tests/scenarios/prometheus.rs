@@ -10,9 +10,9 @@ use serde_json::Value;
 use virtfleet_tests::{
     parts,
     process::Launch,
-    prometheus::{query, start as prometheus},
+    prometheus::{query, start as prometheus, start_with},
     scrape::Client,
-    sim::{self, Options},
+    sim::{self, Fault, Options},
     skip,
     stage::{Beat, PATIENCE, Stage},
     this_machine, wait,
@@ -106,6 +106,76 @@ fn tier3_prometheus_finds_every_agent_and_joins_memory_with_zones() {
         (&"node".into(), &own.name.into()),
         "as dashboards have it"
     );
+}
+
+/// Through the collector, and directly: a guest that forges the platform's series, or sends Prometheus to another page, gets
+/// nothing stored but its own page under its own labels.
+#[test]
+fn tier3_prometheus_stores_nothing_that_a_guest_forges() {
+    let test = "tier3_prometheus_stores_nothing_that_a_guest_forges";
+    let Some(program) = skip::need(TIER, test, parts::prometheus()).unwrap() else {
+        return;
+    };
+    let options = Options {
+        guests: 4,
+        hosts: 2,
+        zones: 1,
+        clusters: 1,
+        faults: vec![(Fault::Forge, 1), (Fault::Redirect, 1)],
+        ..Options::default()
+    };
+    let mut stage = Stage::new(options).unwrap();
+    stage.start_collector(Beat::default()).unwrap();
+    stage.until_up(3).unwrap();
+    let faulty = |fault| stage.plan.guests.iter().find(|guest| guest.fault == Some(fault));
+    let (forger, liar) = (faulty(Fault::Forge).unwrap(), faulty(Fault::Redirect).unwrap());
+    let shipped = include_str!("../../packaging/collector/prometheus.yaml");
+    let jobs = shipped.split_once("  - job_name: virtfleet-fleet").unwrap().1;
+    let direct = include_str!("../../packaging/collector/prometheus-direct.yaml");
+    let direct = format!("{direct}  - job_name: virtfleet-fleet{jobs}");
+    for settings in [shipped, &direct] {
+        let (_prometheus, address) = start_with(&stage, program.clone(), settings).unwrap();
+        let page = format!("node_load1{{job=\"node\",name=\"{}\"}}", forger.name);
+        wait::eventually(
+            PATIENCE,
+            "the forger's own page and the fleet's are stored",
+            || {
+                let own = query(address, &page, "name")?;
+                let fleet = query(address, "virtfleet_vm_up{job=\"virtfleet-fleet\"}", "name")?;
+                let up = query(address, "up{job=\"node\"}", "name")?;
+                ensure!(own.len() == 1 && fleet.len() == 4, "{own:?} {fleet:?}");
+                // Listed, because its certificate is right; and never stored.
+                ensure!(up.get(&liar.name) == Some(&0.0) && up.len() == 4, "{up:?}");
+                Ok(())
+            },
+        )
+        .unwrap();
+        let of_redirected = format!(
+            "count by (name) ({{job=\"node\",name=\"{}\",__name__!~\"up|scrape_.*\"}})",
+            liar.name
+        );
+        assert!(query(address, &of_redirected, "name").unwrap().is_empty());
+        let elsewhere = query(
+            address,
+            "virtfleet_vm_placement_info{job!=\"virtfleet-fleet\"}",
+            "name",
+        )
+        .unwrap();
+        assert!(elsewhere.is_empty(), "{elsewhere:?}");
+        // What it dates back counts as of now, so nothing of the past is changed.
+        let dated = query(address, "timestamp(virtfleet_guest_forged) > 1750000000", "name").unwrap();
+        assert_eq!(dated.len(), 1, "{dated:?}");
+        let zones = query(address, "virtfleet_vm_placement_info{zone=\"forged\"}", "name").unwrap();
+        assert!(zones.is_empty(), "{zones:?}");
+    }
+    // Through the collector neither leaves the guest at all.
+    let through = stage
+        .text(&format!("/vm/{}/{}/metrics", forger.cluster, forger.name))
+        .unwrap();
+    assert!(through.contains("\nvirtfleet_guest_forged 1\n") && !through.contains("placement_info"));
+    let page = format!("/vm/{}/{}/metrics", liar.cluster, liar.name);
+    let refused = Client::plain(stage.api, PATIENCE).unwrap().get(&page).unwrap();
+    assert_eq!(refused.status.as_u16(), 502);
 }
 
 #[test]

@@ -5,26 +5,44 @@ use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf};
 use anyhow::{Context as _, Result};
 
 use crate::{
-    pki, ports,
+    ports,
     process::{Launch, Process},
     scrape::Client,
     stage::{PATIENCE, Stage},
 };
 
-/// Starts it, with the jobs `node`, `virtfleet-fleet` and `virtfleet-collector`, each scraped every second; gives its address.
+/// Starts it with the shipped settings (`packaging/collector/prometheus.yaml`), each job scraped every second; gives its address.
 pub fn start(stage: &Stage, program: PathBuf) -> Result<(Process, SocketAddr)> {
+    let shipped = include_str!("../../packaging/collector/prometheus.yaml");
+    start_with(stage, program, shipped)
+}
+
+/// The same with other settings, which name the collector and the certificates as the shipped ones do.
+pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Process, SocketAddr)> {
     let address = ports::free()?;
-    let (api, pki) = (stage.api, stage.pki());
-    let pki = pki.display();
-    let config = format!(
-        "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\nscrape_configs:\n- job_name: node\n  scheme: https\n  \
-         http_sd_configs: [{{ url: \"http://{api}/sd\", refresh_interval: 1s }}]\n  tls_config:\n    \
-         ca_file: {pki}/ca.pem\n    cert_file: {pki}/collector.pem\n    key_file: {pki}/collector.key\n    \
-         server_name: {}\n- job_name: virtfleet-fleet\n  honor_labels: true\n  metrics_path: /metrics/fleet\n  \
-         static_configs: [{{ targets: [\"{api}\"] }}]\n- job_name: virtfleet-collector\n  \
-         static_configs: [{{ targets: [\"{api}\"] }}]\n",
-        pki::AGENT_DNS
-    );
+    let (api, pki) = (stage.api.to_string(), stage.pki());
+    let pki = pki.display().to_string();
+    // The stage's collector serves plain HTTP on loopback.
+    let through = "target_label: __address__, replacement: \"virtfleet-collector.virtfleet.svc:10912\" }";
+    let plain = format!("{through}\n      - {{ target_label: __scheme__, replacement: http }}");
+    let mut settings = settings
+        .replace(through, &plain)
+        .replace("https://virtfleet-collector", "http://virtfleet-collector")
+        .replace("scheme: https", "scheme: http")
+        .replace("virtfleet-collector.virtfleet.svc:10912", &api)
+        .replace("/sd\n", "/sd\n        refresh_interval: 1s\n");
+    for (shipped, file) in [
+        ("collector-ca.crt", "ca.pem"),
+        ("api.crt", "collector.pem"),
+        ("api.key", "collector.key"),
+        ("ca.crt", "ca.pem"),
+        ("prometheus.crt", "collector.pem"),
+        ("prometheus.key", "collector.key"),
+    ] {
+        let shipped = format!("/etc/prometheus/virtfleet/{shipped}");
+        settings = settings.replace(&shipped, &format!("{pki}/{file}"));
+    }
+    let config = format!("global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\n{settings}");
     let file = stage.path().join("prometheus.yml");
     fs::write(&file, config)?;
     let mut process = Launch::new(program)

@@ -20,7 +20,7 @@ pub struct ErrorBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDetail {
     /// Stable and made for machines: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
-    /// `method_not_allowed`, `not_synced`, `busy`, `internal`.
+    /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `agent_failed`, `internal`.
     pub code: String,
     /// One sentence: what was wrong, naming the parameter, the path or the object.
     pub message: String,

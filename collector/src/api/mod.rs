@@ -28,6 +28,7 @@ mod sd;
 #[cfg(test)]
 pub(crate) mod testing;
 mod vm;
+mod vm_page;
 mod vms;
 mod wait;
 
@@ -48,7 +49,7 @@ pub(crate) use param::LONGEST_WAIT;
 pub use router::{probes, router};
 pub use sd::TargetGroup;
 
-use crate::{fleet::FleetRead, labels::LabelBook};
+use crate::{fleet::FleetRead, labels::LabelBook, scrape::PageProxy};
 
 /// The header that carries the revision of which an answer was made; pass it as `wait` to hear of the next one.
 pub const REVISION_HEADER: &str = "virtfleet-revision";
@@ -60,6 +61,8 @@ pub struct ApiState {
     pub fleet: Arc<dyn FleetRead>,
     /// What became of each VM's labels.
     pub labels: Arc<LabelBook>,
+    /// Fetches agents' pages; none when agents are not pulled.
+    pub pages: Option<Arc<PageProxy>>,
     /// The collector's own metrics.
     pub registry: Arc<Registry>,
     /// Where proc is mounted, for the collector's own process metrics; usually `/proc`.

@@ -95,6 +95,11 @@ async fn every_path_of_the_document_answers_what_its_schema_says() {
             .replace("{name}", "worker-0");
         let request = Request::get(&uri).body(HttpBody::empty()).unwrap();
         let response = router.clone().oneshot(request).await.unwrap();
+        if path.starts_with("/vm/") {
+            // There is no agent here; the scenario `prometheus` asks for real pages.
+            assert_eq!(response.status(), 503, "{uri}");
+            continue;
+        }
         assert_eq!(response.status(), 200, "{uri}");
         let media_type = response.headers()["content-type"].to_str().unwrap().to_owned();
         let content = item["get"]["responses"]["200"]["content"].as_object().unwrap();

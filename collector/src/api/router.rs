@@ -18,8 +18,8 @@ use super::{
     error::ApiError,
     gzip,
     query::Query,
-    routes::{ROUTES, Route},
-    wait,
+    routes::{Handler, ROUTES, Route},
+    vm_page, wait,
 };
 
 /// What a handler is asked.
@@ -92,7 +92,7 @@ async fn answer(
             query,
             path,
         };
-        return (route.answer)(&ask).map(IntoResponse::into_response);
+        return handle(route.answer, &ask).await;
     }
     let revision = snapshot.revision;
     let etag = format!("W/\"{:x}-{revision:x}\"", api.instance);
@@ -105,7 +105,7 @@ async fn answer(
             query,
             path,
         };
-        (route.answer)(&ask)?.into_response()
+        handle(route.answer, &ask).await?
     };
     let out = response.headers_mut();
     out.insert(REVISION_HEADER, HeaderValue::from(revision));
@@ -113,6 +113,13 @@ async fn answer(
         out.insert(header::ETAG, etag);
     }
     Ok(response)
+}
+
+async fn handle(handler: Handler, ask: &Ask) -> Result<Response, ApiError> {
+    match handler {
+        Handler::Snapshot(answer) => answer(ask).map(IntoResponse::into_response),
+        Handler::Agent => vm_page::page(ask).await,
+    }
 }
 
 /// RFC 9110, 13.1.2: a list of tags or `*`, compared weakly.

@@ -37,7 +37,16 @@ pub(super) struct Route {
     /// Statuses above 399 that it answers with, besides 400 and 500.
     pub(super) errors: &'static [u16],
     /// Answers.
-    pub(super) answer: fn(&Ask) -> Result<Reply, ApiError>,
+    pub(super) answer: Handler,
+}
+
+/// Who answers.
+#[derive(Clone, Copy)]
+pub(super) enum Handler {
+    /// A function of the fleet's snapshot.
+    Snapshot(fn(&Ask) -> Result<Reply, ApiError>),
+    /// A VM's agent, through the proxy of pages.
+    Agent,
 }
 
 /// The type of an answer.
@@ -72,7 +81,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: false,
         body: PLAIN,
         errors: &[],
-        answer: health::index,
+        answer: Handler::Snapshot(health::index),
     },
     Route {
         path: "/api/v1/vms",
@@ -82,7 +91,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<VmView>>),
         errors: &[],
-        answer: vms::list,
+        answer: Handler::Snapshot(vms::list),
     },
     Route {
         path: "/api/v1/vms/{namespace}/{name}",
@@ -92,7 +101,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<VmDetail>),
         errors: &[404],
-        answer: vm::detail,
+        answer: Handler::Snapshot(vm::detail),
     },
     Route {
         path: "/api/v1/hosts",
@@ -102,7 +111,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<HostView>>),
         errors: &[],
-        answer: hosts::list,
+        answer: Handler::Snapshot(hosts::list),
     },
     Route {
         path: "/api/v1/clusters",
@@ -112,7 +121,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<ClusterView>>),
         errors: &[],
-        answer: clusters::list,
+        answer: Handler::Snapshot(clusters::list),
     },
     Route {
         path: "/api/v1/findings",
@@ -122,7 +131,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<FindingView>>),
         errors: &[],
-        answer: findings::list,
+        answer: Handler::Snapshot(findings::list),
     },
     Route {
         path: "/api/v1/labels",
@@ -132,7 +141,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<LabelView>>),
         errors: &[],
-        answer: labels::list,
+        answer: Handler::Snapshot(labels::list),
     },
     Route {
         path: "/api/v1/labels/inputs",
@@ -142,7 +151,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<LabelInputs>),
         errors: &[],
-        answer: label_inputs::list,
+        answer: Handler::Snapshot(label_inputs::list),
     },
     Route {
         path: "/api/v1/openapi.json",
@@ -152,7 +161,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: true,
         body: Body::Json(openapi::any_object),
         errors: &[],
-        answer: openapi::answer,
+        answer: Handler::Snapshot(openapi::answer),
     },
     Route {
         path: "/sd",
@@ -162,7 +171,17 @@ pub(super) const ROUTES: &[Route] = &[
         strict: false,
         body: Body::Json(SchemaGenerator::subschema_for::<Vec<TargetGroup>>),
         errors: &[503],
-        answer: sd::targets,
+        answer: Handler::Snapshot(sd::targets),
+    },
+    Route {
+        path: "/vm/{namespace}/{name}/metrics",
+        id: "getVmMetrics",
+        summary: "The metrics page of a VM's agent, fetched and bounded by the collector; for Prometheus.",
+        params: &[],
+        strict: false,
+        body: METRICS,
+        errors: &[404, 502, 503, 504],
+        answer: Handler::Agent,
     },
     Route {
         path: "/metrics/fleet",
@@ -172,7 +191,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: false,
         body: METRICS,
         errors: &[],
-        answer: fleet_page::page,
+        answer: Handler::Snapshot(fleet_page::page),
     },
     Route {
         path: "/metrics",
@@ -182,7 +201,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: false,
         body: METRICS,
         errors: &[],
-        answer: own_page::page,
+        answer: Handler::Snapshot(own_page::page),
     },
     Route {
         path: "/healthz",
@@ -192,7 +211,7 @@ pub(super) const ROUTES: &[Route] = &[
         strict: false,
         body: PLAIN,
         errors: &[],
-        answer: health::alive,
+        answer: Handler::Snapshot(health::alive),
     },
     Route {
         path: "/readyz",
@@ -202,6 +221,6 @@ pub(super) const ROUTES: &[Route] = &[
         strict: false,
         body: PLAIN,
         errors: &[503],
-        answer: health::ready,
+        answer: Handler::Snapshot(health::ready),
     },
 ];

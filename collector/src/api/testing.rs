@@ -154,6 +154,7 @@ pub(crate) fn state(fleet: Arc<Fleet>) -> ApiState {
     ApiState {
         fleet,
         labels: Arc::default(),
+        pages: None,
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),
         instance: 7,

@@ -5,24 +5,29 @@ use virtfleet_wire::ids::{InvalidId, VmKey};
 use super::{error::ApiError, query::nearest, reply::Reply, router::Ask};
 
 pub(super) fn detail(ask: &Ask) -> Result<Reply, ApiError> {
-    let invalid = |error: InvalidId| {
-        ApiError::invalid(
-            error.to_string(),
-            "the path is /api/v1/vms/<namespace>/<name of the VM>",
-        )
-    };
-    let key = VmKey {
-        namespace: ask.path("namespace").parse().map_err(invalid)?,
-        name: ask.path("name").parse().map_err(invalid)?,
-    };
+    let key = key(ask)?;
     match ask.api.fleet.detail(&key) {
         Some(detail) => Reply::json(&detail),
         None => Err(missing(ask, &key)),
     }
 }
 
+/// The VM that the path names.
+pub(super) fn key(ask: &Ask) -> Result<VmKey, ApiError> {
+    let invalid = |error: InvalidId| {
+        ApiError::invalid(
+            error.to_string(),
+            "the path names a VM: <namespace>/<name of the VM>",
+        )
+    };
+    Ok(VmKey {
+        namespace: ask.path("namespace").parse().map_err(invalid)?,
+        name: ask.path("name").parse().map_err(invalid)?,
+    })
+}
+
 /// The remedy names where a VM of this name does stand, else the VM of the namespace whose name is most like it.
-fn missing(ask: &Ask, key: &VmKey) -> ApiError {
+pub(super) fn missing(ask: &Ask, key: &VmKey) -> ApiError {
     let vms = &ask.snapshot.vms;
     let near = vms
         .keys()

@@ -8,7 +8,7 @@ use virtfleet_wire::{
     settings::Span,
 };
 
-use super::CollectorConfig;
+use super::{CollectorConfig, ServerSettings};
 
 /// Every problem, with the file and line of the value that it is about.
 pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem> {
@@ -43,12 +43,7 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
         }
         Ok(_) => {}
     }
-    if let Some(address) = &server.probe_address
-        && address.parse::<SocketAddr>().is_err()
-    {
-        let message = format!("{address:?} is not an address and port such as 0.0.0.0:10914");
-        say("server.probeAddress", message);
-    }
+    probes(server, &mut say);
     pair(&mut say, "server.tls", tls.certificate.as_ref(), tls.key.as_ref());
     if tls.client_ca.is_some() && tls.certificate.is_none() {
         say(
@@ -81,6 +76,9 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
     if scrape.max_metrics_bytes == 0 {
         say("scrape.maxMetricsBytes", "must be at least 1".to_owned());
     }
+    if scrape.max_samples == 0 {
+        say("scrape.maxSamples", "must be at least 1".to_owned());
+    }
     if scrape.allow_cidrs.is_empty() {
         say(
             "scrape.allowCIDRs",
@@ -104,6 +102,19 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
         );
     }
     found
+}
+
+fn probes(server: &ServerSettings, say: &mut impl FnMut(&str, String)) {
+    if let Some(probes) = &server.probe_address {
+        if probes.parse::<SocketAddr>().is_err() {
+            let message =
+                format!("{probes:?} is not an address and port such as 0.0.0.0:10914 or [::]:10914");
+            say("server.probeAddress", message);
+        } else if *probes == server.address {
+            let message = format!("{probes} is server.address, too; give the probes a port of their own");
+            say("server.probeAddress", message);
+        }
+    }
 }
 
 fn live(config: &CollectorConfig, origins: &Origins, say: &mut impl FnMut(&str, String)) {

@@ -72,3 +72,34 @@ impl PullMetrics {
         self.late.observe(late_seconds);
     }
 }
+
+/// Counter of pages that were passed on to Prometheus; clones share it.
+#[derive(Debug, Clone)]
+pub struct ProxyMetrics {
+    pages: Family<ResultLabel, Counter>,
+}
+
+impl ProxyMetrics {
+    /// Registers it as `proxied_pages`. Every result exists from the start.
+    pub fn register(registry: &mut Registry) -> Self {
+        let pages = Family::<ResultLabel, Counter>::default();
+        for result in FailureClass::ALL
+            .map(FailureClass::as_str)
+            .into_iter()
+            .chain(["ok"])
+        {
+            drop(pages.get_or_create(&ResultLabel { result }));
+        }
+        registry.register(
+            "proxied_pages",
+            "Pages of agents that were passed on, by result",
+            pages.clone(),
+        );
+        Self { pages }
+    }
+
+    pub(super) fn ended(&self, result: Result<(), FailureClass>) {
+        let result = result.map_or_else(FailureClass::as_str, |()| "ok");
+        self.pages.get_or_create(&ResultLabel { result }).inc();
+    }
+}

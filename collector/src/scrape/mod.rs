@@ -11,15 +11,19 @@
 
 mod connection;
 mod lanes;
+mod lines;
 mod meter;
 mod metrics;
+mod page;
+mod proxy;
 mod pull;
 mod read;
 mod run;
 mod schedule;
 mod summary;
 
-pub use metrics::PullMetrics;
+pub use metrics::{ProxyMetrics, PullMetrics};
+pub use proxy::{PageProxy, ProxyLimits};
 pub use pull::{PullLimits, Puller};
 pub use run::{ScrapeSettings, run};
 pub use schedule::Schedule;

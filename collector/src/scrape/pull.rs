@@ -51,6 +51,11 @@ impl Puller {
         }
     }
 
+    /// A new connection to `target`, whose agent is who it should be.
+    pub(super) async fn connect(&self, target: &DialTarget) -> Result<Connection, Failure> {
+        Connection::open(target, &self.tls, &self.trust_domain).await
+    }
+
     /// Pulls `target` once. The connection of an earlier pull is used again when it is still open; after a success it is
     /// handed back.
     pub(super) async fn pull(&self, target: &DialTarget, kept: Kept) -> (Result<Answer, Failure>, Kept) {

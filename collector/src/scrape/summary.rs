@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use virtfleet_collector_core::heard::MetricsSummary;
-use virtfleet_wire::exposition::{Line, Sample, parse_line};
+use virtfleet_wire::exposition::{Line, Sample};
 
-/// No line of an exposition that we read is longer.
-const MAX_LINE: usize = 64 * 1024;
+use super::lines::Lines;
+
 /// CPUs are counted up to here; a hostile page must not grow the set without end.
 const MAX_CPUS: usize = 4096;
 /// The longest name of a CPU that counts, in bytes; the kernel's are numbers.
@@ -17,40 +17,28 @@ const MAX_CPU_NAME: usize = 16;
 pub(super) struct Summary {
     metrics: MetricsSummary,
     cpus: HashSet<String>,
-    /// The line that has begun and not ended.
-    pending: Vec<u8>,
-    line: u64,
+    lines: Lines,
 }
 
 impl Summary {
     /// Takes the next piece. Errors: the line's number and what is wrong with it.
-    pub(super) fn take(&mut self, mut piece: &[u8]) -> Result<(), String> {
-        while let Some(end) = piece.iter().position(|&byte| byte == b'\n') {
-            let (head, rest) = piece.split_at(end);
-            piece = &rest[1..];
-            if self.pending.is_empty() {
-                self.read(head)?;
-            } else {
-                self.pending.extend_from_slice(head);
-                let line = std::mem::take(&mut self.pending);
-                self.read(&line)?;
-                self.pending = line;
-                self.pending.clear();
-            }
-        }
-        if self.pending.len() + piece.len() > MAX_LINE {
-            return Err(format!("line {} is longer than {MAX_LINE} bytes", self.line + 1));
-        }
-        self.pending.extend_from_slice(piece);
-        Ok(())
+    pub(super) fn take(&mut self, piece: &[u8]) -> Result<(), String> {
+        let mut lines = std::mem::take(&mut self.lines);
+        let taken = lines.take(piece, |_, line| {
+            self.read(line);
+            Ok(())
+        });
+        self.lines = lines;
+        taken
     }
 
     /// The page has ended.
     pub(super) fn finish(mut self) -> Result<MetricsSummary, String> {
-        let rest = std::mem::take(&mut self.pending);
-        if !rest.is_empty() {
-            self.read(&rest)?;
-        }
+        let mut lines = std::mem::take(&mut self.lines);
+        lines.finish(|_, line| {
+            self.read(line);
+            Ok(())
+        })?;
         if self.metrics.samples == 0 {
             return Err("there is no sample on it".to_owned());
         }
@@ -58,15 +46,10 @@ impl Summary {
         Ok(self.metrics)
     }
 
-    fn read(&mut self, line: &[u8]) -> Result<(), String> {
-        self.line += 1;
-        let text = std::str::from_utf8(line).map_err(|_| format!("line {} is not UTF-8", self.line))?;
-        match parse_line(text) {
-            Ok(Line::Sample(sample)) => self.sample(&sample),
-            Ok(_) => {}
-            Err(error) => return Err(format!("line {}: {error}", self.line)),
+    fn read(&mut self, line: &Line<'_>) {
+        if let Line::Sample(sample) = line {
+            self.sample(sample);
         }
-        Ok(())
     }
 
     fn sample(&mut self, sample: &Sample<'_>) {
@@ -143,6 +126,6 @@ mod tests {
         assert!(read(b"a 1\n<html>\n").starts_with("line 2: "));
         assert!(read(b"a 1\n\xff\xfe 1\n").starts_with("line 2 is not UTF-8"));
         assert!(read(b"# only comments\n").contains("no sample"));
-        assert!(read(&vec![b'a'; MAX_LINE + 1]).starts_with("line 1 is longer"));
+        assert!(read(&vec![b'a'; 64 * 1024 + 1]).starts_with("line 1 is longer"));
     }
 }

@@ -1,0 +1,47 @@
+//! `GET /vm/{namespace}/{name}/metrics`: a guest's page, fetched, verified and bounded by the collector.
+
+use axum::{
+    body::Body,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse as _, Response},
+};
+use virtfleet_collector_core::heard::FailureClass;
+use virtfleet_wire::exposition;
+
+use super::{error::ApiError, router::Ask, vm};
+
+pub(super) async fn page(ask: &Ask) -> Result<Response, ApiError> {
+    let key = vm::key(ask)?;
+    if !ask.snapshot.vms.contains_key(&key) {
+        return Err(vm::missing(ask, &key));
+    }
+    let Some(pages) = &ask.api.pages else {
+        return Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not_scraping",
+            "this collector pulls no agents",
+            "set scrape.tls",
+        ));
+    };
+    match pages.page(&key).await {
+        Ok(page) => Ok((
+            [(CONTENT_TYPE, exposition::CONTENT_TYPE)],
+            Body::from_stream(page),
+        )
+            .into_response()),
+        Err(failure) => {
+            let status = match failure.class {
+                FailureClass::NoAddress | FailureClass::NotAllowed => StatusCode::SERVICE_UNAVAILABLE,
+                FailureClass::Timeout => StatusCode::GATEWAY_TIMEOUT,
+                _ => StatusCode::BAD_GATEWAY,
+            };
+            let message = format!("{}: {}", failure.class.as_str(), failure.message());
+            Err(ApiError::new(
+                status,
+                "agent_failed",
+                message,
+                "`virtfleetctl vm` says how its agent is",
+            ))
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A guest's page on its way to Prometheus: what a guest may not say is left out, and a page over the limits ends early, so
+//! that Prometheus stores nothing of it.
+
+use virtfleet_wire::exposition::{Line, Sample};
+
+use super::lines::Lines;
+
+/// What one page may have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PageLimits {
+    /// Samples.
+    pub(super) samples: u64,
+}
+
+/// Maximum number of labels of a sample. node_exporter's own have at most ten; Cortex takes 40 with those of the target.
+const MAX_LABELS: usize = 30;
+/// Maximum length of a label's value, in bytes. The longest of node_exporter's are mount points.
+const MAX_LABEL_VALUE: usize = 1024;
+/// Maximum length of a metric's or label's name, in bytes.
+const MAX_NAME: usize = 200;
+/// Families that only the collector may export, by how they begin: a guest's own would join as the platform's.
+const RESERVED: [&str; 5] = [
+    "virtfleet_vm_",
+    "virtfleet_host_",
+    "virtfleet_cluster_",
+    "virtfleet_label_",
+    "virtfleet_inventory_",
+];
+
+/// Passes a page on, line by line.
+#[derive(Debug)]
+pub(super) struct PageFilter {
+    lines: Lines,
+    limits: PageLimits,
+    samples: u64,
+}
+
+impl PageFilter {
+    pub(super) fn new(limits: PageLimits) -> Self {
+        Self {
+            lines: Lines::default(),
+            limits,
+            samples: 0,
+        }
+    }
+
+    /// What may go on of the next piece.
+    ///
+    /// # Errors
+    /// The page is over its limits or no page; the line's number and why.
+    pub(super) fn take(&mut self, piece: &[u8]) -> Result<Vec<u8>, String> {
+        let mut out = Vec::with_capacity(piece.len());
+        let (samples, limits) = (&mut self.samples, self.limits);
+        self.lines
+            .take(piece, |text, line| pass(text, line, limits, samples, &mut out))?;
+        Ok(out)
+    }
+
+    /// What is left when the page has ended.
+    ///
+    /// # Errors
+    /// As [`PageFilter::take`], or there was no sample.
+    pub(super) fn finish(&mut self) -> Result<Vec<u8>, String> {
+        let mut out = Vec::new();
+        let (samples, limits) = (&mut self.samples, self.limits);
+        self.lines
+            .finish(|text, line| pass(text, line, limits, samples, &mut out))?;
+        if self.samples == 0 {
+            return Err("there is no sample on it".to_owned());
+        }
+        Ok(out)
+    }
+}
+
+fn is_reserved(name: &str) -> bool {
+    RESERVED.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn pass(
+    text: &str,
+    line: &Line<'_>,
+    limits: PageLimits,
+    samples: &mut u64,
+    out: &mut Vec<u8>,
+) -> Result<(), String> {
+    let kept = match line {
+        Line::Blank | Line::Eof => return Ok(()),
+        Line::Help(name, _) | Line::Type(name, _) if is_reserved(name) => return Ok(()),
+        Line::Help(..) | Line::Type(..) => text,
+        Line::Sample(sample) => {
+            *samples += 1;
+            if *samples > limits.samples {
+                return Err(format!("more than {} samples", limits.samples));
+            }
+            check(sample)?;
+            if is_reserved(sample.name) {
+                return Ok(());
+            }
+            without_timestamp(text, sample)
+        }
+    };
+    out.extend_from_slice(kept.trim_matches([' ', '\t', '\r']).as_bytes());
+    out.push(b'\n');
+    Ok(())
+}
+
+fn check(sample: &Sample<'_>) -> Result<(), String> {
+    if sample.name.len() > MAX_NAME {
+        return Err(format!("a metric's name of more than {MAX_NAME} bytes"));
+    }
+    let mut count = 0;
+    for label in sample.labels.clone() {
+        let (name, value) = label.map_err(|error| error.to_string())?;
+        count += 1;
+        if count > MAX_LABELS {
+            return Err(format!("more than {MAX_LABELS} labels"));
+        }
+        if name.len() > MAX_NAME || value.len() > MAX_LABEL_VALUE {
+            return Err(format!(
+                "a label of more than {MAX_NAME} bytes in its name or {MAX_LABEL_VALUE} in its value"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A guest does not choose when its samples were taken.
+fn without_timestamp<'a>(text: &'a str, sample: &Sample<'_>) -> &'a str {
+    let text = text.trim_matches([' ', '\t', '\r']);
+    match (sample.timestamp_ms, text.rfind([' ', '\t'])) {
+        (Some(_), Some(end)) => &text[..end],
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(page: &[u8], samples: u64, size: usize) -> Result<String, String> {
+        let mut filter = PageFilter::new(PageLimits { samples });
+        let mut out = Vec::new();
+        for piece in page.chunks(size) {
+            out.extend(filter.take(piece)?);
+        }
+        out.extend(filter.finish()?);
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn what_only_the_collector_says_and_times_are_left_out() {
+        let page = "# HELP node_load1 L.\n# TYPE node_load1 gauge\nnode_load1{a=\"x y\"} 0.5 1700000000000\r\n\
+            # a comment\n# HELP virtfleet_vm_placement_info P.\n# TYPE virtfleet_vm_placement_info gauge\n\
+            virtfleet_vm_placement_info{zone=\"z\"} 1\nvirtfleet_inventory_synced 1\nvirtfleet_host_ready{} 1\n\
+            virtfleet_cluster_vms 2\nvirtfleet_label_drift 3\nvirtfleet_guest_uptime 1\n# EOF\nnode_boot 1";
+        let expected = "# HELP node_load1 L.\n# TYPE node_load1 gauge\nnode_load1{a=\"x y\"} 0.5\n\
+            virtfleet_guest_uptime 1\nnode_boot 1\n";
+        for size in [1, 3, 64, page.len()] {
+            assert_eq!(filter(page.as_bytes(), 100, size).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_page_over_a_limit_ends_with_the_line_that_is() {
+        let error = |page: &str| filter(page.as_bytes(), 3, 7).unwrap_err();
+        assert_eq!(error("a 1\na 2\na 3\na 4\n"), "line 4: more than 3 samples");
+        assert!(error(&format!("a{{l=\"{}\"}} 1\n", "x".repeat(1025))).starts_with("line 1: a label"));
+        let labels: Vec<_> = (0..31).map(|n| format!("l{n}=\"\"")).collect();
+        assert!(error(&format!("a{{{}}} 1\n", labels.join(","))).ends_with("more than 30 labels"));
+        assert!(error(&format!("{} 1\n", "a".repeat(201))).contains("name"));
+        assert!(error("<html>\n").starts_with("line 1"));
+        assert!(error("# nothing\n").contains("no sample"));
+        // Families that are left out count, too: they cost as much to read.
+        assert!(error(&"virtfleet_vm_up 1\n".repeat(4)).contains("samples"));
+    }
+}
