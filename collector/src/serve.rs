@@ -179,13 +179,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         shutdown: shutdown.graceful.clone(),
     };
     if let Some(probes) = probes {
-        let service = TowerToHyperService::new(api::probes(state.clone()));
-        let server = Server::new(service, Limits::default(), ServerMetrics::default());
-        parts.spawn(serve_probes(server.serve(
-            probes,
-            Transport::Plain,
-            shutdown.clone(),
-        )));
+        parts.spawn(serve_probes(state.clone(), probes, shutdown.clone()));
     }
     let service = TowerToHyperService::new(api::router(state));
     let server = Server::new(service, limits(), server_metrics);
@@ -371,9 +365,18 @@ async fn bind(setting: &str, text: &str) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("{setting}: cannot listen on {address}"))
 }
 
-/// Ends with the process only: at the end of the server itself nothing is left to probe.
-async fn serve_probes(server: impl Future<Output = usize>) -> anyhow::Result<()> {
-    server.await;
+async fn bind_probes(config: &CollectorConfig) -> anyhow::Result<Option<TcpListener>> {
+    match &config.server.probe_address {
+        Some(address) => bind("server.probeAddress", address).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Never returns: once the server has stopped, so does everything else.
+async fn serve_probes(state: ApiState, listener: TcpListener, shutdown: Shutdown) -> anyhow::Result<()> {
+    let service = TowerToHyperService::new(api::probes(state));
+    let server = Server::new(service, Limits::default(), ServerMetrics::default());
+    server.serve(listener, Transport::Plain, shutdown).await;
     std::future::pending().await
 }
 

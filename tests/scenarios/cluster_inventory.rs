@@ -2,17 +2,18 @@
 //! happens to the servers in between; what cannot be seen is named and removes nothing.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
+mod flood;
+
 use std::{fs, net::TcpListener, path::Path, time::Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
-        self, ApiServer, Fault, Proxy, User,
+        self, ApiServer, User,
         live::{Collector, PATIENCE, infra, secret, settings, user_cluster},
         scene,
     },
-    measure::usage,
     parts, skip, wait,
 };
 
@@ -375,43 +376,6 @@ fn one_is_ready_and_one_is_dead(collector: &Collector) {
     }
 }
 
-/// A user cluster whose API server never ends an answer is Failed: it costs no more than an answer may have, and no log line
-/// or message repeats it.
-fn one_floods(infra: &ApiServer, tenant: &ApiServer, collector: &Collector) {
-    let proxy = Proxy::start(tenant).unwrap();
-    let peak = || usage::peak(collector.process.id()).unwrap();
-    let before = peak();
-    for (code, state, why) in [
-        (200, "Failed", "an answer has more than"),
-        (500, "Unreachable", "the API server failed (500)"),
-    ] {
-        proxy.set(&[("/", Fault::Flood(code))]);
-        infra.apply(&user_cluster("flood", "flood")).unwrap();
-        let kubeconfig = proxy.kubeconfig(tenant.admin_user());
-        infra.apply(&secret("flood", &kubeconfig)).unwrap();
-        let flood = until_state(collector, "flood", state);
-        let message = flood["message"].as_str().unwrap();
-        assert!(message.contains(why) && message.len() < 400, "{message}");
-        assert_eq!(flood["partial"], json!(true), "{flood:#}");
-        for list in ["vms", "vms?cluster=prod"] {
-            let list = collector.json(&format!("/api/v1/{list}")).unwrap();
-            assert_eq!(list["partial"], json!(false));
-        }
-        infra.remove(&user_cluster("flood", "flood")).unwrap();
-        infra.remove(&secret("flood", &kubeconfig)).unwrap();
-        wait::eventually(PATIENCE, "it is gone", || {
-            anyhow::ensure!(collector.cluster("flood").is_err());
-            Ok(())
-        })
-        .unwrap();
-    }
-    let grown = peak() - before;
-    assert!(grown < 64 << 20, "{grown} bytes more");
-    let log = collector.process.log();
-    let longest = log.lines().map(str::len).max().unwrap_or_default();
-    assert!(longest < 4096, "a log line of {longest} bytes");
-}
-
 #[test]
 fn user_clusters_come_go_and_die_alone_tier3() {
     let test = "user_clusters_come_go_and_die_alone_tier3";
@@ -463,7 +427,7 @@ fn user_clusters_come_go_and_die_alone_tier3() {
         .until_finding("user-cluster-unreachable", "dead")
         .unwrap();
 
-    one_floods(&infra, &tenant, &collector);
+    flood::costs_itself(&infra, &tenant, &collector);
     one_is_ready_and_one_is_dead(&collector);
 
     // A kubeconfig that runs a program is refused, and what is known stays.

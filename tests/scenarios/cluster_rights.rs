@@ -216,6 +216,19 @@ fn kept(infra: &ApiServer, path: &str, ready: &dyn Fn(&Value) -> bool) -> Result
     })
 }
 
+/// On the infra cluster no Secret but kubeconfigs, and those only as a list; no other Lease, no other address.
+fn reads_nothing_else(infra: &ApiServer, account: &User) {
+    let on_infra = infra.client(account).unwrap();
+    for path in [
+        "/api/v1/namespaces/virtfleet/secrets",
+        "/api/v1/namespaces/virtfleet-kubeconfigs/secrets/kubeconfig-blue",
+        "/apis/coordination.k8s.io/v1/namespaces/virtfleet/leases/another",
+        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+    ] {
+        assert_eq!(on_infra.get(path).unwrap().code, 403, "{path}");
+    }
+}
+
 #[test]
 fn shipped_rights_are_enough_tier3() {
     let test = "shipped_rights_are_enough_tier3";
@@ -314,15 +327,7 @@ fn shipped_rights_are_enough_tier3() {
         assert_eq!(with.get(path).unwrap().code, 403, "{path}");
     }
     assert_eq!(with.delete(NODE).unwrap().code, 403);
-    let on_infra = infra.client(&account).unwrap();
-    for path in [
-        "/api/v1/namespaces/virtfleet/secrets",
-        "/api/v1/namespaces/virtfleet-kubeconfigs/secrets/kubeconfig-blue",
-        "/apis/coordination.k8s.io/v1/namespaces/virtfleet/leases/another",
-        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-    ] {
-        assert_eq!(on_infra.get(path).unwrap().code, 403, "{path}");
-    }
+    reads_nothing_else(&infra, &account);
     if confined {
         // Everything above was done under the policy.
         drop(collector);

@@ -1,16 +1,30 @@
 //! What is shipped as an example works as it is: settings, units, scrape configuration.
+#![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::{
     fs,
+    net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
+
 use virtfleet_agent::{host::Roots, settings};
 use virtfleet_collector::config::CollectorConfig;
-use virtfleet_tests::{parts, process::Launch, skip};
+use virtfleet_tests::{
+    bins, parts,
+    pki::{self, Authority},
+    ports,
+    process::{Launch, Process},
+    scrape::Client,
+    skip, wait,
+};
 use virtfleet_wire::layered::{Fragment, parse_yaml};
+
+/// How long anything may take before a test says that it does not happen.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
@@ -81,6 +95,83 @@ fn the_packaged_api_asks_every_client_for_a_certificate() {
     let (_, port) = probes.rsplit_once(':').unwrap();
     assert!(deployment.contains(&format!("name: probes, containerPort: {port}")));
     assert_eq!(deployment.matches("port: probes").count(), 2, "{deployment}");
+}
+
+/// Starts a collector with the packaged settings, with files and ports of the test.
+fn packaged_collector(folder: &Path, api: SocketAddr, probes: SocketAddr) -> Process {
+    let agents = Authority::new("agents").unwrap();
+    let clients = Authority::new("clients").unwrap();
+    let ours = agents.collector().unwrap();
+    let towards_agents = pki::write(folder, "tls", &agents, &ours).unwrap();
+    fs::rename(&towards_agents.ca, folder.join("agents-ca.pem")).unwrap();
+    fs::rename(&towards_agents.certificate, folder.join("tls.crt")).unwrap();
+    let of_api = pki::write(
+        folder,
+        "server",
+        &clients,
+        &clients.server("api", api.ip()).unwrap(),
+    )
+    .unwrap();
+    fs::rename(&of_api.ca, folder.join("clients-ca.pem")).unwrap();
+    fs::rename(&of_api.certificate, folder.join("server.crt")).unwrap();
+    // An admin, and an agent whose certificate the same authority has signed by mistake.
+    for (name, identity) in [
+        ("admin", clients.collector().unwrap()),
+        (
+            "agent",
+            clients
+                .issue("a", "spiffe://d/vmi/a/b/c", &[], ClientAuth)
+                .unwrap(),
+        ),
+    ] {
+        pki::write(folder, name, &clients, &identity).unwrap();
+    }
+    fs::create_dir(folder.join("inventory")).unwrap();
+    let text = packaged_settings()
+        .replace("/etc/virtfleet/tls", &folder.display().to_string())
+        .replace(
+            "  cluster: {}",
+            &format!("  folder: {}/inventory", folder.display()),
+        )
+        .replace("0.0.0.0:10912", &api.to_string())
+        .replace("0.0.0.0:10914", &probes.to_string());
+    let config = folder.join("collector.yaml");
+    fs::write(&config, text).unwrap();
+    Launch::new(bins::collector().unwrap())
+        .args(["serve", "--config"])
+        .arg(&config)
+        .start(folder)
+        .unwrap()
+}
+
+#[test]
+fn the_packaged_api_answers_clients_with_a_certificate_and_probes_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let (api, probes) = (ports::free().unwrap(), ports::free().unwrap());
+    let _collector = packaged_collector(folder.path(), api, probes);
+    let probe = |path: &str| Client::plain(probes, PATIENCE)?.get(path);
+    wait::eventually(PATIENCE, "it is ready", || probe("/readyz")?.ok().map(drop)).unwrap();
+    assert_eq!(probe("/healthz").unwrap().status.as_u16(), 200);
+    for path in ["/", "/api/v1/vms", "/metrics", "/sd"] {
+        assert_eq!(probe(path).unwrap().status.as_u16(), 404, "{path}");
+    }
+    let file = |name: &str| folder.path().join(name);
+    let ctl = |with: Option<&str>| {
+        let mut launch = Launch::new(bins::ctl().unwrap())
+            .args(["vms", "--server", &format!("https://{api}"), "--cacert"])
+            .arg(file("clients-ca.pem"));
+        if let Some(name) = with {
+            launch = launch.arg("--cert").arg(file(&format!("{name}.pem")));
+            launch = launch.arg("--key").arg(file(&format!("{name}.key")));
+        }
+        launch.said(PATIENCE).unwrap()
+    };
+    assert_eq!(ctl(Some("admin")).0, 0);
+    assert_ne!(ctl(None).0, 0, "without a certificate");
+    assert_ne!(ctl(Some("agent")).0, 0, "an agent's");
+    Client::plain(api, PATIENCE)
+        .and_then(|mut plain| plain.get("/api/v1/vms"))
+        .unwrap_err();
 }
 
 /// A kubectl of the test: it writes down what it is asked, and gives a server, a CA and a token.

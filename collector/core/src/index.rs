@@ -261,6 +261,8 @@ fn payer(key: &VmKey, cluster: Option<&ClusterName>) -> Payer {
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
+mod gap_tests;
+#[cfg(test)]
 mod label_tests;
 #[cfg(test)]
 mod older_tests;

@@ -129,15 +129,12 @@ mod tests {
             let mut index = Selectors::default();
             for (name, selector) in steps {
                 let name: ClusterName = format!("c{name}").parse().unwrap();
-                match selector {
-                    Some(selector) => {
-                        index.insert(&name, &selector);
-                        all.insert(name, selector);
-                    }
-                    None => {
-                        index.remove(&name);
-                        all.remove(&name);
-                    }
+                if let Some(selector) = selector {
+                    index.insert(&name, &selector);
+                    all.insert(name, selector);
+                } else {
+                    index.remove(&name);
+                    all.remove(&name);
                 }
             }
             let vm = labels(&vm);

@@ -55,9 +55,9 @@ pub fn probes(state: ApiState) -> Router {
     )
 }
 
-fn of_routes(state: ApiState, routes: impl Iterator<Item = &'static Route>) -> Router {
+fn of_routes(state: ApiState, table: impl Iterator<Item = &'static Route>) -> Router {
     let mut router = Router::new();
-    for route in routes {
+    for route in table {
         let handler = move |State(api): State<ApiState>, uri: Uri, headers: HeaderMap, path: Path| async move {
             answer(route, api, &uri, &headers, path.0)
                 .await

@@ -403,3 +403,23 @@ async fn those_who_wait_never_take_all_the_places() {
         assert_eq!(waited.await.unwrap(), 200);
     }
 }
+
+#[tokio::test]
+async fn whoever_comes_is_told_only_whether_it_lives_and_is_ready() {
+    let fleet = Fleet::new(testing::fleet());
+    let ask = async |path: &str| {
+        let router = probes(testing::state(fleet.clone()));
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        Answer::of(router.oneshot(request).await.unwrap()).await.status
+    };
+    for (path, status) in [
+        ("/healthz", 200),
+        ("/readyz", 200),
+        ("/", 404),
+        ("/api/v1/vms", 404),
+        ("/metrics", 404),
+        ("/sd", 404),
+    ] {
+        assert_eq!(ask(path).await, status, "{path}");
+    }
+}

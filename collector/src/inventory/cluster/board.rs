@@ -13,7 +13,7 @@ use virtfleet_wire::{
     ids::{ClusterName, Namespace},
 };
 
-use super::{follow::Failure, kinds::Kind, metrics::WatchMetrics};
+use super::{failure::Failure, kinds::Kind, metrics::WatchMetrics};
 
 /// Names a watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

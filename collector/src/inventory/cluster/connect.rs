@@ -31,6 +31,7 @@ use self::{
 };
 pub(super) use self::{
     endpoints::follow_endpoints,
+    kubeconfig::MAX_KUBECONFIG,
     limit::{LimitError, meaning},
 };
 use crate::config::ClusterInventory;

@@ -24,11 +24,13 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::connect::{LimitError, meaning};
+use super::{
+    connect::LimitError,
+    failure::{Failure, explain, limit_of, message},
+};
 use crate::{
-    bounded::bounded,
     labels::Bucket,
-    page::{Page, PageError, not_kubernetes},
+    page::{Page, PageError},
 };
 
 /// Objects in a page of a list.
@@ -43,8 +45,6 @@ const TENANT_EVENTS_PER_SECOND: u32 = 500;
 const TENANT_LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// Wait after a limit was exceeded.
 const LIMIT_WAIT: Duration = Duration::from_secs(30);
-/// Maximum characters of an API server's message.
-const MAX_MESSAGE: usize = 512;
 /// How long a page, or the answer to the begin of a watch, may take.
 const ANSWER: Duration = Duration::from_secs(20);
 /// How long the server is asked to keep a watch open.
@@ -75,26 +75,6 @@ pub(super) enum Said<K> {
     Fine,
     /// Something went wrong; the next call waits and tries again.
     Failed(Failure),
-}
-
-/// What went wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
-    /// The HTTP status, when the server gave one.
-    pub(super) code: Option<u16>,
-    /// For people.
-    pub(super) message: String,
-    /// How many in a row.
-    pub(super) count: u32,
-    /// The server sends more than it may.
-    pub(super) over_limit: bool,
-}
-
-impl Failure {
-    /// Whether waiting alone does not mend it: 401, 403, 404.
-    pub(super) fn is_definite(&self) -> bool {
-        matches!(self.code, Some(401 | 403 | 404))
-    }
 }
 
 type Events<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
@@ -156,6 +136,12 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
             wait_until: None,
             failures: 0,
         }
+    }
+
+    /// The same with so many objects in a page.
+    pub(super) fn pages_of(mut self, objects: u32) -> Self {
+        self.page = objects;
+        self
     }
 
     /// Follows all of `api` on a user cluster, of which a list may have so many `objects`. Lists, pages and events have limits,
@@ -264,11 +250,11 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
                     self.state = State::Start;
                     None
                 }
-                Some(limit @ (LimitError::Answer | LimitError::Line)) => {
+                Some(limit @ (LimitError::Answer | LimitError::Object)) => {
                     Some(Said::Failed(self.reject(limit.to_string())))
                 }
                 _ => {
-                    let (code, message) = self.explain(&error);
+                    let (code, message) = explain(&error, self.limits.is_some());
                     self.restart(code, message)
                 }
             },
@@ -326,7 +312,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
                 Some(Said::Fine)
             }
             Ok(Err(error)) => {
-                let (code, message) = self.explain(&error);
+                let (code, message) = explain(&error, self.limits.is_some());
                 if code == Some(410) {
                     self.forgotten();
                     return None;
@@ -374,13 +360,11 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
                 self.state = State::Resume {
                     version: std::mem::take(version),
                 };
-                return Some(match limit {
-                    Some(limit @ LimitError::Line) => Said::Failed(self.exceeded(limit.to_string())),
-                    _ => {
-                        let (code, message) = self.explain(&error);
-                        self.fail(code, message)
-                    }
-                });
+                if let Some(limit @ LimitError::Object) = limit {
+                    return Some(Said::Failed(self.exceeded(limit.to_string())));
+                }
+                let (code, message) = explain(&error, self.limits.is_some());
+                return Some(self.fail(code, message));
             }
             // The server ends a watch after its time, and when it stops.
             Ok(None) | Err(_) => {
@@ -415,27 +399,8 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         self.state = State::Resume {
             version: std::mem::take(version),
         };
-        let message = self.message(status);
+        let message = message(status, self.limits.is_some());
         Some(self.fail(Some(status.code), message))
-    }
-
-    /// What a `Status` says, in a user cluster's case only by its code.
-    fn message(&self, status: &Status) -> String {
-        match self.limits {
-            Some(_) => meaning(status.code).1.to_owned(),
-            None => bounded(&status.message, MAX_MESSAGE),
-        }
-    }
-
-    /// Status and message of an error, with its causes.
-    fn explain(&self, error: &kube::Error) -> (Option<u16>, String) {
-        match error {
-            kube::Error::Api(status) => {
-                let message = format!("{} ({})", self.message(status), status.code);
-                (Some(status.code), message)
-            }
-            other => (None, causes(other)),
-        }
     }
 
     /// The server has forgotten the version: list again. A storm of these must not become a storm of lists.
@@ -500,33 +465,4 @@ fn seen<K: Resource>(version: &mut String, object: &K) {
 
 fn late(what: &str) -> String {
     format!("{what} was not answered within {} s", ANSWER.as_secs())
-}
-
-/// The limit that an answer has exceeded, when that is why it could not be read.
-fn limit_of(error: &kube::Error) -> Option<LimitError> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(limit) = error.downcast_ref::<LimitError>() {
-            return Some(*limit);
-        }
-        cause = error.source();
-    }
-    None
-}
-
-/// An error with its causes. What was read is not repeated: an answer that cannot be read may hold anything.
-fn causes(error: &kube::Error) -> String {
-    if let kube::Error::SerdeError(error) = error {
-        return not_kubernetes(error);
-    }
-    let mut message = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !message.contains(&text) {
-            message = format!("{message}: {text}");
-        }
-        cause = error.source();
-    }
-    bounded(&message, MAX_MESSAGE)
 }

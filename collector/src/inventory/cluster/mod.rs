@@ -15,6 +15,7 @@
 mod board;
 mod clusters;
 mod connect;
+mod failure;
 mod follow;
 mod keeper;
 mod kinds;

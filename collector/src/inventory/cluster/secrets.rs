@@ -9,8 +9,15 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client};
 use tokio::sync::watch;
 
-use super::follow::{Failure, Follower, Said};
+use super::{
+    connect::MAX_KUBECONFIG,
+    failure::Failure,
+    follow::{Follower, Said},
+};
 use crate::inventory::read::SecretRef;
+
+/// Secrets in a page: each may have 1 MiB.
+const PAGE: u32 = 32;
 
 /// See the module. Clones share the watches.
 #[derive(Clone)]
@@ -67,7 +74,7 @@ impl Secrets {
         let all = Arc::downgrade(&self.spaces);
         let namespace = namespace.to_owned();
         tokio::spawn(async move {
-            let mut follower = Follower::new(api);
+            let mut follower = Follower::new(api).pages_of(PAGE);
             loop {
                 tokio::select! {
                     said = follower.next() => {
@@ -97,7 +104,11 @@ impl Space {
             Said::Listed(secret) | Said::Applied(secret) => {
                 let name = secret.metadata.name.unwrap_or_default();
                 self.shown.insert(name.clone());
-                let data = secret.data.unwrap_or_default();
+                let mut data = secret.data.unwrap_or_default();
+                // Enough to see that it is too long.
+                for value in data.values_mut() {
+                    value.0.truncate(MAX_KUBECONFIG + 1);
+                }
                 // A relist, or a change of its labels, is no news.
                 if self.secrets.get(&name) == Some(&data) {
                     return false;

@@ -17,7 +17,8 @@ use virtfleet_wire::{
 use super::{
     board::{Board, WatchId},
     connect::{self, Clients, Gate},
-    follow::{Failure, Follower, Said},
+    failure::Failure,
+    follow::{Follower, Said},
     keeper::Keeper,
     kinds::Kind,
     object::Object,
@@ -70,7 +71,7 @@ impl Tenant {
             board: &self.board,
             events: &self.events,
             keeper: &mut self.keeper,
-            max_nodes: self.max_nodes,
+            most: self.max_nodes,
         };
         tokio::select! {
             () = secrets => {}
@@ -178,7 +179,8 @@ struct Nodes<'a> {
     board: &'a Board,
     events: &'a mpsc::Sender<InventoryEvent>,
     keeper: &'a mut Keeper,
-    max_nodes: usize,
+    /// How many there may be.
+    most: usize,
 }
 
 impl Nodes<'_> {
@@ -206,7 +208,7 @@ impl Nodes<'_> {
     ) -> Option<()> {
         let id = Tenant::id(self.name);
         let api = Api::all_with(now.watching, &Kind::UserNode.resource());
-        let mut follower: Follower<Object> = Follower::tenant(api, self.max_nodes);
+        let mut follower: Follower<Object> = Follower::tenant(api, self.most);
         let mut listed = false;
         loop {
             let mut said = tokio::select! {
@@ -214,7 +216,7 @@ impl Nodes<'_> {
                 changed = clients.changed() => return changed.ok(),
                 said = follower.next() => said,
             };
-            if let Some(why) = self.keeper.exceeds(&said, self.max_nodes) {
+            if let Some(why) = self.keeper.exceeds(&said, self.most) {
                 said = Said::Failed(follower.reject(why));
             }
             for event in self.keeper.take(&said) {

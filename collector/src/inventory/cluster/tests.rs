@@ -2,12 +2,7 @@ use kube::core::ObjectList;
 use serde_json::{Value, json};
 use virtfleet_collector_core::facts::{Fact, FactKey, InventoryEvent};
 
-use super::{
-    follow::{Failure, Said},
-    keeper::Keeper,
-    kinds::Kind,
-    object::Object,
-};
+use super::{failure::Failure, follow::Said, keeper::Keeper, kinds::Kind, object::Object};
 use crate::inventory::folder::reader::FolderState;
 
 fn object(value: &Value) -> Object {

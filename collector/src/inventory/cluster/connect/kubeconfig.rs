@@ -9,7 +9,7 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use super::dial::DialGuard;
 
 /// Maximum size of a kubeconfig, bytes.
-const MAX_KUBECONFIG: usize = 256 * 1024;
+pub(in crate::inventory::cluster) const MAX_KUBECONFIG: usize = 256 * 1024;
 
 /// Reads and checks a kubeconfig.
 ///
@@ -102,7 +102,10 @@ fn origin(server: &str) -> Result<(String, u16), String> {
     if uri.scheme() != Some(&Scheme::HTTPS) {
         return refuse("does not begin with https://");
     }
-    let authority = uri.authority().map(|all| all.as_str()).unwrap_or_default();
+    let authority = uri
+        .authority()
+        .map(http::uri::Authority::as_str)
+        .unwrap_or_default();
     if authority.contains('@') {
         return refuse("has a user");
     }

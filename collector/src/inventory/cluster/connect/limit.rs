@@ -23,10 +23,11 @@ use serde_json::json;
 use tokio::time::timeout;
 use tower::{BoxError, Service};
 
-/// Maximum size of an answer that is not a watch, bytes. Longer lists come in smaller pages.
+/// Maximum size of a page of a list, bytes. Longer ones are asked for again in smaller pages.
 pub(in crate::inventory::cluster) const MAX_ANSWER: usize = 4 << 20;
-/// Maximum size of one line of a watch, which is one object, bytes. etcd takes objects of 1.5 MiB; Nodes have some tens of KiB.
-pub(in crate::inventory::cluster) const MAX_LINE: usize = 1 << 20;
+/// Maximum size of one object, as a line of a watch or as an answer, bytes. etcd takes objects of 1.5 MiB; Nodes have some tens of
+/// KiB.
+pub(in crate::inventory::cluster) const MAX_OBJECT: usize = 1 << 20;
 /// Bytes that all user clusters' answers may hold in memory at once, while they are read.
 const MAX_IN_FLIGHT: usize = 32 << 20;
 /// An answer of at most this size, bytes, is read even if [`MAX_IN_FLIGHT`] is used up by others.
@@ -42,9 +43,9 @@ pub(in crate::inventory::cluster) enum LimitError {
     /// An answer is longer than [`MAX_ANSWER`].
     #[error("an answer has more than {MAX_ANSWER} bytes")]
     Answer,
-    /// An object in a watch is longer than [`MAX_LINE`].
-    #[error("an object in a watch has more than {MAX_LINE} bytes")]
-    Line,
+    /// An object is longer than [`MAX_OBJECT`].
+    #[error("an object has more than {MAX_OBJECT} bytes")]
+    Object,
     /// Others have used up [`MAX_IN_FLIGHT`].
     #[error("the answers of all user clusters have more than {MAX_IN_FLIGHT} bytes at this moment")]
     Busy,
@@ -85,14 +86,21 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let query = request.uri().query().unwrap_or_default();
-        let is_watch = query.split('&').any(|pair| pair == "watch=true");
+        let has = |wanted: &str| query.split('&').any(|pair| pair.starts_with(wanted));
+        let shape = if has("watch=true") {
+            Shape::Watch
+        } else if has("limit=") {
+            Shape::List
+        } else {
+            Shape::Object
+        };
         let budget = Arc::clone(&self.budget);
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await.map_err(Into::into)?;
             let status = answer.status();
             if status.is_success() {
-                let limit = |body| Either::Left(LimitedBody::new(body, is_watch, budget));
+                let limit = |body| Either::Left(LimitedBody::new(body, shape, budget));
                 return Ok(answer.map(limit));
             }
             // A redirect is not followed, and is no answer.
@@ -150,21 +158,29 @@ pub(in crate::inventory::cluster) fn meaning(code: u16) -> (&'static str, &'stat
     }
 }
 
+/// What an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    List,
+    Object,
+    /// One object a line, without end.
+    Watch,
+}
+
 /// A body that ends with an error when it is too long.
 pub(super) struct LimitedBody<B> {
     inner: B,
-    /// Count lines, not the whole.
-    is_watch: bool,
+    shape: Shape,
     /// Bytes of this answer, or of its present line.
     held: usize,
     budget: Arc<Budget>,
 }
 
 impl<B> LimitedBody<B> {
-    fn new(inner: B, is_watch: bool, budget: Arc<Budget>) -> Self {
+    fn new(inner: B, shape: Shape, budget: Arc<Budget>) -> Self {
         Self {
             inner,
-            is_watch,
+            shape,
             held: 0,
             budget,
         }
@@ -173,11 +189,12 @@ impl<B> LimitedBody<B> {
     fn hold(&mut self, bytes: usize) -> Result<(), LimitError> {
         self.held += bytes;
         let all = self.budget.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if self.is_watch && self.held > MAX_LINE {
-            return Err(LimitError::Line);
-        }
-        if !self.is_watch && self.held > MAX_ANSWER {
-            return Err(LimitError::Answer);
+        let (most, error) = match self.shape {
+            Shape::List => (MAX_ANSWER, LimitError::Answer),
+            Shape::Object | Shape::Watch => (MAX_OBJECT, LimitError::Object),
+        };
+        if self.held > most {
+            return Err(error);
         }
         if self.held > ALWAYS && all > MAX_IN_FLIGHT {
             return Err(LimitError::Busy);
@@ -191,7 +208,7 @@ impl<B> LimitedBody<B> {
     }
 
     fn count(&mut self, mut data: &[u8]) -> Result<(), LimitError> {
-        while self.is_watch
+        while self.shape == Shape::Watch
             && let Some(end) = data.iter().position(|byte| *byte == b'\n')
         {
             self.hold(end)?;
@@ -234,27 +251,31 @@ where
 mod tests {
     use super::*;
 
-    fn body(is_watch: bool, budget: &Arc<Budget>) -> LimitedBody<Full<Bytes>> {
-        LimitedBody::new(Full::default(), is_watch, Arc::clone(budget))
+    fn body(shape: Shape, budget: &Arc<Budget>) -> LimitedBody<Full<Bytes>> {
+        LimitedBody::new(Full::default(), shape, Arc::clone(budget))
     }
 
     #[test]
     fn an_answer_and_a_line_have_a_longest() {
         let budget = Arc::new(Budget::default());
-        let mut answer = body(false, &budget);
+        let mut answer = body(Shape::List, &budget);
         let half = vec![b'\n'; MAX_ANSWER / 2];
         assert_eq!([answer.count(&half), answer.count(&half)], [Ok(()), Ok(())]);
         assert_eq!(answer.count(b"x"), Err(LimitError::Answer));
         drop(answer);
-        let mut watch = body(true, &budget);
-        let line = vec![b'x'; MAX_LINE];
+        let mut watch = body(Shape::Watch, &budget);
+        let line = vec![b'x'; MAX_OBJECT];
         for _ in 0..5 {
             watch.count(&line).unwrap();
             watch.count(b"\n{}\n").unwrap();
         }
         watch.count(&line).unwrap();
-        assert_eq!(watch.count(b"x"), Err(LimitError::Line));
+        assert_eq!(watch.count(b"x"), Err(LimitError::Object));
         drop(watch);
+        let mut object = body(Shape::Object, &budget);
+        object.count(&line).unwrap();
+        assert_eq!(object.count(b"\n"), Err(LimitError::Object));
+        drop(object);
         assert_eq!(budget.0.load(Ordering::Relaxed), 0, "all is given back");
     }
 
@@ -263,14 +284,14 @@ mod tests {
         let budget = Arc::new(Budget::default());
         let part = vec![b'x'; MAX_ANSWER];
         let mut many: Vec<_> = (0..MAX_IN_FLIGHT / MAX_ANSWER)
-            .map(|_| body(false, &budget))
+            .map(|_| body(Shape::List, &budget))
             .collect();
         for one in &mut many {
             one.count(&part).unwrap();
         }
-        let mut late = body(false, &budget);
+        let mut late = body(Shape::List, &budget);
         assert_eq!(late.count(&part[..=ALWAYS]), Err(LimitError::Busy));
-        let mut small = body(false, &budget);
+        let mut small = body(Shape::List, &budget);
         small.count(&part[..ALWAYS]).unwrap();
         drop((many, late));
         small.count(&part[..ALWAYS]).unwrap();

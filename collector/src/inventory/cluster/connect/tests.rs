@@ -28,7 +28,8 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
     super::{
-        follow::{Failure, Follower, Said},
+        failure::Failure,
+        follow::{Follower, Said},
         keeper::Keeper,
         kinds::Kind,
         object::Object,
@@ -182,7 +183,7 @@ async fn lists_lines_pages_and_nodes_have_limits() {
     });
     let found = failure(clients.await).await;
     assert!(
-        found.over_limit && found.message.contains("an object in a watch"),
+        found.over_limit && found.message.contains("an object has more than"),
         "{found:?}"
     );
 

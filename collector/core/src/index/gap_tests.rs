@@ -1,0 +1,51 @@
+//! Whose objects may be missing, by what the inventory's findings say.
+
+use virtfleet_wire::finding::Severity;
+
+use super::{
+    tests::{apply, small},
+    *,
+};
+use crate::{facts::Fact, store::tests::cluster};
+
+#[test]
+fn what_one_tenant_breaks_is_a_gap_of_its_own() {
+    let mut index = small();
+    index.apply(InventoryEvent::Init);
+    index.apply(InventoryEvent::Synced);
+    let broken = |name: &str, value: &str| {
+        let subject = ("Node", "n");
+        let found = Finding::new(
+            findings::INVENTORY_OBJECT_UNREADABLE,
+            Severity::Warning,
+            subject,
+            "R",
+            "m",
+        );
+        found.with(name, value)
+    };
+    apply(&mut index, [Fact::UserCluster(cluster("c", "ns", &[]))]);
+    index.set_inventory_findings(vec![broken("cluster", "c"), broken("namespace", "team")]);
+    let snapshot = index.snapshot();
+    assert!(!snapshot.partial);
+    let expected = Gaps {
+        clusters: ["c".parse().unwrap()].into(),
+        namespaces: ["team".parse().unwrap()].into(),
+    };
+    assert_eq!(snapshot.gaps, expected);
+    assert!(snapshot.clusters[0].partial);
+    let unreachable = Finding::new(
+        findings::USER_CLUSTER_FAILED,
+        Severity::Warning,
+        ("UserCluster", "c"),
+        "R",
+        "m",
+    );
+    index.set_inventory_findings(vec![unreachable.with("cluster", "c")]);
+    assert!(index.snapshot().clusters[0].partial);
+    index.set_inventory_findings(Vec::new());
+    assert!(!index.snapshot().clusters[0].partial);
+    // Of nobody in particular: of everybody.
+    index.set_inventory_findings(vec![broken("cluster", "Not A Name")]);
+    assert!(index.snapshot().partial);
+}
