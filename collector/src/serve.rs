@@ -365,13 +365,6 @@ async fn bind(setting: &str, text: &str) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("{setting}: cannot listen on {address}"))
 }
 
-async fn bind_probes(config: &CollectorConfig) -> anyhow::Result<Option<TcpListener>> {
-    match &config.server.probe_address {
-        Some(address) => bind("server.probeAddress", address).await.map(Some),
-        None => Ok(None),
-    }
-}
-
 /// Never returns: once the server has stopped, so does everything else.
 async fn serve_probes(state: ApiState, listener: TcpListener, shutdown: Shutdown) -> anyhow::Result<()> {
     let service = TowerToHyperService::new(api::probes(state));

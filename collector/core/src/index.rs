@@ -259,9 +259,9 @@ fn payer(key: &VmKey, cluster: Option<&ClusterName>) -> Payer {
 }
 
 #[cfg(test)]
-mod hostile_tests;
-#[cfg(test)]
 mod gap_tests;
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod label_tests;
 #[cfg(test)]
