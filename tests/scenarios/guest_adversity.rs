@@ -122,7 +122,7 @@ fn tier4_a_migration_is_followed_and_its_pause_is_measured() {
             );
             stage.until_vm_within(SOON, &who, "the collector's finding", |vm| {
                 let list = vm["findingsList"].as_array().into_iter().flatten();
-                list.into_iter().any(|finding| finding["id"] == "guest-paused")
+                list.into_iter().any(|finding| finding["id"] == "guest/guest-paused")
             })?;
 
             // One that is shorter than the resolution must not be made up.
@@ -388,8 +388,9 @@ fn tier4_two_guests_with_one_uuid_are_a_finding() {
                 let items = list["items"].as_array().into_iter().flatten();
                 items.filter(|item| item["id"] == id).count()
             };
+            // Each guest says what the platform gave it, so neither is blamed for what it says.
             ensure!(
-                about("duplicate-firmware-uuid") == 2 && about("duplicate-claimed-uuid") == 2,
+                about("duplicate-firmware-uuid") == 2 && about("duplicate-claimed-uuid") == 0,
                 "{list:#}"
             );
             Ok(list)
