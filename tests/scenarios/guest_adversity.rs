@@ -122,7 +122,8 @@ fn tier4_a_migration_is_followed_and_its_pause_is_measured() {
             );
             stage.until_vm_within(SOON, &who, "the collector's finding", |vm| {
                 let list = vm["findingsList"].as_array().into_iter().flatten();
-                list.into_iter().any(|finding| finding["id"] == "guest/guest-paused")
+                list.into_iter()
+                    .any(|finding| finding["id"] == "guest/guest-paused")
             })?;
 
             // One that is shorter than the resolution must not be made up.

@@ -1,6 +1,6 @@
 //! First and second boots, and the collision of two caches in a guest.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -8,6 +8,7 @@ use virtfleet_tests::{
     guest::{Scene, Suite, play},
     real::AGENT,
     skip,
+    wait::eventually,
 };
 
 use crate::guest_dns::kit::{INFRA, NODE_LOCAL, SOAK, World, findings, needs};
@@ -81,9 +82,11 @@ fn times(world: &World, state: &Value) -> Result<String> {
     let of_unit = |property: &str| number(&format!("systemctl show -P {property} virtfleet-dns"));
     let began = of_unit("ExecMainStartTimestampMonotonic")?;
     let ended = of_unit("ExecMainExitTimestampMonotonic")?;
-    let lease = number(
-        "journalctl -b -o json -u systemd-networkd | grep -m 1 'DHCPv4 address' | sed -E 's/.*\"__MONOTONIC_TIMESTAMP\" *: *\"([0-9]+)\".*/\\1/'",
-    )?;
+    let script = "journalctl -b -o json -u systemd-networkd | grep -m 1 'DHCPv4 address' | sed -E 's/.*\"__MONOTONIC_TIMESTAMP\" *: *\"([0-9]+)\".*/\\1/'";
+    // The journal moves from memory to the disk at about this time, and journalctl may find neither.
+    let lease = eventually(Duration::from_secs(30), "networkd's lease in the journal", || {
+        number(script)
+    })?;
     let verified = state["verifiedAtBoottimeMs"]
         .as_f64()
         .context("verifiedAtBoottimeMs")?
