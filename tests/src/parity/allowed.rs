@@ -86,6 +86,10 @@ impl Allowed {
     }
 }
 
+/// Of connections of other programs on the same machine.
+const PASSING: &str =
+    "a connection that begins or ends is in this state for an instant, and programs beside have some";
+
 /// Every difference that is meant.
 pub static ALLOWED: &[Allowed] = &[
     Allowed::new(
@@ -107,6 +111,14 @@ pub static ALLOWED: &[Allowed] = &[
         "what waits in a socket's queue differs from one moment to the next",
     )
     .only(Only::Starts("state", "tx_queued_bytes")),
+    Allowed::new("node_tcp_connection_states", What::Value, &[ANYWHERE], PASSING)
+        .only(Only::Starts("state", "fin_wait")),
+    Allowed::new("node_tcp_connection_states", What::Value, &[ANYWHERE], PASSING)
+        .only(Only::Starts("state", "last_ack")),
+    Allowed::new("node_tcp_connection_states", What::Value, &[ANYWHERE], PASSING)
+        .only(Only::Starts("state", "syn_")),
+    Allowed::new("node_tcp_connection_states", What::Value, &[ANYWHERE], PASSING)
+        .only(Only::Starts("state", "clos")),
     Allowed::new(
         "node_tcp_connection_states",
         What::Value,
