@@ -45,7 +45,7 @@ fn what_one_tenant_breaks_is_a_gap_of_its_own() {
     assert!(index.snapshot().clusters[0].partial);
     index.set_inventory_findings(Vec::new());
     assert!(!index.snapshot().clusters[0].partial);
-    // Of nobody in particular: of everybody.
+    // A gap that names no cluster counts for every cluster.
     index.set_inventory_findings(vec![broken("cluster", "Not A Name")]);
     assert!(index.snapshot().partial);
 }
