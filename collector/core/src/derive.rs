@@ -11,6 +11,7 @@ use virtfleet_wire::{
 };
 
 use crate::{
+    agent,
     facts::{Labels, Vmi},
     findings::{self, word},
     heard::UnixMs,
@@ -22,7 +23,7 @@ use crate::{
     state::vm_state,
     store::{Entry, Memory, Store},
     tenant::{Tenant, tenant},
-    view::{AgentStatus, AgentView, GuestView, IdentityVerdict, VmState, VmView},
+    view::{AgentStatus, AgentView, GuestView, IdentityVerdict, SeverityCounts, VmState, VmView},
 };
 
 /// What a VM shares with others.
@@ -100,6 +101,7 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
     found.extend(entry.keys.tenant.finding(key));
     found.extend(pending::finding(store, key, &labels(entry), entry));
     found.extend(shared(store, key, entry));
+    found.extend(agent::finding(key, entry));
     if let Some(vmi) = vmi {
         found.extend(of_vmi(vmi, node.is_some()));
         if let Some((_, answer)) = &entry.memory.answer {
@@ -122,9 +124,10 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
         region: node.and_then(|node| node.region()).map(str::to_owned),
         zone: node.and_then(|node| node.zone()).map(str::to_owned),
         state,
-        agent: agent(store, vmi, state, &entry.memory),
+        agent: agent_view(store, vmi, state, &entry.memory),
         guest: guest(vmi, &entry.memory),
         findings: found.len() + of_agent.len(),
+        severities: SeverityCounts::of(found.iter().chain(of_agent)),
         findings_key: findings_key(found.iter().chain(of_agent)),
     };
     (view, found)
@@ -138,7 +141,7 @@ fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
     hasher.finish()
 }
 
-fn agent(store: &Store, vmi: Option<&Vmi>, state: VmState, memory: &Memory) -> AgentView {
+fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, memory: &Memory) -> AgentView {
     let status = match &memory.last_try {
         _ if !state.can_answer() => AgentStatus::Off,
         None => AgentStatus::Waiting,

@@ -77,6 +77,24 @@ pub const USER_CLUSTER_UNREACHABLE: &str = "user-cluster-unreachable";
 pub const USER_CLUSTER_FAILED: &str = "user-cluster-failed";
 /// A user cluster's VMs are in a namespace that is not watched.
 pub const USER_CLUSTER_UNWATCHED: &str = "user-cluster-unwatched";
+/// An agent should answer and fails: its VM has no address.
+pub const AGENT_NO_ADDRESS: &str = "agent-no-address";
+/// An agent should answer and fails: no address of its VM may be dialled.
+pub const AGENT_NOT_ALLOWED: &str = "agent-not-allowed";
+/// An agent should answer and fails: the connection is refused, unreachable or lost.
+pub const AGENT_CONNECT: &str = "agent-connect";
+/// An agent should answer and fails: no complete answer within `scrape.timeout`.
+pub const AGENT_TIMEOUT: &str = "agent-timeout";
+/// An agent should answer and fails: the TLS handshake.
+pub const AGENT_TLS: &str = "agent-tls";
+/// An agent answers with a certificate of another VM, or of an earlier incarnation of this one.
+pub const AGENT_WRONG_VM: &str = "agent-wrong-vm";
+/// An agent answers with an HTTP error.
+pub const AGENT_HTTP: &str = "agent-http";
+/// An agent answers with more bytes than the settings allow.
+pub const AGENT_TOO_LARGE: &str = "agent-too-large";
+/// An agent answers with something that is no report or no exposition.
+pub const AGENT_MALFORMED: &str = "agent-malformed";
 /// The `clusterSelector` of a `LabelPropagation` selects no `UserCluster`.
 pub const POLICY_SELECTS_NOTHING: &str = "policy-selects-nothing";
 

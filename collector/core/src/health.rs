@@ -190,7 +190,7 @@ mod tests {
     use crate::{
         heard::{Failure, FailureClass},
         labels::plan::Reason,
-        view::{AgentView, VmView},
+        view::{AgentView, SeverityCounts, VmView},
     };
 
     fn detail(state: VmState, status: AgentStatus) -> VmDetail {
@@ -220,6 +220,7 @@ mod tests {
                 },
                 guest: None,
                 findings: 0,
+                severities: SeverityCounts::default(),
                 findings_key: 0,
             },
             labels: Labels::default(),

@@ -123,7 +123,7 @@ impl FleetIndex {
             }
             Err(failure) => Some(failure),
         };
-        entry.memory.last_try = Some((heard.at, failure));
+        entry.memory.note_try(heard.at, failure, &self.now);
         self.revision += 1;
         let mut touched = Touched::default();
         touched.views.insert(heard.vm);
@@ -258,6 +258,8 @@ fn payer(key: &VmKey, cluster: Option<&ClusterName>) -> Payer {
     )
 }
 
+#[cfg(test)]
+mod agent_tests;
 #[cfg(test)]
 mod gap_tests;
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! and `join` say whose it is and which Node it is, [`pending`] whose it might become, [`state`] and [`identity`] judge it, `derive` puts its view and findings
 //! together, `snapshot` counts hosts and clusters.
 
+mod agent;
 pub mod budget;
 mod derive;
 mod detail;

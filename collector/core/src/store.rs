@@ -30,7 +30,18 @@ pub(crate) struct Memory {
     pub(crate) answer: Option<(UnixMs, Box<Answer>)>,
     /// When the last attempt ended, and why it failed, when it did.
     pub(crate) last_try: Option<(UnixMs, Option<Failure>)>,
+    /// The failed attempts since the last answer; none when the last attempt was answered.
+    pub(crate) failing: Option<Failing>,
     pub(crate) verified: Option<Verified>,
+}
+
+/// Consecutive failed attempts to pull an agent.
+#[derive(Debug, Clone)]
+pub(crate) struct Failing {
+    /// When the first of them ended, RFC 3339 in UTC.
+    pub(crate) since: Box<str>,
+    /// Number of them.
+    pub(crate) pulls: u32,
 }
 
 /// When and where a VM's certificate was verified last.
@@ -47,6 +58,21 @@ pub(crate) struct Verified {
 const MAX_UNVERIFIED: u8 = 3;
 
 impl Memory {
+    /// Takes the end of an attempt at the time `now`, RFC 3339 in UTC.
+    pub(crate) fn note_try(&mut self, at: UnixMs, failure: Option<Failure>, now: &str) {
+        self.failing = failure.is_some().then(|| match self.failing.take() {
+            Some(failing) => Failing {
+                pulls: failing.pulls.saturating_add(1),
+                ..failing
+            },
+            None => Failing {
+                since: now.into(),
+                pulls: 1,
+            },
+        });
+        self.last_try = Some((at, failure));
+    }
+
     /// Takes note of whether an attempt verified the certificate.
     pub(crate) fn note_verification(&mut self, heard: &Heard) {
         let wrong = |failure: &Failure| failure.class == FailureClass::WrongVm;

@@ -9,7 +9,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::{
-    finding::Finding,
+    finding::{Finding, Severity},
     ids::{ClusterName, Namespace, NodeName, Uid, VmKey, VmName},
     report::GuestReport,
 };
@@ -146,9 +146,47 @@ pub struct VmView {
     pub guest: Option<GuestView>,
     /// How many findings there are about it, its agent's included.
     pub findings: usize,
+    /// The same by severity; not for anybody outside.
+    #[serde(skip)]
+    pub severities: SeverityCounts,
     /// Another number means other findings, by id and severity; not for anybody outside.
     #[serde(skip)]
     pub findings_key: u64,
+}
+
+/// Number of findings of each severity.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SeverityCounts {
+    /// Findings of [`Severity::Critical`].
+    pub critical: usize,
+    /// Findings of [`Severity::Warning`].
+    pub warning: usize,
+    /// Findings of [`Severity::Info`].
+    pub info: usize,
+}
+
+impl SeverityCounts {
+    /// Counts `findings`.
+    pub fn of<'a>(findings: impl Iterator<Item = &'a Finding>) -> Self {
+        let mut counts = Self::default();
+        for finding in findings {
+            match finding.severity {
+                Severity::Critical => counts.critical += 1,
+                Severity::Warning => counts.warning += 1,
+                Severity::Info => counts.info += 1,
+            }
+        }
+        counts
+    }
+
+    /// Number of findings of `severity`.
+    pub fn get(self, severity: Severity) -> usize {
+        match severity {
+            Severity::Critical => self.critical,
+            Severity::Warning => self.warning,
+            Severity::Info => self.info,
+        }
+    }
 }
 
 /// A VM's agent.

@@ -48,7 +48,7 @@ fn inventory(page: &mut Page, fleet: &FleetSnapshot) {
         "Findings about the inventory itself, by severity.",
         Gauge,
     );
-    for severity in [Severity::Info, Severity::Warning, Severity::Critical] {
+    for severity in SEVERITIES {
         let found = fleet.findings.iter().filter(|one| one.severity == severity);
         family.sample(&[("severity", severity_word(severity))], found.count() as f64);
     }
@@ -65,6 +65,9 @@ fn labels(page: &mut Page, drift: Drift) {
         family.sample(&labels, count as f64);
     }
 }
+
+/// Every severity, so that each has a series that is 0 while there is no finding.
+const SEVERITIES: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Critical];
 
 /// The labels that name a VM.
 fn named(vm: &VmView) -> [(&'static str, &str); 3] {
@@ -123,13 +126,18 @@ fn vms(page: &mut Page, fleet: &FleetSnapshot) {
         "How long the last answer of the VM's agent took, in seconds.",
         |vm| Some(vm.agent.took_ms? as f64 / 1000.0),
     );
-    each_vm(
-        page,
-        fleet,
+    let mut family = page.family(
         "virtfleet_vm_findings",
-        "Findings about the VM, its agent's own included.",
-        |vm| Some(vm.findings as f64),
+        "Findings about the VM by severity, its agent's own included.",
+        Gauge,
     );
+    for vm in fleet.vms.values() {
+        let [cluster, namespace, name] = named(vm);
+        for severity in SEVERITIES {
+            let labels = [cluster, namespace, name, ("severity", severity_word(severity))];
+            family.sample(&labels, vm.severities.get(severity) as f64);
+        }
+    }
 }
 
 /// Exactly one series for every VM that has a VMI, so that it can stand on the right of a `group_left`.

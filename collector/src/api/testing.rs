@@ -18,7 +18,7 @@ use virtfleet_collector_core::{
     },
     view::{
         AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, Gaps, GuestView, HostView,
-        IdentityCheck, IdentityVerdict, InterfaceView, VmDetail, VmState, VmView,
+        IdentityCheck, IdentityVerdict, InterfaceView, SeverityCounts, VmDetail, VmState, VmView,
     },
 };
 use virtfleet_wire::{
@@ -208,6 +208,10 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
             },
         }),
         findings: usize::from(agent == AgentStatus::Silent),
+        severities: SeverityCounts {
+            warning: usize::from(agent == AgentStatus::Silent),
+            ..SeverityCounts::default()
+        },
         findings_key: 0,
     }
 }

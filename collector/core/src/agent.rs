@@ -1,0 +1,145 @@
+//! The finding about an agent that should answer and does not: one id for each class of failure.
+
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    ids::VmKey,
+};
+
+use crate::{
+    findings,
+    heard::{Failure, FailureClass},
+    state::vm_state,
+    store::{Entry, Failing},
+    tenant::Tenant,
+    view::VmState,
+};
+
+/// Consecutive failed pulls before an agent gets a finding. A restart of the agent or a live migration costs one or two. `/sd`
+/// drops a VM after as many.
+const MIN_FAILED_PULLS: u32 = 3;
+
+/// The finding about the agent of `key`; none while it answers, or while it is not expected to: see [`is_expected`].
+pub(crate) fn finding(key: &VmKey, entry: &Entry) -> Option<Finding> {
+    let (_, failure) = entry.memory.last_try.as_ref()?;
+    let (failure, failing) = (failure.as_ref()?, entry.memory.failing.as_ref()?);
+    // A guest that shuts down stops its agent first.
+    let runs = matches!(
+        vm_state(entry.vmi.as_deref()),
+        VmState::Running | VmState::Migrating
+    );
+    // Whoever presents another VM's certificate is no matter of time.
+    let is_due = failing.pulls >= MIN_FAILED_PULLS || failure.class == FailureClass::WrongVm;
+    (runs && is_due && is_expected(entry, failure.class)).then(|| make(key, entry, failure, failing))
+}
+
+/// Whether an agent should answer in this VM: a `UserCluster` selects the VM, its agent has answered before, or something with a
+/// certificate of the fleet answers now. Other VMs of the infra cluster may have no agent.
+fn is_expected(entry: &Entry, class: FailureClass) -> bool {
+    let answers = matches!(
+        class,
+        FailureClass::WrongVm | FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed
+    );
+    answers || entry.keys.tenant != Tenant::None || entry.memory.answer.is_some()
+}
+
+/// What is said of a class of failures.
+struct Class {
+    id: &'static str,
+    severity: Severity,
+    reason: &'static str,
+    remedy: &'static str,
+}
+
+fn class_of(class: FailureClass) -> Class {
+    let (id, reason, remedy) = match class {
+        FailureClass::NoAddress => (
+            findings::AGENT_NO_ADDRESS,
+            "AgentNoAddress",
+            "see status.podIPs of its virt-launcher pod: kubectl -n {namespace} get pod -l kubevirt.io=virt-launcher -o wide",
+        ),
+        FailureClass::NotAllowed => (
+            findings::AGENT_NOT_ALLOWED,
+            "AgentNotAllowed",
+            "add the VM's network to scrape.allowCIDRs in the collector's settings",
+        ),
+        FailureClass::Connect => (
+            findings::AGENT_CONNECT,
+            "AgentConnect",
+            "in the guest: systemctl status virtfleet-agent, then virtfleet-agent doctor; if both are fine, look for a \
+             NetworkPolicy or firewall between the collector and port 10911 of the VM",
+        ),
+        FailureClass::Timeout => (
+            findings::AGENT_TIMEOUT,
+            "AgentTimeout",
+            "look for a NetworkPolicy or firewall that drops packets to port 10911 of the VM, and at the guest's load; if the \
+             agent is only slow, raise scrape.timeout in the collector's settings",
+        ),
+        FailureClass::Tls => (
+            findings::AGENT_TLS,
+            "AgentTls",
+            "in the guest: virtfleet-agent doctor, then journalctl -u virtfleet-agent; compare the issuer and the validity of \
+             its certificate with scrape.tls.ca in the collector's settings",
+        ),
+        FailureClass::WrongVm => (
+            findings::AGENT_WRONG_VM,
+            "AgentWrongVm",
+            "find out which machine has this address; if it is this VM, give it a certificate of its own: a clone or a \
+             re-created VM may have kept an older one",
+        ),
+        FailureClass::Http => (
+            findings::AGENT_HTTP,
+            "AgentHttp",
+            "in the guest: journalctl -u virtfleet-agent",
+        ),
+        FailureClass::TooLarge => (
+            findings::AGENT_TOO_LARGE,
+            "AgentTooLarge",
+            "see what has grown, in the guest: virtfleet-agent report | wc -c, virtfleet-agent metrics | wc -c; then raise \
+             scrape.maxReportBytes or scrape.maxMetricsBytes in the collector's settings",
+        ),
+        FailureClass::Malformed => (
+            findings::AGENT_MALFORMED,
+            "AgentMalformed",
+            "in the guest: virtfleet-agent --version, virtfleet-agent report; upgrade the agent or the collector, if their versions \
+             are far apart",
+        ),
+    };
+    let severity = match class {
+        FailureClass::WrongVm => Severity::Critical,
+        _ => Severity::Warning,
+    };
+    Class {
+        id,
+        severity,
+        reason,
+        remedy,
+    }
+}
+
+fn make(key: &VmKey, entry: &Entry, failure: &Failure, failing: &Failing) -> Finding {
+    let class = class_of(failure.class);
+    let text = failure.message();
+    let message = match failure.class {
+        FailureClass::WrongVm => format!("another answers for the agent of {key}: {text}"),
+        FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed => {
+            format!("the answer of the agent of {key} cannot be used: {text}")
+        }
+        _ => format!("the agent of {key} does not answer: {text}"),
+    };
+    let answered = if entry.memory.answer.is_some() {
+        "yes"
+    } else {
+        "no"
+    };
+    let found = findings::vm(class.id, class.severity, key, class.reason, message)
+        .with("class", failure.class.as_str())
+        .with("error", text)
+        .with("failedPulls", failing.pulls)
+        .with("answeredBefore", answered)
+        .remedy(class.remedy.replace("{namespace}", key.namespace.as_str()));
+    // The class may change while the agent stays silent.
+    Finding {
+        since: failing.since.to_string(),
+        ..found
+    }
+}

@@ -1,0 +1,128 @@
+//! An agent that should answer and does not is a finding, under the id of its class.
+
+use virtfleet_wire::finding::Severity;
+
+use super::{
+    tests::{answer, apply, small},
+    *,
+};
+use crate::{
+    facts::{Fact, Phase, Vmi},
+    store::tests::{key, vmi},
+};
+
+fn fail(index: &mut FleetIndex, vm: &VmKey, class: FailureClass, now: &str) {
+    index.set_time(now.to_owned());
+    let mut heard = answer(vm, |_| {});
+    heard.outcome = Err(Failure::new(class, format_args!("cannot {}", class.as_str())));
+    index.hear(heard);
+}
+
+fn of_agent(index: &FleetIndex, vm: &VmKey) -> Vec<Finding> {
+    let mut found = index.findings(vm);
+    found.retain(|finding| finding.id.starts_with("agent-"));
+    found
+}
+
+#[test]
+fn three_failed_pulls_are_a_finding_until_the_agent_answers() {
+    let (mut index, vm) = (small(), key("ns", "w0"));
+    for now in ["t1", "t2"] {
+        fail(&mut index, &vm, FailureClass::Connect, now);
+        assert_eq!(of_agent(&index, &vm), []);
+    }
+    fail(&mut index, &vm, FailureClass::Timeout, "t3");
+    let found = of_agent(&index, &vm);
+    let [one] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        (one.id.as_str(), one.severity, one.since.as_str()),
+        (findings::AGENT_TIMEOUT, Severity::Warning, "t1"),
+        "since the first failed pull, under the last class"
+    );
+    assert_eq!(one.message, "the agent of ns/w0 does not answer: cannot timeout");
+    let evidence =
+        ["class", "error", "failedPulls", "answeredBefore"].map(|name| one.evidence[name].as_str());
+    assert_eq!(evidence, ["timeout", "cannot timeout", "3", "no"]);
+    assert!(one.remedy.contains("scrape.timeout"), "{}", one.remedy);
+    let view = &index.snapshot().vms[&vm];
+    assert_eq!((view.findings, view.severities.warning), (1, 1));
+    index.hear(answer(&vm, |_| {}));
+    assert_eq!(of_agent(&index, &vm), []);
+    fail(&mut index, &vm, FailureClass::Timeout, "t4");
+    assert_eq!(of_agent(&index, &vm), [], "the count begins again");
+}
+
+#[test]
+fn every_class_has_an_id_and_a_remedy() {
+    for class in FailureClass::ALL {
+        let (mut index, vm) = (small(), key("ns", "w0"));
+        for now in ["t1", "t2", "t3"] {
+            fail(&mut index, &vm, class, now);
+        }
+        let [one] = of_agent(&index, &vm).try_into().unwrap();
+        assert_eq!(one.id, format!("agent-{}", class.as_str().replace('_', "-")));
+        let words = one.reason.split_inclusive(char::is_uppercase).count();
+        assert!(
+            words > 2 && !one.remedy.is_empty() && !one.remedy.contains('{'),
+            "{one:?}"
+        );
+    }
+}
+
+#[test]
+fn the_certificate_of_another_vm_is_critical_at_once() {
+    let (mut index, vm) = (small(), key("ns", "w0"));
+    fail(&mut index, &vm, FailureClass::WrongVm, "t1");
+    let [one] = of_agent(&index, &vm).try_into().unwrap();
+    assert_eq!(
+        (one.id.as_str(), one.severity),
+        (findings::AGENT_WRONG_VM, Severity::Critical)
+    );
+    assert_eq!(index.snapshot().vms[&vm].severities.critical, 1);
+}
+
+#[test]
+fn a_vm_that_does_not_run_has_no_agent_that_should_answer() {
+    let change = |change: fn(&mut Vmi)| {
+        let (mut index, vm) = (small(), key("ns", "w0"));
+        for now in ["t1", "t2", "t3"] {
+            fail(&mut index, &vm, FailureClass::Connect, now);
+        }
+        let mut changed = vmi("ns", "w0");
+        change(&mut changed);
+        apply(&mut index, [Fact::Vmi(Box::new(changed))]);
+        of_agent(&index, &vm).len()
+    };
+    assert_eq!(change(|_| {}), 1);
+    assert_eq!(change(|vmi| vmi.paused = true), 0);
+    assert_eq!(change(|vmi| vmi.deleting = true), 0);
+    assert_eq!(change(|vmi| vmi.phase = Phase::Failed), 0);
+    assert_eq!(change(|vmi| vmi.uid = Some("other".parse().unwrap())), 0);
+}
+
+#[test]
+fn a_vm_of_no_user_cluster_may_have_no_agent() {
+    let mut index = FleetIndex::new(DialRules::default());
+    apply(&mut index, [Fact::Vmi(Box::new(vmi("ns", "stray")))]);
+    let vm = key("ns", "stray");
+    let thrice = |index: &mut FleetIndex, class| {
+        for now in ["t1", "t2", "t3"] {
+            fail(index, &vm, class, now);
+        }
+        of_agent(index, &vm).len()
+    };
+    assert_eq!(thrice(&mut index, FailureClass::Connect), 0, "never expected");
+    assert_eq!(
+        thrice(&mut index, FailureClass::Malformed),
+        1,
+        "an agent is there"
+    );
+    index.hear(answer(&vm, |_| {}));
+    assert_eq!(
+        thrice(&mut index, FailureClass::Connect),
+        1,
+        "it has answered before"
+    );
+}
