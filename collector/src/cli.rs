@@ -6,11 +6,15 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use serde::de::DeserializeOwned;
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::{
-    layered::Fragment,
+    layered::{Fragment, to_yaml},
     settings::{LogFormat, LogLevel},
 };
 
-use crate::{config::CollectorConfig, objects, serve};
+use crate::{
+    config::CollectorConfig,
+    doctor::{self, Status},
+    objects, serve,
+};
 
 /// The collector on the infra cluster: joins every VM with its placement and hears every agent.
 #[derive(Debug, Parser)]
@@ -24,12 +28,33 @@ struct Cli {
 enum Verb {
     /// Watch the inventory, pull every agent, serve the answers.
     Serve(Serve),
-    /// Validate the settings; name every problem with file and line.
-    CheckConfig(ConfigFile),
+    /// Validate the settings and the files that they name: certificates, keys, kubeconfig, folder. Every problem is named with
+    /// file, key and what to do.
+    CheckConfig(CheckConfig),
+    /// Check settings, certificates, API server, rights, definitions, Lease and ports; each line with the next command.
+    Doctor(Doctor),
     /// Print the JSON Schema of the settings.
     Schema,
     /// Print the definitions of our Kubernetes objects, for `kubectl apply -f -`.
     Crds(Crds),
+}
+
+#[derive(Debug, Args)]
+struct CheckConfig {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// Validate the text alone, e.g. where the files are not mounted.
+    #[arg(long)]
+    no_files: bool,
+}
+
+#[derive(Debug, Args)]
+struct Doctor {
+    #[command(flatten)]
+    file: ConfigFile,
+    /// text, json or yaml.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json", "yaml"])]
+    output: String,
 }
 
 #[derive(Debug, Args)]
@@ -87,13 +112,8 @@ pub fn main() -> Code {
             }
             Err(code) => code,
         },
-        Verb::CheckConfig(file) => load(&file).map_or_else(
-            |code| code,
-            |_| {
-                say(&format!("{}: ok", file.config.display()));
-                Code::Ok
-            },
-        ),
+        Verb::CheckConfig(wanted) => check_config(&wanted),
+        Verb::Doctor(wanted) => examine(&wanted),
         Verb::Schema => {
             say(&serde_json::to_string_pretty(&CollectorConfig::schema()).unwrap_or_default());
             Code::Ok
@@ -107,6 +127,66 @@ pub fn main() -> Code {
             Code::Ok
         }
     }
+}
+
+fn check_config(wanted: &CheckConfig) -> Code {
+    let config = match load(&wanted.file) {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    let path = wanted.file.config.display();
+    if !wanted.no_files {
+        let lines = match block_on(doctor::files(&config)) {
+            Ok(lines) => lines,
+            Err(code) => return code,
+        };
+        for line in lines.iter().filter(|line| line.status != Status::Ok) {
+            let word = if line.status == Status::Warn {
+                "warning: "
+            } else {
+                ""
+            };
+            complain(&format!(
+                "{word}{path}: {}: {}; try: {}",
+                line.what, line.detail, line.next
+            ));
+        }
+        if doctor::any_failed(&lines) {
+            return Code::Config;
+        }
+    }
+    say(&format!("{path}: ok"));
+    Code::Ok
+}
+
+fn examine(wanted: &Doctor) -> Code {
+    let config = match load(&wanted.file) {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    let lines = match block_on(doctor::check(&config, &wanted.file.config.display().to_string())) {
+        Ok(lines) => lines,
+        Err(code) => return code,
+    };
+    match wanted.output.as_str() {
+        "json" => say(&serde_json::to_string_pretty(&lines).unwrap_or_default()),
+        "yaml" => say(to_yaml(&serde_json::to_value(&lines).unwrap_or_default()).trim_end()),
+        _ => drop(write!(anstream::stdout().lock(), "{}", doctor::text(&lines))),
+    }
+    if doctor::any_failed(&lines) {
+        Code::Failure
+    } else {
+        Code::Ok
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Code> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        complain(&format!("cannot start: {error}"));
+        Code::Failure
+    })?;
+    Ok(runtime.block_on(work))
 }
 
 /// Every problem is a line on standard error. The collector starts only with settings that are right in every word: what it

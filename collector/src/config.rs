@@ -150,7 +150,7 @@ pub struct ScrapeSettings {
     /// The most samples that a page may have which Prometheus scrapes through the collector.
     #[schemars(range(min = 1))]
     pub max_samples: u64,
-    /// Certificates for asking agents.
+    /// Certificates for asking agents. Left out: no agent is pulled; placement, labels and `/sd` are served all the same.
     pub tls: ScrapeTls,
 }
 
@@ -208,16 +208,30 @@ impl CollectorConfig {
             scrape.service_cidrs.clone(),
             scrape.port,
         );
-        if self.inventory.cluster.is_some() {
+        let rules = if self.inventory.cluster.is_some() {
             rules.pods_only()
         } else {
             rules
+        };
+        if scrape.tls.is_set() {
+            rules
+        } else {
+            rules.without_pulls()
         }
     }
 
     /// The JSON Schema (2020-12).
     pub fn schema() -> serde_json::Value {
         schemars::schema_for!(Self).to_value()
+    }
+}
+
+impl ScrapeTls {
+    /// Whether agents are pulled: any of the keys is set. The check requires all of them then.
+    pub fn is_set(&self) -> bool {
+        [&self.ca, &self.certificate, &self.key, &self.trust_domain]
+            .iter()
+            .any(|key| key.is_some())
     }
 }
 

@@ -30,7 +30,6 @@ use virtfleet_runtime::{
     http::{Limits, Server, ServerMetrics, Transport},
     shutdown::{self, Shutdown},
     telemetry,
-    tls::{ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor},
 };
 use virtfleet_wire::{finding::Finding, ids::VmKey};
 
@@ -38,6 +37,8 @@ use crate::{
     api::{self, ApiState},
     cli,
     config::CollectorConfig,
+    credentials,
+    doctor::Status,
     fleet::Fleet,
     inventory::{
         cluster::{Inventory, WatchMetrics},
@@ -104,6 +105,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let server_metrics = ServerMetrics::register(&mut registry);
 
     let puller = puller(config)?;
+    warn_of_files(config);
     let tenants = Arc::new(Tenants::default());
     let cluster = if let Some(settings) = &config.inventory.cluster {
         let metrics = WatchMetrics::register(&mut registry);
@@ -124,7 +126,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let (events, incoming) = mpsc::channel(EVENTS);
     let (problems, findings) = watch::channel(Vec::new());
-    let (to_scraper, changes) = mpsc::channel(CHANGES);
+    let mut listeners = Vec::new();
     let inventory = if let Some((cluster, metrics)) = cluster {
         // Before anybody is told of a cluster: until then the fleet takes the inventory for a folder.
         fleet.set_cluster_stands(tenants.stands());
@@ -137,6 +139,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         config.inventory.folder.as_str()
     };
     let (to_labels, label_changes) = mpsc::channel(CHANGES);
+    listeners.push(to_labels);
     let writers = Writers::start(
         config,
         &fleet,
@@ -146,32 +149,29 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         &mut parts,
         &stop,
     )?;
-    parts.spawn(apply(Arc::clone(&fleet), incoming, [to_scraper, to_labels]));
     parts.spawn(note(Arc::clone(&fleet), findings));
-    let settings = ScrapeSettings {
-        interval: config.scrape.interval.0,
-        concurrency: config.scrape.concurrency as usize,
-        slow: config.scrape.timeout.0 / SLOW_PART,
-    };
-    let pages = PageProxy::new(
-        Arc::clone(&fleet),
-        puller.clone(),
-        proxy_limits(config),
-        proxy_metrics,
-    );
-    parts.spawn(scraper(
-        Arc::clone(&fleet),
-        puller,
-        settings,
-        pull_metrics,
-        changes,
-        stop.clone(),
-    ));
+    let pages = puller.map(|puller| {
+        let (to_scraper, changes) = mpsc::channel(CHANGES);
+        listeners.push(to_scraper);
+        let limits = proxy_limits(config);
+        let pages = PageProxy::new(Arc::clone(&fleet), puller.clone(), limits, proxy_metrics);
+        let (fleet, settings) = (Arc::clone(&fleet), scrape_settings(config));
+        parts.spawn(scraper(
+            fleet,
+            puller,
+            settings,
+            pull_metrics,
+            changes,
+            stop.clone(),
+        ));
+        Arc::new(pages)
+    });
+    parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
 
     let state = ApiState {
         fleet,
         labels: Arc::clone(&writers.book),
-        pages: Some(Arc::new(pages)),
+        pages,
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
@@ -242,7 +242,7 @@ async fn watch_folder(
 async fn apply(
     fleet: Arc<Fleet>,
     mut events: mpsc::Receiver<InventoryEvent>,
-    changed: [mpsc::Sender<Vec<VmKey>>; 2],
+    changed: Vec<mpsc::Sender<Vec<VmKey>>>,
 ) -> anyhow::Result<()> {
     let mut batch = Vec::new();
     while events.recv_many(&mut batch, EVENTS).await > 0 {
@@ -292,22 +292,35 @@ async fn scraper(
     Ok(())
 }
 
-fn puller(config: &CollectorConfig) -> anyhow::Result<Puller> {
+fn scrape_settings(config: &CollectorConfig) -> ScrapeSettings {
+    ScrapeSettings {
+        interval: config.scrape.interval.0,
+        concurrency: config.scrape.concurrency as usize,
+        slow: config.scrape.timeout.0 / SLOW_PART,
+    }
+}
+
+/// Logs what `check-config` would say. Files that cannot be used end the start; a certificate that has expired may be replaced
+/// while this runs.
+fn warn_of_files(config: &CollectorConfig) {
+    if !config.scrape.tls.is_set() {
+        tracing::info!("scrape.tls is not set: agents are not pulled");
+    }
+    for line in credentials::check(config, now()) {
+        if line.status != Status::Ok {
+            tracing::warn!(key = line.what, next = line.next, "{}", line.detail);
+        }
+    }
+}
+
+/// None when `scrape.tls` is not set.
+fn puller(config: &CollectorConfig) -> anyhow::Result<Option<Puller>> {
     let scrape = &config.scrape;
-    let tls = &scrape.tls;
-    let file = |value: &Option<String>, key: &str| {
-        value
-            .as_deref()
-            .map(PathBuf::from)
-            .with_context(|| format!("scrape.tls.{key} is not set"))
+    let Some(client) = credentials::agents(&scrape.tls)? else {
+        return Ok(None);
     };
-    let paths = ClientTlsPaths {
-        ca: file(&tls.ca, "ca")?,
-        certificate: file(&tls.certificate, "certificate")?,
-        key: file(&tls.key, "key")?,
-    };
-    let client = ClientTls::new(paths).context("scrape.tls cannot be used")?;
-    let trust_domain = tls
+    let trust_domain = scrape
+        .tls
         .trust_domain
         .as_deref()
         .context("scrape.tls.trustDomain is not set")?;
@@ -317,7 +330,7 @@ fn puller(config: &CollectorConfig) -> anyhow::Result<Puller> {
         report_bytes: bytes(scrape.max_report_bytes),
         metrics_bytes: bytes(scrape.max_metrics_bytes),
     };
-    Ok(Puller::new(Arc::new(client), trust_domain, limits))
+    Ok(Some(Puller::new(Arc::new(client), trust_domain, limits)))
 }
 
 fn proxy_limits(config: &CollectorConfig) -> ProxyLimits {
@@ -332,20 +345,10 @@ fn proxy_limits(config: &CollectorConfig) -> ProxyLimits {
 
 async fn listen(config: &CollectorConfig) -> anyhow::Result<(TcpListener, Transport)> {
     let server = &config.server;
-    let transport = match (&server.tls.certificate, &server.tls.key) {
-        (Some(certificate), Some(key)) if !server.is_plain() => {
-            let paths = ServerTlsPaths {
-                certificate: certificate.into(),
-                key: key.into(),
-                client_ca: server.tls.client_ca.as_ref().map(PathBuf::from),
-                clients: Vec::new(),
-            };
-            Transport::Tls(Arc::new(
-                TlsAcceptor::new(paths).context("server.tls cannot be used")?,
-            ))
-        }
-        _ if server.is_plain() => Transport::Plain,
-        _ => anyhow::bail!("server.tls.certificate and server.tls.key are not both set"),
+    let transport = match credentials::server(server)? {
+        Some(tls) => Transport::Tls(Arc::new(tls)),
+        None if server.is_plain() => Transport::Plain,
+        None => anyhow::bail!("server.tls.certificate and server.tls.key are not both set"),
     };
     let listener = bind("server.address", &server.address).await?;
     Ok((listener, transport))
@@ -384,6 +387,11 @@ fn limits() -> Limits {
         request_timeout: api::LONGEST_WAIT + others.request_timeout,
         ..others
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }
 
 /// Tells systemd, when it is there.

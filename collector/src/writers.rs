@@ -59,8 +59,7 @@ impl Writers {
         let election = &config.leader_election;
         let (writing, leader) = match &infra {
             Some(client) if election.enabled => {
-                let namespace = election.namespace.clone().or_else(leader::own_namespace);
-                let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+                let namespace = leader::namespace(election.namespace.as_deref(), client);
                 let lease = KubeLease::new(client.clone(), &namespace, &election.name);
                 let seconds = |count: u32| Duration::from_secs(count.into());
                 let timing = Timing {

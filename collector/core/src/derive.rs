@@ -144,6 +144,7 @@ fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
 fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, memory: &Memory) -> AgentView {
     let status = match &memory.last_try {
         _ if !state.can_answer() => AgentStatus::Off,
+        _ if !store.rules.pulls() => AgentStatus::Disabled,
         None => AgentStatus::Waiting,
         Some((_, None)) => AgentStatus::Up,
         Some((_, Some(_))) => AgentStatus::Silent,

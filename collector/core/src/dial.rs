@@ -59,6 +59,7 @@ pub struct DialRules {
     service: Vec<IpNet>,
     port: u16,
     pods_only: bool,
+    pulls: bool,
 }
 
 /// Why an address may not be dialled.
@@ -139,6 +140,7 @@ impl DialRules {
             service: plain(service),
             port,
             pods_only: false,
+            pulls: true,
         }
     }
 
@@ -148,6 +150,17 @@ impl DialRules {
     pub fn pods_only(mut self) -> Self {
         self.pods_only = true;
         self
+    }
+
+    /// The same for a collector that pulls no agent: addresses are shown, and nobody counts as silent.
+    #[must_use]
+    pub fn without_pulls(self) -> Self {
+        Self { pulls: false, ..self }
+    }
+
+    /// Whether agents are pulled.
+    pub fn pulls(&self) -> bool {
+        self.pulls
     }
 
     /// The port that is dialled.

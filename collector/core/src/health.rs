@@ -16,6 +16,9 @@ pub const MOST_MESSAGE: usize = 500;
 /// How long an agent may be silent before it counts: two missed pulls and more.
 pub const SILENCE_MS: u64 = 90_000;
 
+/// The reason of `AgentReporting` where no agent is pulled. `Ready` does not depend on it then.
+pub const NOT_PULLED: &str = "NotPulled";
+
 /// Whether something holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truth {
@@ -100,6 +103,11 @@ fn reporting(vm: &VmDetail, silent_ms: u64) -> Verdict {
             Truth::AsBefore,
             "Waiting",
             "the agent has not been asked yet".into(),
+        ),
+        AgentStatus::Disabled => say(
+            Truth::Unknown,
+            NOT_PULLED,
+            "the collector pulls no agent (scrape.tls is not set)".into(),
         ),
         AgentStatus::Off => say(
             Truth::False,

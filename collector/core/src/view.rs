@@ -104,6 +104,8 @@ pub enum AgentStatus {
     Waiting,
     /// The VM does not run, so nobody can answer.
     Off,
+    /// The VM runs, and the collector pulls no agent: `scrape.tls` is not set.
+    Disabled,
 }
 
 impl AgentStatus {
@@ -114,6 +116,7 @@ impl AgentStatus {
             Self::Silent => "silent",
             Self::Waiting => "waiting",
             Self::Off => "off",
+            Self::Disabled => "disabled",
         }
     }
 }

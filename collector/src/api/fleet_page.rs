@@ -110,7 +110,7 @@ fn vms(page: &mut Page, fleet: &FleetSnapshot) {
         fleet,
         "virtfleet_vm_up",
         "Whether the VM's agent answered the last pull; 0 for a VM that does not run, and virtfleet_vm_state tells so.",
-        |vm| Some(flag(vm.agent.status == AgentStatus::Up)),
+        |vm| (vm.agent.status != AgentStatus::Disabled).then(|| flag(vm.agent.status == AgentStatus::Up)),
     );
     each_vm(
         page,

@@ -89,7 +89,7 @@ pub(super) const VM_FILTERS: &[Param] = &[
     Param {
         name: "agent",
         about: "Only VMs whose agent is so.",
-        rule: Rule::Words(&["up", "silent", "waiting", "off"]),
+        rule: Rule::Words(&["up", "silent", "waiting", "off", "disabled"]),
     },
     Param {
         name: "q",
@@ -200,6 +200,7 @@ mod tests {
             AgentStatus::Silent,
             AgentStatus::Waiting,
             AgentStatus::Off,
+            AgentStatus::Disabled,
         ];
         assert_eq!(words("agent"), statuses.map(AgentStatus::as_str));
     }

@@ -9,7 +9,10 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use virtfleet_collector_core::{heard::UnixMs, view::VmView};
+use virtfleet_collector_core::{
+    heard::UnixMs,
+    view::{AgentStatus, VmView},
+};
 use virtfleet_wire::ids::{ClusterName, NodeName, Uid};
 
 use super::{error::ApiError, reply::Reply, router::Ask};
@@ -52,10 +55,12 @@ fn groups<'a>(vms: impl Iterator<Item = &'a VmView>) -> Vec<TargetGroup> {
     listed.map(|(vm, (address, _))| group(vm, address)).collect()
 }
 
-/// Where a VM's agent was verified, and when; none for one that could not answer.
+/// Where a VM's agent was verified, and when; none for one that could not answer. A collector that pulls no agent verifies none:
+/// it lists each address that only one VM has, and Prometheus alone checks the certificate.
 fn target(vm: &VmView) -> Option<(SocketAddr, UnixMs)> {
     let address = vm.agent.address.filter(|_| vm.state.can_answer())?;
-    Some((address, vm.agent.verified_ms?))
+    let unverified = (vm.agent.status == AgentStatus::Disabled).then_some(1);
+    Some((address, vm.agent.verified_ms.or(unverified)?))
 }
 
 fn group(vm: &VmView, address: SocketAddr) -> TargetGroup {

@@ -88,17 +88,18 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
     let tls = &scrape.tls;
     pair(&mut say, "scrape.tls", tls.certificate.as_ref(), tls.key.as_ref());
     let needed = [
+        // Left out as a whole: no agent is pulled.
         ("ca", &tls.ca),
         ("certificate", &tls.certificate),
         ("trustDomain", &tls.trust_domain),
     ];
     for (name, _) in needed
         .iter()
-        .filter(|(_, value)| value.as_ref().is_none_or(String::is_empty))
+        .filter(|(_, value)| tls.is_set() && value.as_ref().is_none_or(String::is_empty))
     {
         say(
             &format!("scrape.tls.{name}"),
-            "required: agents are known by their certificates".to_owned(),
+            "required with the others of scrape.tls; leave out all of them to pull no agent".to_owned(),
         );
     }
     found

@@ -41,13 +41,15 @@ fn good_settings_are_applied_to_the_word() {
 }
 
 #[test]
-fn the_defaults_differ_from_the_checks_only_in_what_nobody_can_guess() {
-    let found = problems("");
-    assert_eq!(found.len(), 3, "{found:?}");
-    assert!(
-        found.iter().all(|problem| problem.contains("scrape.tls.")),
-        "{found:?}"
-    );
+fn agents_are_pulled_with_all_of_scrape_tls_or_not_at_all() {
+    assert_eq!(problems(""), Vec::<String>::new());
+    let config = CollectorConfig::default();
+    assert!(!config.scrape.tls.is_set() && !config.dial_rules().pulls());
+    let found = problems("scrape: {tls: {trustDomain: t}}\n");
+    assert_eq!(found.len(), 2, "{found:?}");
+    for key in ["scrape.tls.ca: ", "scrape.tls.certificate: "] {
+        assert!(found.iter().any(|problem| problem.contains(key)), "{found:?}");
+    }
 }
 
 #[test]

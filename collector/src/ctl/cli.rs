@@ -249,7 +249,7 @@ pub(super) struct VmFilters {
     #[arg(long, value_delimiter = ',', value_parser = VmState::ALL.map(VmState::as_str))]
     pub(super) state: Vec<String>,
     /// Only VMs whose agent is so
-    #[arg(long, value_delimiter = ',', value_parser = ["up", "silent", "waiting", "off"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["up", "silent", "waiting", "off", "disabled"])]
     pub(super) agent: Vec<String>,
     /// Only VMs whose name holds this text
     #[arg(short, value_name = "TEXT")]

@@ -59,10 +59,19 @@ fn time(text: Option<&str>) -> Option<String> {
 
 /// Whether all conditions hold: as the first that does not, else as the first of which nobody knows.
 fn ready(conditions: &[Condition]) -> Condition {
-    let first = |status| conditions.iter().find(|one| one.status == status);
+    let first = |status| {
+        let mut judged = conditions.iter().filter(|one| one.reason != health::NOT_PULLED);
+        judged.find(|one| one.status == status)
+    };
     let decisive = first(ConditionStatus::False).or_else(|| first(ConditionStatus::Unknown));
     let Some(one) = decisive else {
-        let message = "the VM is placed, its agent answers, and its Node has its labels".to_owned();
+        let pulled = conditions.iter().all(|one| one.reason != health::NOT_PULLED);
+        let agent = if pulled {
+            "its agent answers"
+        } else {
+            "its agent is not pulled"
+        };
+        let message = format!("the VM is placed, {agent}, and its Node has its labels");
         return Condition::new("Ready", ConditionStatus::True, "Ready", message);
     };
     let message = format!("{}: {}", one.kind, one.message);
@@ -122,6 +131,10 @@ mod tests {
             )
         );
         assert_eq!(said(&[&good, &unknown]).0, ConditionStatus::Unknown);
+        let unpulled = one("AgentReporting", ConditionStatus::Unknown, health::NOT_PULLED);
+        let (status, _, message) = said(&[&good, &unpulled]);
+        assert_eq!(status, ConditionStatus::True, "who is not pulled is no reason");
+        assert!(message.contains("its agent is not pulled"), "{message}");
     }
 
     #[test]

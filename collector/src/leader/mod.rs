@@ -278,6 +278,14 @@ pub fn own_namespace() -> Option<String> {
     Some(text.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
+/// The namespace of the Lease: that of the settings, else of the pod, else of the kubeconfig's context.
+pub fn namespace(setting: Option<&str>, client: &Client) -> String {
+    setting
+        .map(str::to_owned)
+        .or_else(own_namespace)
+        .unwrap_or_else(|| client.default_namespace().to_owned())
+}
+
 /// A `coordination.k8s.io` Lease.
 pub struct KubeLease {
     api: Api<Lease>,

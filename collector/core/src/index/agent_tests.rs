@@ -103,6 +103,15 @@ fn a_vm_that_does_not_run_has_no_agent_that_should_answer() {
 }
 
 #[test]
+fn nobody_is_silent_where_no_agent_is_pulled() {
+    let mut index = FleetIndex::new(DialRules::default().without_pulls());
+    apply(&mut index, [Fact::Vmi(Box::new(vmi("ns", "a")))]);
+    let view = &index.snapshot().vms[&key("ns", "a")];
+    assert_eq!(view.agent.status, crate::view::AgentStatus::Disabled);
+    assert!(view.agent.address.is_some(), "/sd lists it");
+}
+
+#[test]
 fn a_vm_of_no_user_cluster_may_have_no_agent() {
     let mut index = FleetIndex::new(DialRules::default());
     apply(&mut index, [Fact::Vmi(Box::new(vmi("ns", "stray")))]);

@@ -58,7 +58,7 @@ fn agent_tone(agent: AgentStatus) -> Tone {
         AgentStatus::Up => Tone::Good,
         AgentStatus::Silent => Tone::Bad,
         AgentStatus::Waiting => Tone::Warn,
-        AgentStatus::Off => Tone::Dim,
+        AgentStatus::Off | AgentStatus::Disabled => Tone::Dim,
     }
 }
 

@@ -52,6 +52,16 @@ use self::{
 };
 use crate::{config::ClusterInventory, tenants::Tenants};
 
+/// A client of the infra cluster, for questions. Nothing is asked yet.
+///
+/// # Errors
+/// The kubeconfig, the service account or a file that they name cannot be used.
+pub(crate) async fn client(settings: &ClusterInventory) -> anyhow::Result<kube::Client> {
+    let rules = settings.user_clusters.dial_rules(&[]);
+    let (clients, _) = connect::infra(settings, rules).await?;
+    Ok(clients.asking)
+}
+
 /// The infra cluster, connected to and not yet watched.
 pub struct Inventory {
     clients: Clients,

@@ -53,6 +53,16 @@ pub enum TlsError {
 }
 
 impl TlsError {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Read { path, .. }
+            | Self::Empty { path, .. }
+            | Self::Refused { path, .. }
+            | Self::Authorities { path, .. } => path,
+        }
+    }
+
     /// Whether a file is not there (yet), which time may mend.
     pub fn is_missing_file(&self) -> bool {
         let Self::Read {

@@ -3,6 +3,7 @@
 //! ring is named as the provider in every configuration: as soon as two crates enable two providers, rustls' default
 //! panics.
 
+mod chain;
 mod client;
 mod files;
 mod peer;
@@ -10,6 +11,7 @@ mod reload;
 mod server;
 mod validity;
 
+pub use chain::{Usage, check_chain};
 pub use client::{ClientTls, ClientTlsPaths};
 pub use files::{TlsError, check_agent_names, check_pem};
 pub use peer::{VmIdentity, peer_names};

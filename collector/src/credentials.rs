@@ -1,0 +1,78 @@
+//! Files that the settings name: what `serve` loads at its start, and `check-config` and `doctor` check with the same functions.
+
+mod check;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use virtfleet_runtime::tls::{ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, TlsError};
+
+pub use self::check::check;
+use crate::config::{ScrapeTls, ServerSettings};
+
+/// A file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{key}: cannot use {}", file.display())]
+pub struct FileError {
+    /// Its key in the settings.
+    pub key: String,
+    /// The file.
+    pub file: PathBuf,
+    /// Why.
+    #[source]
+    pub source: Box<TlsError>,
+}
+
+/// The client's TLS towards agents; none when `scrape.tls` is not set.
+///
+/// # Errors
+/// The file that cannot be used.
+pub fn agents(tls: &ScrapeTls) -> Result<Option<ClientTls>, FileError> {
+    let (Some(ca), Some(certificate), Some(key)) = (&tls.ca, &tls.certificate, &tls.key) else {
+        return Ok(None);
+    };
+    let paths = ClientTlsPaths {
+        ca: ca.into(),
+        certificate: certificate.into(),
+        key: key.into(),
+    };
+    let files = [("ca", ca), ("certificate", certificate), ("key", key)];
+    ClientTls::new(paths)
+        .map(Some)
+        .map_err(|source| named("scrape.tls", &files, source))
+}
+
+/// The server's TLS; none when `server.tls.certificate` is not set, where HTTP is served.
+///
+/// # Errors
+/// The file that cannot be used.
+pub fn server(server: &ServerSettings) -> Result<Option<TlsAcceptor>, FileError> {
+    let tls = &server.tls;
+    let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else {
+        return Ok(None);
+    };
+    let paths = ServerTlsPaths {
+        certificate: certificate.into(),
+        key: key.into(),
+        client_ca: tls.client_ca.as_ref().map(PathBuf::from),
+        clients: Vec::new(),
+    };
+    let mut files = vec![("certificate", certificate), ("key", key)];
+    files.extend(tls.client_ca.as_ref().map(|file| ("clientCA", file)));
+    TlsAcceptor::new(paths)
+        .map(Some)
+        .map_err(|source| named("server.tls", &files, source))
+}
+
+/// The error with the key under which `section` names the file.
+fn named(section: &str, files: &[(&str, &String)], source: TlsError) -> FileError {
+    let file = source.path().to_owned();
+    let key = files.iter().find(|(_, known)| Path::new(known) == file);
+    let key = key.map_or(section.to_owned(), |(key, _)| format!("{section}.{key}"));
+    FileError {
+        key,
+        file,
+        source: Box::new(source),
+    }
+}

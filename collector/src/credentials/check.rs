@@ -1,0 +1,111 @@
+//! Checks each TLS file that the settings name: by itself, then with the files that belong to it.
+
+use std::{error::Error, fs};
+
+use virtfleet_runtime::tls::{Usage, Validity, check_chain, check_pem};
+
+use super::{FileError, agents, server};
+use crate::{config::CollectorConfig, doctor::Line};
+
+/// A certificate with less than this left is a warning, in seconds: 14 days, as for the agent's doctor.
+const EXPIRES_SOON: u64 = 14 * 86_400;
+
+/// One line for each TLS file that the settings name, and one for files that do not go together. `now` is in seconds since 1970.
+pub fn check(config: &CollectorConfig, now: u64) -> Vec<Line> {
+    let (tls, scrape) = (&config.server.tls, &config.scrape.tls);
+    let of_server = [
+        ("server.tls.certificate", &tls.certificate),
+        ("server.tls.key", &tls.key),
+        ("server.tls.clientCA", &tls.client_ca),
+    ];
+    let of_agents = [
+        ("scrape.tls.certificate", &scrape.certificate),
+        ("scrape.tls.key", &scrape.key),
+        ("scrape.tls.ca", &scrape.ca),
+    ];
+    let (mut lines, readable) = files(&of_server, now);
+    if readable {
+        lines.extend(server(&config.server).err().map(|error| unfit(&error)));
+    }
+    let (others, readable) = files(&of_agents, now);
+    lines.extend(others);
+    if readable {
+        let unfit = agents(scrape).err().map(|error| unfit(&error));
+        let fits = unfit.is_none();
+        lines.extend(unfit);
+        if let (true, Some(certificate), Some(ca)) = (fits, &scrape.certificate, &scrape.ca) {
+            lines.extend(chain(certificate, ca, now));
+        }
+    }
+    lines
+}
+
+/// A line for each file, and whether each could be read.
+fn files(named: &[(&'static str, &Option<String>)], now: u64) -> (Vec<Line>, bool) {
+    let mut readable = true;
+    let set = named
+        .iter()
+        .filter_map(|(key, file)| Some((*key, file.as_deref()?)));
+    let lines = set.map(|(key, file)| {
+        let content = content(key, file);
+        readable &= content.is_ok();
+        line(key, file, content, now)
+    });
+    (lines.collect(), readable)
+}
+
+/// The validity of certificates, nothing of a key, or why the file cannot be used.
+fn content(key: &str, file: &str) -> Result<Option<Validity>, String> {
+    let pem = fs::read(file).map_err(|error| format!("cannot be read: {error}"))?;
+    check_pem(&pem, matches!(key, "server.tls.key" | "scrape.tls.key"))
+}
+
+fn line(key: &str, file: &str, content: Result<Option<Validity>, String>, now: u64) -> Line {
+    match content {
+        Err(reason) => Line::fail(key, format!("{file} {reason}"), format!("ls -l {file}")),
+        Ok(None) => Line::ok(key, format!("{file}: readable")),
+        Ok(Some(valid)) => dated(key, file, valid, now),
+    }
+}
+
+fn dated(key: &str, file: &str, valid: Validity, now: u64) -> Line {
+    let dates = format!("openssl x509 -in {file} -noout -subject -dates");
+    if now < valid.not_before {
+        let days = (valid.not_before - now) / 86_400;
+        return Line::fail(key, format!("{file} is not valid yet, for {days} d more"), dates);
+    }
+    if now > valid.not_after {
+        let days = (now - valid.not_after) / 86_400;
+        return Line::fail(key, format!("{file} expired {days} d ago"), dates);
+    }
+    let left = valid.not_after - now;
+    let detail = format!("{file}: {} d left", left / 86_400);
+    if left < EXPIRES_SOON {
+        Line::warn(key, detail, dates)
+    } else {
+        Line::ok(key, detail)
+    }
+}
+
+/// What loading the files as `serve` does comes to.
+fn unfit(error: &FileError) -> Line {
+    let mut reason = error.file.display().to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        reason = format!("{reason}: {next}");
+        cause = next.source();
+    }
+    let next = "openssl x509 -in CERTIFICATE -noout -pubkey | diff - <(openssl pkey -in KEY -pubout)";
+    Line::fail(&error.key, format!("does not go with the others: {reason}"), next)
+}
+
+/// Agents verify the collector by their own `server.tls.clientCA`, which mostly is the authority that has signed the agents, too.
+fn chain(certificate: &str, ca: &str, now: u64) -> Option<Line> {
+    let (chain, authorities) = (fs::read(certificate).ok()?, fs::read(ca).ok()?);
+    let reason = check_chain(&chain, &authorities, Usage::Client, now).err()?;
+    Some(Line::warn(
+        "scrape.tls.certificate",
+        format!("{certificate} {reason} ({ca}); agents accept it only if their server.tls.clientCA does"),
+        format!("openssl verify -purpose sslclient -CAfile {ca} {certificate}"),
+    ))
+}

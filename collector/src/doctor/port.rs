@@ -1,0 +1,99 @@
+//! Whether an address can be listened on, and who holds it otherwise.
+
+use std::{
+    fs, io,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+};
+
+use super::Line;
+
+/// The kernel's name of our process: `comm` has 15 bytes.
+const OWN_NAME: &str = "virtfleet-colle";
+
+/// Listens at `address` for a moment.
+pub(super) fn check(setting: &str, address: &str) -> Line {
+    let Ok(address) = address.parse::<SocketAddr>() else {
+        let detail = format!("{address:?} is not an address and port");
+        return Line::fail(setting, detail, "virtfleet-collector check-config");
+    };
+    let next = format!("ss -ltnp 'sport = :{}'", address.port());
+    match TcpListener::bind(address) {
+        Ok(_) => Line::ok(setting, format!("{address} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => match holder(address.port()) {
+            Some((pid, name)) if name == OWN_NAME => Line::ok(
+                setting,
+                format!("{address} is held by virtfleet-collector, process {pid}"),
+            ),
+            Some((pid, name)) => Line::fail(
+                setting,
+                format!("{address} is held by {name}, process {pid}"),
+                next,
+            ),
+            None => Line::warn(
+                setting,
+                format!("{address} is in use; the process cannot be seen from here"),
+                next,
+            ),
+        },
+        Err(error) => Line::fail(setting, format!("{address} cannot be listened on: {error}"), next),
+    }
+}
+
+/// Process id and name of whoever listens on a TCP port; none when nobody does, or when its file descriptors cannot be read.
+fn holder(port: u16) -> Option<(u32, String)> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|file| fs::read_to_string(file).unwrap_or_default());
+    let sockets: Vec<_> = tables
+        .iter()
+        .flat_map(|table| table.lines().skip(1))
+        .filter_map(|line| listening(line, port))
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut numbered =
+        processes.filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())));
+    numbered
+        .find(|(_, process)| holds(process, &sockets))
+        .map(|(pid, process)| {
+            let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+            (pid, name.trim_end().to_owned())
+        })
+}
+
+/// The inode of a line of `/proc/net/tcp` that listens on `port` (proc(5): local address, remote address, state 0A, inode).
+fn listening(line: &str, port: u16) -> Option<&str> {
+    let fields: Vec<_> = line.split_ascii_whitespace().collect();
+    let (_, local) = fields.get(1)?.rsplit_once(':')?;
+    let is_listening = fields.get(3) == Some(&"0A") && u16::from_str_radix(local, 16) == Ok(port);
+    is_listening.then(|| fields.get(9).copied())?
+}
+
+fn holds(process: &Path, sockets: &[String]) -> bool {
+    let Ok(files) = fs::read_dir(process.join("fd")) else {
+        return false;
+    };
+    let mut links = files.flatten().filter_map(|file| fs::read_link(file.path()).ok());
+    links.any(|link| sockets.iter().any(|socket| link.as_os_str() == socket.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Status;
+
+    #[test]
+    fn an_address_is_free_held_or_refused() {
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = held.local_addr().unwrap().to_string();
+        let line = check("server.address", &address);
+        assert_eq!(line.status, Status::Fail, "held by the test: {line:?}");
+        let own = format!("process {}", std::process::id());
+        assert!(
+            line.detail.ends_with(&own) && line.next.starts_with("ss "),
+            "{line:?}"
+        );
+        drop(held);
+        assert_eq!(check("server.address", &address).status, Status::Ok);
+        assert_eq!(check("server.address", "203.0.113.1:1").status, Status::Fail);
+    }
+}

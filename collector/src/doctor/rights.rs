@@ -1,0 +1,290 @@
+//! What the collector's account may do on the infra cluster, by SelfSubjectAccessReview: each right of
+//! `packaging/collector/kubernetes/infra/rbac.yaml`, with what is missing without it.
+
+use futures_util::{StreamExt as _, stream};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::{Api, Client, api::PostParams};
+
+use super::{Line, Status};
+use crate::config::CollectorConfig;
+
+/// Questions on their way at once.
+const PARALLEL: usize = 8;
+
+/// A right, and what fails without it.
+#[derive(Debug, Clone)]
+struct Right {
+    verb: &'static str,
+    group: &'static str,
+    /// With its subresource, e.g. `guesthealths/status`.
+    resource: &'static str,
+    namespace: Option<String>,
+    name: Option<String>,
+    /// What the collector does without it.
+    without: &'static str,
+    status: Status,
+}
+
+/// Verbs, group, resource, whether it is asked in each of `inventory.cluster.namespaces`, severity, and what fails without it.
+type Row = (
+    &'static [&'static str],
+    &'static str,
+    &'static str,
+    bool,
+    Status,
+    &'static str,
+);
+
+const ROWS: [Row; 13] = [
+    (
+        &["list", "watch"],
+        "",
+        "nodes",
+        false,
+        Status::Fail,
+        "no placement is known",
+    ),
+    (
+        &["list", "watch"],
+        "kubevirt.io",
+        "virtualmachineinstances",
+        true,
+        Status::Fail,
+        "no VM is known",
+    ),
+    (
+        &["list", "watch"],
+        "kubevirt.io",
+        "virtualmachines",
+        true,
+        Status::Fail,
+        "no VM is known",
+    ),
+    (
+        &["list", "watch"],
+        "kubevirt.io",
+        "virtualmachineinstancemigrations",
+        true,
+        Status::Warn,
+        "fewer labels that others wrote are replaced",
+    ),
+    (
+        &["list", "watch"],
+        "",
+        "pods",
+        true,
+        Status::Fail,
+        "no agent has an address",
+    ),
+    (
+        &["list", "watch"],
+        "virtfleet.io",
+        "userclusters",
+        false,
+        Status::Fail,
+        "no VM has a cluster",
+    ),
+    (
+        &["list", "watch"],
+        "virtfleet.io",
+        "labelpropagations",
+        false,
+        Status::Fail,
+        "no label is planned",
+    ),
+    (
+        &["patch"],
+        "virtfleet.io",
+        "userclusters/status",
+        false,
+        Status::Warn,
+        "UserClusters have no status",
+    ),
+    (
+        &["patch"],
+        "virtfleet.io",
+        "labelpropagations/status",
+        false,
+        Status::Warn,
+        "LabelPropagations have no status",
+    ),
+    (
+        &["list", "create", "patch", "delete"],
+        "virtfleet.io",
+        "guesthealths",
+        true,
+        Status::Warn,
+        "no GuestHealth is written",
+    ),
+    (
+        &["patch"],
+        "virtfleet.io",
+        "guesthealths/status",
+        true,
+        Status::Warn,
+        "GuestHealths have no status",
+    ),
+    (
+        &["create", "patch"],
+        "events.k8s.io",
+        "events",
+        false,
+        Status::Warn,
+        "no Event is recorded",
+    ),
+    (
+        &["list", "watch"],
+        "networking.k8s.io",
+        "servicecidrs",
+        false,
+        Status::Warn,
+        "the service range is that of scrape.serviceCIDRs",
+    ),
+];
+
+/// Where the kubeconfigs of user clusters are, as packaged.
+const KUBECONFIGS: &str = "virtfleet-kubeconfigs";
+
+fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
+    let watched = config
+        .inventory
+        .cluster
+        .iter()
+        .flat_map(|cluster| cluster.namespaces.clone());
+    let watched: Vec<Option<String>> = watched.map(Some).collect();
+    let all = vec![None];
+    let mut rights = Vec::new();
+    for (verbs, group, resource, each, status, without) in ROWS {
+        let namespaces = if each && !watched.is_empty() {
+            &watched
+        } else {
+            &all
+        };
+        for namespace in namespaces {
+            rights.extend(verbs.iter().map(|verb| Right {
+                verb,
+                group,
+                resource,
+                namespace: namespace.clone(),
+                name: None,
+                without,
+                status,
+            }));
+        }
+    }
+    let mut one = |verb, group, resource, namespace: &str, name: Option<&str>, status, without| {
+        rights.push(Right {
+            verb,
+            group,
+            resource,
+            namespace: Some(namespace.to_owned()),
+            name: name.map(str::to_owned),
+            without,
+            status,
+        });
+    };
+    for verb in ["list", "watch"] {
+        let without = "user clusters whose kubeconfig is there cannot be reached";
+        one(verb, "", "secrets", KUBECONFIGS, None, Status::Warn, without);
+    }
+    let without = "the infra API server's addresses are known by its URL only";
+    one(
+        "get",
+        "discovery.k8s.io",
+        "endpointslices",
+        "default",
+        Some("kubernetes"),
+        Status::Warn,
+        without,
+    );
+    if let Some((namespace, name)) = lease {
+        let (group, without) = (
+            "coordination.k8s.io",
+            "this collector never leads, and writes nothing",
+        );
+        one("create", group, "leases", namespace, None, Status::Fail, without);
+        for verb in ["get", "update"] {
+            one(
+                verb,
+                group,
+                "leases",
+                namespace,
+                Some(name),
+                Status::Fail,
+                without,
+            );
+        }
+    }
+    rights
+}
+
+/// A line for each right that is missing, or one for all. `lease` is namespace and name of the Lease, with the election on.
+pub(super) async fn check(
+    config: &CollectorConfig,
+    client: &Client,
+    lease: Option<(&str, &str)>,
+) -> Vec<Line> {
+    let rights = rights(config, lease);
+    let count = rights.len();
+    let asked = stream::iter(rights)
+        .map(|right| ask(client, right))
+        .buffered(PARALLEL);
+    let missing: Vec<Line> = asked.filter_map(std::future::ready).collect().await;
+    if missing.is_empty() {
+        return vec![Line::ok("rights", format!("all {count} are granted"))];
+    }
+    missing
+}
+
+/// The line about a right that is not granted.
+async fn ask(client: &Client, right: Right) -> Option<Line> {
+    let (resource, subresource) = match right.resource.split_once('/') {
+        Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+        None => (right.resource, None),
+    };
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(right.group.to_owned()),
+                name: right.name.clone(),
+                namespace: right.namespace.clone(),
+                resource: Some(resource.to_owned()),
+                subresource,
+                verb: Some(right.verb.to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let what = match right.group {
+        "" => format!("{} {}", right.verb, right.resource),
+        group => match right.resource.split_once('/') {
+            Some((plain, sub)) => format!("{} {plain}.{group}/{sub}", right.verb),
+            None => format!("{} {}.{group}", right.verb, right.resource),
+        },
+    };
+    let place = match &right.namespace {
+        Some(namespace) => format!("-n {namespace}"),
+        None => "--all-namespaces".to_owned(),
+    };
+    let next =
+        format!("kubectl auth can-i {what} {place}; grant it as packaging/collector/kubernetes has it");
+    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    match api.create(&PostParams::default(), &review).await {
+        Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => None,
+        Ok(_) => Some(Line::new(
+            right.status,
+            &format!("right {what}"),
+            format!("not granted ({place}): {}", right.without),
+            next,
+        )),
+        Err(error) => Some(Line::warn(
+            &format!("right {what}"),
+            format!("cannot be asked for: {error}"),
+            next,
+        )),
+    }
+}
