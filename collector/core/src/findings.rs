@@ -98,6 +98,11 @@ pub const AGENT_MALFORMED: &str = "agent-malformed";
 /// The `clusterSelector` of a `LabelPropagation` selects no `UserCluster`.
 pub const POLICY_SELECTS_NOTHING: &str = "policy-selects-nothing";
 
+/// Whether a finding of this id is about an agent that should answer and does not.
+pub fn is_of_agent(id: &str) -> bool {
+    id.starts_with("agent-")
+}
+
 /// Whether a finding of this id means that objects may exist that the inventory does not show.
 pub fn leaves_gaps(id: &str) -> bool {
     [

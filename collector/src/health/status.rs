@@ -1,8 +1,9 @@
 //! The words of the domain as the object's status, with what was said before in mind.
 
 use virtfleet_collector_core::{
+    findings::is_of_agent,
     health::{self, Labelled, Truth, Verdict},
-    view::VmDetail,
+    view::{AgentStatus, VmDetail},
 };
 
 use crate::{
@@ -47,7 +48,7 @@ pub(super) fn status(
             start: time(one.start.as_deref()),
             end: time(one.end.as_deref()),
         }),
-        findings: findings(vm, &before.findings),
+        findings: findings(vm, silent_ms, &before.findings),
     }
 }
 
@@ -89,8 +90,9 @@ fn condition(verdict: Verdict, before: &[Condition], now: &str) -> Condition {
     Condition::new(verdict.kind, status, verdict.reason, verdict.message).at(before, now)
 }
 
-/// The same findings keep the words that they had: those may hold numbers that change with every report.
-fn findings(vm: &VmDetail, before: &[GuestHealthFinding]) -> Vec<GuestHealthFinding> {
+/// The same findings keep the words that they had: those may hold numbers that change with every report. A collector that has just
+/// started has not pulled an agent often enough to know whether it fails: until then what was said of the agent stays.
+fn findings(vm: &VmDetail, silent_ms: u64, before: &[GuestHealthFinding]) -> Vec<GuestHealthFinding> {
     let worst = health::worst(&vm.findings_list).into_iter();
     let keep = |(id, severity, message): (String, _, String)| {
         let known = before
@@ -103,7 +105,17 @@ fn findings(vm: &VmDetail, before: &[GuestHealthFinding]) -> Vec<GuestHealthFind
             message,
         }
     };
-    worst.map(keep).collect()
+    let mut found: Vec<_> = worst.map(keep).collect();
+    let is_undecided = match vm.vm.agent.status {
+        AgentStatus::Waiting => true,
+        AgentStatus::Silent => silent_ms < health::SILENCE_MS,
+        AgentStatus::Up | AgentStatus::Off | AgentStatus::Disabled => false,
+    };
+    if is_undecided && !found.iter().any(|one| is_of_agent(&one.id)) {
+        found.extend(before.iter().filter(|one| is_of_agent(&one.id)).cloned());
+        found.sort_by(|a, b| (b.severity, &a.id).cmp(&(a.severity, &b.id)));
+    }
+    found
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Mutex};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use virtfleet_collector_core::{
     dial::DialRules,
-    facts::{Fact, FactKey, InfraNode, InventoryEvent, Labels, Phase, Vm, Vmi},
+    facts::{Fact, FactKey, InfraNode, InventoryEvent, Labels, Phase, Selector, UserCluster, Vm, Vmi},
     heard::{Failure, FailureClass, Heard},
 };
 use virtfleet_wire::finding::{Finding, Severity};
@@ -206,6 +206,47 @@ async fn an_agent_counts_as_silent_only_after_a_while_and_numbers_are_no_news() 
         (ConditionStatus::False, "Silent".into())
     );
     assert_eq!(fake.writes() - before, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_says_nothing_new_of_an_agent_that_still_fails() {
+    let fake = Fake::default();
+    let begin = || {
+        let (fleet, stop) = stage(&fake, Writing::fixed(true));
+        fleet.apply(InventoryEvent::Apply(Fact::UserCluster(UserCluster {
+            name: "c".parse().unwrap(),
+            namespace: key().namespace,
+            selector: Selector::default(),
+            labels: Labels::new(),
+            suspend: false,
+        })));
+        (fleet, stop)
+    };
+    let said = || {
+        let found = fake.kept.lock().unwrap()[&key()].status().findings;
+        found.into_iter().map(|one| one.id).collect::<Vec<_>>()
+    };
+    let (fleet, stop) = begin();
+    for pull in 0..5 {
+        silence(&fleet, pull);
+        seconds(30).await;
+    }
+    let before = said();
+    assert!(before.contains(&"agent-timeout".to_owned()), "{before:?}");
+    stop.cancel();
+    let writes = fake.writes();
+    let (fleet, _stop) = begin();
+    for pull in 0..5 {
+        silence(&fleet, pull);
+        seconds(30).await;
+        assert_eq!((said(), fake.writes()), (before.clone(), writes), "pull {pull}");
+    }
+    fleet.apply(InventoryEvent::Delete(FactKey::Vmi(key())));
+    seconds(6).await;
+    assert!(
+        !said().contains(&"agent-timeout".to_owned()),
+        "a VM that does not run has none"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,7 +42,9 @@ pub fn check_chain(chain: &[u8], authorities: &[u8], usage: Usage, seconds: u64)
         .map(drop)
         .map_err(|error| match error {
             // Another authority of the same name.
-            Error::UnknownIssuer | Error::InvalidSignatureForPublicKey => "is not signed by any of these authorities".to_owned(),
+            Error::UnknownIssuer | Error::InvalidSignatureForPublicKey => {
+                "is not signed by any of these authorities".to_owned()
+            }
             Error::CertExpired { .. } => "or one of its issuers has expired".to_owned(),
             Error::CertNotValidYet { .. } => "or one of its issuers is not valid yet".to_owned(),
             error if error.to_string().contains("ExtendedKeyUsage") => {
