@@ -137,10 +137,11 @@ pub struct ScrapeSettings {
     #[serde(rename = "allowCIDRs")]
     #[schemars(with = "Vec<String>")]
     pub allow_cidrs: Vec<IpNet>,
-    /// The infra cluster's service networks; default is kubeadm's, 10.96.0.0/12.
+    /// The infra cluster's service networks. Absent: those of its ServiceCIDR objects (Kubernetes 1.33 and newer, with
+    /// `inventory.cluster`), else kubeadm's, 10.96.0.0/12.
     #[serde(rename = "serviceCIDRs")]
-    #[schemars(with = "Vec<String>")]
-    pub service_cidrs: Vec<IpNet>,
+    #[schemars(with = "Option<Vec<String>>")]
+    pub service_cidrs: Option<Vec<IpNet>>,
     /// The most bytes that a report may have, at most 262144.
     #[schemars(range(min = 1, max = 262_144))]
     pub max_report_bytes: u64,
@@ -162,7 +163,7 @@ impl Default for ScrapeSettings {
             concurrency: 64,
             port: AGENT_PORT,
             allow_cidrs: DEFAULT_ALLOW.to_vec(),
-            service_cidrs: DEFAULT_SERVICE.to_vec(),
+            service_cidrs: None,
             max_report_bytes: MAX_REPORT_BYTES as u64,
             max_metrics_bytes: 16 * 1024 * 1024,
             max_samples: 50_000,
@@ -203,9 +204,9 @@ impl CollectorConfig {
     /// Which addresses are dialled.
     pub fn dial_rules(&self) -> DialRules {
         let scrape = &self.scrape;
-        let rules = DialRules::new(
+        let rules = with_service(
             scrape.allow_cidrs.clone(),
-            scrape.service_cidrs.clone(),
+            scrape.service_cidrs.as_deref(),
             scrape.port,
         );
         let rules = if self.inventory.cluster.is_some() {
@@ -223,6 +224,14 @@ impl CollectorConfig {
     /// The JSON Schema (2020-12).
     pub fn schema() -> serde_json::Value {
         schemars::schema_for!(Self).to_value()
+    }
+}
+
+/// Rules with the service networks of the settings, else with the default ones.
+fn with_service(allow: Vec<IpNet>, service: Option<&[IpNet]>, port: u16) -> DialRules {
+    match service {
+        Some(service) => DialRules::new(allow, service.to_vec(), port),
+        None => DialRules::new(allow, DEFAULT_SERVICE.to_vec(), port).by_default(),
     }
 }
 

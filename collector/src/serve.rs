@@ -110,7 +110,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let cluster = if let Some(settings) = &config.inventory.cluster {
         let metrics = WatchMetrics::register(&mut registry);
         Some((
-            Inventory::new(settings, &config.scrape.service_cidrs, &tenants).await?,
+            Inventory::new(settings, config.scrape.service_cidrs.as_deref(), &tenants).await?,
             metrics,
         ))
     } else {

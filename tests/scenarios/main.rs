@@ -5,6 +5,7 @@
 mod cluster;
 mod cluster_churn;
 mod cluster_deletion;
+mod cluster_doctor;
 mod cluster_faults;
 mod cluster_inventory;
 mod cluster_labels;
@@ -14,6 +15,7 @@ mod cluster_rights;
 mod cluster_rivals;
 mod cluster_scheduler;
 mod cluster_schema;
+mod cluster_services;
 mod cluster_volumes;
 mod dashboards;
 mod delivery;

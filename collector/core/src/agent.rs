@@ -60,7 +60,8 @@ fn class_of(class: FailureClass) -> Class {
         FailureClass::NotAllowed => (
             findings::AGENT_NOT_ALLOWED,
             "AgentNotAllowed",
-            "add the VM's network to scrape.allowCIDRs in the collector's settings",
+            "add the VM's network to scrape.allowCIDRs in the collector's settings; for one that counts as a service address and is \
+             none, set scrape.serviceCIDRs to the infra cluster's service networks",
         ),
         FailureClass::Connect => (
             findings::AGENT_CONNECT,

@@ -57,6 +57,8 @@ impl DialTarget {
 pub struct DialRules {
     allow: Vec<IpNet>,
     service: Vec<IpNet>,
+    /// From where `service` is, for people.
+    service_from: &'static str,
     port: u16,
     pods_only: bool,
     pulls: bool,
@@ -127,7 +129,7 @@ const SPECIAL: [(&str, IpNet); 9] = [
 
 impl Default for DialRules {
     fn default() -> Self {
-        Self::new(DEFAULT_ALLOW.to_vec(), DEFAULT_SERVICE.to_vec(), AGENT_PORT)
+        Self::new(DEFAULT_ALLOW.to_vec(), DEFAULT_SERVICE.to_vec(), AGENT_PORT).by_default()
     }
 }
 
@@ -138,6 +140,7 @@ impl DialRules {
         Self {
             allow: plain(allow),
             service: plain(service),
+            service_from: "a service address by scrape.serviceCIDRs",
             port,
             pods_only: false,
             pulls: true,
@@ -163,6 +166,22 @@ impl DialRules {
         self.pulls
     }
 
+    /// The same where the settings name no service networks: those that they have are the default.
+    #[must_use]
+    pub fn by_default(mut self) -> Self {
+        self.service_from = "a service address by the default of scrape.serviceCIDRs";
+        self
+    }
+
+    /// Replaces the service networks by those of the infra cluster. Returns whether that is a change.
+    pub fn set_service_networks(&mut self, networks: Vec<IpNet>) -> bool {
+        const FROM: &str = "a service address by the infra cluster's ServiceCIDRs";
+        let networks: Vec<_> = networks.into_iter().map(unmap_net).collect();
+        let is_change = self.service != networks || self.service_from != FROM;
+        (self.service, self.service_from) = (networks, FROM);
+        is_change
+    }
+
     /// The port that is dialled.
     pub fn port(&self) -> u16 {
         self.port
@@ -172,7 +191,7 @@ impl DialRules {
     pub fn check(&self, address: IpAddr) -> Result<(), Refusal> {
         let address = address.to_canonical();
         let special = SPECIAL.iter().copied();
-        let service = self.service.iter().map(|range| ("a service address", *range));
+        let service = self.service.iter().map(|range| (self.service_from, *range));
         for (what, range) in special
             .chain(service)
             .filter(|(_, range)| range.contains(&address))

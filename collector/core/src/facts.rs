@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
+use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, VmKey, VmName};
@@ -22,6 +23,8 @@ pub enum InventoryEvent {
     Delete(FactKey),
     /// The full pass is complete.
     Synced,
+    /// The service networks of the infra cluster, all of them.
+    ServiceNetworks(Vec<IpNet>),
 }
 
 /// One object of the inventory.

@@ -95,6 +95,14 @@ impl FleetIndex {
                 self.synced = true;
                 self.check_policies();
             }
+            InventoryEvent::ServiceNetworks(networks) => {
+                if self.store.rules.set_service_networks(networks) {
+                    // Each may be dialled elsewhere now, or nowhere.
+                    touched.keys.extend(self.store.vms.keys().cloned());
+                    touched.views.extend(self.store.vms.keys().cloned());
+                    self.revision += 1;
+                }
+            }
         }
         self.settle(touched)
     }
@@ -274,5 +282,7 @@ mod order;
 mod pending_tests;
 #[cfg(test)]
 mod scale_tests;
+#[cfg(test)]
+mod service_tests;
 #[cfg(test)]
 mod tests;

@@ -52,10 +52,10 @@ impl Default for UserClusterSettings {
 }
 
 impl UserClusterSettings {
-    /// Which addresses are connected to; `service` are the infra cluster's service networks.
-    pub fn dial_rules(&self, service: &[IpNet]) -> DialRules {
+    /// Which addresses are connected to; `service` are the infra cluster's service networks as the settings have them.
+    pub fn dial_rules(&self, service: Option<&[IpNet]>) -> DialRules {
         // The kubeconfig says the port.
-        DialRules::new(self.allow_cidrs.clone(), service.to_vec(), 0)
+        super::with_service(self.allow_cidrs.clone(), service, 0)
     }
 }
 

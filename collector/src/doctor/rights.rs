@@ -130,17 +130,17 @@ const ROWS: [Row; 13] = [
         &["create", "patch"],
         "events.k8s.io",
         "events",
-        false,
+        true,
         Status::Warn,
         "no Event is recorded",
     ),
     (
-        &["list", "watch"],
+        &["list"],
         "networking.k8s.io",
         "servicecidrs",
         false,
         Status::Warn,
-        "the service range is that of scrape.serviceCIDRs",
+        "the service range is the default of scrape.serviceCIDRs",
     ),
 ];
 

@@ -9,6 +9,7 @@ mod dial;
 mod endpoints;
 mod kubeconfig;
 mod limit;
+mod services;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ pub(super) use self::{
     endpoints::follow_endpoints,
     kubeconfig::MAX_KUBECONFIG,
     limit::{LimitError, meaning},
+    services::follow_services,
 };
 use crate::config::ClusterInventory;
 

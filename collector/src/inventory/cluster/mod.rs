@@ -43,7 +43,7 @@ pub use self::metrics::WatchMetrics;
 use self::{
     board::{Board, WatchId},
     clusters::{Clusters, Shared},
-    connect::{Clients, Gate, follow_endpoints},
+    connect::{Clients, Gate, follow_endpoints, follow_services},
     follow::{Follower, Said},
     keeper::Keeper,
     kinds::Kind,
@@ -57,7 +57,7 @@ use crate::{config::ClusterInventory, tenants::Tenants};
 /// # Errors
 /// The kubeconfig, the service account or a file that they name cannot be used.
 pub(crate) async fn client(settings: &ClusterInventory) -> anyhow::Result<kube::Client> {
-    let rules = settings.user_clusters.dial_rules(&[]);
+    let rules = settings.user_clusters.dial_rules(None);
     let (clients, _) = connect::infra(settings, rules).await?;
     Ok(clients.asking)
 }
@@ -68,6 +68,8 @@ pub struct Inventory {
     gate: Gate,
     max_nodes: usize,
     namespaces: Vec<Namespace>,
+    /// The settings name no service networks.
+    asks_for_services: bool,
 }
 
 impl std::fmt::Debug for Inventory {
@@ -80,10 +82,10 @@ impl std::fmt::Debug for Inventory {
 
 impl Inventory {
     /// Makes the clients of the infra cluster, and tells `tenants`. Nothing is asked yet: an API server that is away is waited
-    /// for. `service` are the infra cluster's service networks. Errors: the settings or the kubeconfig cannot be used.
+    /// for. `service` are the infra cluster's service networks as the settings have them. Errors: the settings or the kubeconfig cannot be used.
     pub async fn new(
         settings: &ClusterInventory,
-        service: &[IpNet],
+        service: Option<&[IpNet]>,
         tenants: &Tenants,
     ) -> anyhow::Result<Self> {
         let user_clusters = &settings.user_clusters;
@@ -98,6 +100,7 @@ impl Inventory {
             gate,
             max_nodes: user_clusters.max_nodes as usize,
             namespaces,
+            asks_for_services: service.is_none(),
         })
     }
 
@@ -145,6 +148,16 @@ impl Inventory {
             return Ok(());
         }
         let mut tasks = JoinSet::new();
+        if self.asks_for_services {
+            let follow = follow_services(self.clients.asking.clone(), self.gate.clone(), events.clone());
+            let Some(follow) = stop.run_until_cancelled(follow).await else {
+                return Ok(());
+            };
+            tasks.spawn(async {
+                follow.await;
+                None
+            });
+        }
         let endpoints = follow_endpoints(self.clients.asking.clone(), self.gate.clone());
         tasks.spawn(async {
             endpoints.await;

@@ -12,6 +12,7 @@ use std::{
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
+use ipnet::IpNet;
 use tokio::{
     net::{TcpStream, lookup_host},
     time::timeout,
@@ -29,7 +30,7 @@ const MAX_ADDRESSES: usize = 8;
 /// Which addresses may be dialled for user clusters. The infra cluster's own API server never may.
 #[derive(Debug)]
 pub(in crate::inventory::cluster) struct DialGuard {
-    rules: DialRules,
+    rules: RwLock<DialRules>,
     /// Host and port under which the collector reaches the infra API server.
     infra: (String, u16),
     /// Where else that server answers.
@@ -40,10 +41,16 @@ impl DialGuard {
     /// `rules` say what is open; `infra` is the URL of the infra API server.
     pub(in crate::inventory::cluster) fn new(rules: DialRules, infra: &Uri) -> Self {
         Self {
-            rules,
+            rules: RwLock::new(rules),
             infra: host_and_port(infra),
             endpoints: RwLock::default(),
         }
+    }
+
+    /// Replaces the infra cluster's service networks. Returns whether that is a change.
+    pub(in crate::inventory::cluster) fn set_service_networks(&self, networks: Vec<IpNet>) -> bool {
+        let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        rules.set_service_networks(networks)
     }
 
     /// Replaces the further addresses of the infra API server.
@@ -64,7 +71,8 @@ impl DialGuard {
         if endpoints.iter().any(same) || literal.is_ok_and(|literal| same(&literal)) {
             return Err(format!("{address} is the infra cluster's own API server"));
         }
-        match self.rules.check(ip) {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        match rules.check(ip) {
             Ok(()) => Ok(()),
             Err(Refusal::Special(what, range)) => Err(format!(
                 "{ip} is {what} ({range}); only an entry of inventory.cluster.userClusters.allowCIDRs inside that range opens it"
@@ -149,7 +157,6 @@ impl Service<Uri> for GuardedConnector {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use virtfleet_collector_core::dial::DEFAULT_SERVICE;
 
     use super::*;
     use crate::config::UserClusterSettings;
@@ -159,8 +166,8 @@ pub(super) mod tests {
         let mut settings = UserClusterSettings::default();
         settings
             .allow_cidrs
-            .extend(more.iter().map(|net| net.parse::<ipnet::IpNet>().unwrap()));
-        let rules = settings.dial_rules(&DEFAULT_SERVICE);
+            .extend(more.iter().map(|net| net.parse::<IpNet>().unwrap()));
+        let rules = settings.dial_rules(None);
         DialGuard::new(rules, &Uri::from_static("https://198.51.100.7:6443"))
     }
 
@@ -173,7 +180,7 @@ pub(super) mod tests {
         let opened = guard(&["127.0.0.0/8", "::1/128"]);
         let refused = opened.connect(uri.clone()).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{refused}");
-        let rules = opened.rules.clone();
+        let rules = opened.rules.read().unwrap().clone();
         let infra = DialGuard::new(rules, &uri);
         let error = infra
             .connect(Uri::from_static("https://127.0.0.1:1"))
