@@ -171,6 +171,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let state = ApiState {
         fleet,
         labels: Arc::clone(&writers.book),
+        writing: writers.writing.clone(),
         pages,
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),

@@ -304,6 +304,35 @@ fn tier3_prometheus_accepts_the_scrape_configuration() {
     }
 }
 
+/// A Service gives one replica's own metrics, now one's and now the other's.
+#[test]
+fn each_replica_is_a_target_and_the_fleet_is_scraped_once() {
+    let read = |name: &str| fs::read_to_string(shipped(name)).unwrap();
+    let scrape = read("packaging/collector/prometheus.yaml");
+    let deployment = read("packaging/collector/kubernetes/infra/deployment.yaml");
+    let (once, own) = scrape.split_once("- job_name: virtfleet-collector ").unwrap();
+    for (wanted, named) in [
+        (
+            "label: app.kubernetes.io/name=virtfleet-collector",
+            "{ app.kubernetes.io/name: virtfleet-collector }",
+        ),
+        ("port_name], regex: api,", "{ name: api, containerPort: 10912 }"),
+        ("names: [virtfleet]", "namespace: virtfleet"),
+        (
+            "server_name: virtfleet-collector.virtfleet.svc",
+            "for virtfleet-collector.virtfleet.svc",
+        ),
+    ] {
+        assert!(
+            own.contains(wanted) && deployment.contains(named),
+            "{wanted}: {named}"
+        );
+    }
+    assert!(own.contains("role: pod\n") && own.contains("target_label: pod }"));
+    assert!(!own.contains("static_configs") && !once.contains("kubernetes_sd_configs"));
+    assert!(once.contains("/metrics/fleet") && once.contains("virtfleet-collector.virtfleet.svc:10912/sd"));
+}
+
 /// A guest may export what it likes under its own job, so a query that names no job joins what is forged.
 #[test]
 fn every_documented_query_names_its_job() {

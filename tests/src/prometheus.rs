@@ -25,7 +25,17 @@ pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Pr
     // The stage's collector serves plain HTTP on loopback.
     let through = "target_label: __address__, replacement: \"virtfleet-collector.virtfleet.svc:10912\" }";
     let plain = format!("{through}\n      - {{ target_label: __scheme__, replacement: http }}");
-    let mut settings = settings
+    // There is one collector and no Kubernetes here: the last jobs discover pods in production.
+    let discovered = settings
+        .split_once("    kubernetes_sd_configs: &pods")
+        .map(|(before, _)| {
+            format!(
+                "{before}    static_configs: [{{ targets: [\"virtfleet-collector.virtfleet.svc:10912\"] }}]\n"
+            )
+        });
+    let mut settings = discovered
+        .as_deref()
+        .unwrap_or(settings)
         .replace(through, &plain)
         .replace("https://virtfleet-collector", "http://virtfleet-collector")
         .replace("scheme: https", "scheme: http")

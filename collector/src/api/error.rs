@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::reply::Reply;
+use crate::leader::LeaseView;
 
 /// The body of every answer with a status of 400 or above.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -20,7 +21,7 @@ pub struct ErrorBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDetail {
     /// Stable and made for machines: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
-    /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `agent_failed`, `internal`.
+    /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_leading`, `agent_failed`, `internal`.
     pub code: String,
     /// One sentence: what was wrong, naming the parameter, the path or the object.
     pub message: String,
@@ -79,6 +80,27 @@ impl ApiError {
             error.message = format!("{}: {}", error.message, waits.join("; "));
         }
         error
+    }
+
+    /// 503: only the leader knows.
+    pub(super) fn not_leading(lease: &LeaseView) -> Self {
+        let (message, remedy) = match (&lease.holder, lease.pod()) {
+            (Some(holder), Some(pod)) => (
+                format!(
+                    "this collector is a standby; the leader, which knows, is {holder} (Lease {})",
+                    lease.name
+                ),
+                format!(
+                    "ask the leader: kubectl -n {} port-forward pod/{pod} 10912",
+                    lease.namespace()
+                ),
+            ),
+            _ => (
+                format!("no collector leads: the Lease {} is free", lease.name),
+                "try again in a few seconds; virtfleet-collector doctor inspects the Lease".to_owned(),
+            ),
+        };
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leading", message, remedy)
     }
 
     /// 503: as many long polls as may wait do so.

@@ -16,7 +16,8 @@ use crate::labels::{Drift, drift_series};
 pub(super) fn page(ask: &Ask) -> Result<Reply, ApiError> {
     let mut page = Page::new();
     write(&mut page, &ask.snapshot);
-    if ask.snapshot.synced {
+    // Only the leader knows; a standby's zeros would be another truth.
+    if ask.snapshot.synced && ask.api.writing.standby().is_none() {
         labels(&mut page, ask.api.labels.drift());
     }
     Ok(Reply::page(&page))

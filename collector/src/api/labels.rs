@@ -68,6 +68,9 @@ pub(crate) fn action_word(action: Action) -> &'static str {
 }
 
 pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
+    if let Some(lease) = ask.api.writing.standby() {
+        return Err(ApiError::not_leading(&lease));
+    }
     let query = &ask.query;
     let mut views = Vec::new();
     for input in ask.api.fleet.label_inputs() {
@@ -95,8 +98,8 @@ fn decided(ask: &Ask, input: &LabelInput) -> Vec<LabelView> {
         view.contested = status.contested.contains(&view.decision.key);
         view.error.clone_from(&status.error);
         if !status.by_leader && view.decision.reason == Reason::SafetyUnknown {
-            "this collector does not lead, and only the one that leads looks at what depends on the Node: its answer counts \
-             (virtfleet_collector_leader is 1 there)"
+            "what depends on the Node has not been inspected yet: nothing is inspected or written with a folder as inventory, \
+             and a collector that has just begun to lead inspects each Node first"
                 .clone_into(&mut view.decision.message);
         }
     }

@@ -49,7 +49,7 @@ pub(crate) use param::LONGEST_WAIT;
 pub use router::{probes, router};
 pub use sd::TargetGroup;
 
-use crate::{fleet::FleetRead, labels::LabelBook, scrape::PageProxy};
+use crate::{fleet::FleetRead, labels::LabelBook, leader::Writing, scrape::PageProxy};
 
 /// The header that carries the revision of which an answer was made; pass it as `wait` to hear of the next one.
 pub const REVISION_HEADER: &str = "virtfleet-revision";
@@ -61,6 +61,8 @@ pub struct ApiState {
     pub fleet: Arc<dyn FleetRead>,
     /// What became of each VM's labels.
     pub labels: Arc<LabelBook>,
+    /// Whether this process leads, and who does otherwise.
+    pub writing: Writing,
     /// Fetches agents' pages; none when agents are not pulled.
     pub pages: Option<Arc<PageProxy>>,
     /// The collector's own metrics.

@@ -170,5 +170,8 @@ async fn unknown_method(method: Method, uri: Uri) -> ApiError {
 }
 
 #[cfg(test)]
+#[path = "standby_tests.rs"]
+mod standby_tests;
+#[cfg(test)]
 #[path = "router_tests.rs"]
 mod tests;

@@ -28,7 +28,7 @@ use virtfleet_wire::{
 };
 
 use super::ApiState;
-use crate::fleet::FleetRead;
+use crate::{fleet::FleetRead, leader::Writing};
 
 /// The hour of the tests: 2024-05-01T12:00:00Z in milliseconds.
 pub(crate) const NOW: u64 = 1_714_564_800_000;
@@ -154,6 +154,7 @@ pub(crate) fn state(fleet: Arc<Fleet>) -> ApiState {
     ApiState {
         fleet,
         labels: Arc::default(),
+        writing: Writing::fixed(true),
         pages: None,
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),

@@ -6,6 +6,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use ureq::{
     Agent,
+    config::Config,
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
 
@@ -15,9 +16,14 @@ use crate::api::{ErrorBody, REVISION_HEADER};
 /// An answer may be this large: a fleet of 100,000 VMs, with room.
 const LARGEST: u64 = 512 * 1024 * 1024;
 
+/// Connections that are made until the leader answers what only it knows: behind a Service of two replicas each is the leader with a
+/// probability of one half.
+const MAX_LEADER_TRIES: usize = 8;
+
 /// A collector, as it is reached. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
+    config: Config,
     agent: Agent,
     server: String,
     timeout: Duration,
@@ -70,8 +76,10 @@ impl Client {
         if matches!(host, "localhost" | "[::1]") || host.starts_with("127.") {
             config = config.proxy(None);
         }
+        let config = config.build();
         Ok(Self {
-            agent: config.build().new_agent(),
+            agent: config.new_agent(),
+            config,
             server,
             timeout: connection.timeout.0,
         })
@@ -80,6 +88,26 @@ impl Client {
     /// `GET path?query`. `patience` is how much longer than `--timeout` the answer may take, for a long poll.
     pub(super) fn get(
         &self,
+        path: &str,
+        query: &[(&str, String)],
+        patience: Duration,
+    ) -> Result<Answer, Fail> {
+        let mut answer = self.get_by(&self.agent, path, query, patience);
+        for _ in 1..MAX_LEADER_TRIES {
+            match &answer {
+                // A new agent makes a new connection.
+                Err(Fail::Refused(error)) if error.code == "not_leading" => {
+                    answer = self.get_by(&self.config.new_agent(), path, query, patience);
+                }
+                _ => break,
+            }
+        }
+        answer
+    }
+
+    fn get_by(
+        &self,
+        agent: &Agent,
         path: &str,
         query: &[(&str, String)],
         patience: Duration,
@@ -95,8 +123,7 @@ impl Client {
             server: self.server.clone(),
             why: self.why(&error),
         };
-        let mut response = self
-            .agent
+        let mut response = agent
             .get(&url)
             .header("accept", "application/json")
             .config()

@@ -157,7 +157,7 @@ impl LabelBook {
     }
 
     /// Writes down a plan; returns what stood there before.
-    pub(super) fn put(&self, key: &VmKey, mut status: LabelStatus) -> Option<Arc<LabelStatus>> {
+    pub(crate) fn put(&self, key: &VmKey, mut status: LabelStatus) -> Option<Arc<LabelStatus>> {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(key).cloned();
         if status.written_at.is_none() {

@@ -50,6 +50,30 @@ pub trait LeaseStore: Send + Sync + 'static {
 pub struct Writing {
     leadership: watch::Receiver<Leadership>,
     gate: Arc<Semaphore>,
+    /// None without election.
+    lease: Option<watch::Receiver<LeaseView>>,
+}
+
+/// A Lease as a candidate saw it last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseView {
+    /// `<namespace>/<name>`.
+    pub name: String,
+    /// Its `spec.holderIdentity`, when that is another process: `<pod>_<random part>`.
+    pub holder: Option<String>,
+}
+
+impl LeaseView {
+    /// The pod of the holder: its identity begins with the host name.
+    pub fn pod(&self) -> Option<&str> {
+        let holder = self.holder.as_deref()?;
+        Some(holder.rsplit_once('_').map_or(holder, |(pod, _)| pod))
+    }
+
+    /// The namespace of the Lease, which is that of the pods as packaged.
+    pub fn namespace(&self) -> &str {
+        self.name.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
 }
 
 /// While it lives the Lease is not given up of one's own accord.
@@ -71,6 +95,23 @@ impl Writing {
         Self {
             leadership: watch::channel(fixed).1,
             gate: Arc::new(Semaphore::new(GATE as usize)),
+            lease: None,
+        }
+    }
+
+    /// The Lease, when this process takes part in an election and does not lead. None for the leader, and without election: what
+    /// such a process plans is the only truth.
+    pub fn standby(&self) -> Option<LeaseView> {
+        let lease = self.lease.as_ref()?;
+        (!self.leads()).then(|| lease.borrow().clone())
+    }
+
+    /// A standby that saw this Lease.
+    #[cfg(test)]
+    pub(crate) fn standing_by(lease: LeaseView) -> Self {
+        Self {
+            lease: Some(watch::channel(lease).1),
+            ..Self::fixed(false)
         }
     }
 
@@ -133,6 +174,7 @@ pub struct Candidate<S> {
     election: Election,
     timing: Timing,
     tell: watch::Sender<Leadership>,
+    lease: watch::Sender<LeaseView>,
     gate: Arc<Semaphore>,
     gauge: Gauge,
     name: String,
@@ -143,15 +185,21 @@ impl<S: LeaseStore> Candidate<S> {
     pub fn new(store: S, name: String, identity: String, timing: Timing, gauge: Gauge) -> (Self, Writing) {
         let (tell, leadership) = watch::channel(Leadership::Standby);
         let gate = Arc::new(Semaphore::new(GATE as usize));
+        let (lease, seen) = watch::channel(LeaseView {
+            name: name.clone(),
+            holder: None,
+        });
         let writing = Writing {
             leadership,
             gate: Arc::clone(&gate),
+            lease: Some(seen),
         };
         let candidate = Self {
             store,
             election: Election::new(identity, timing),
             timing,
             tell,
+            lease,
             gate,
             gauge,
             name,
@@ -194,6 +242,14 @@ impl<S: LeaseStore> Candidate<S> {
     fn publish(&self) {
         let leadership = self.election.leadership(now());
         let before = self.tell.send_replace(leadership);
+        let own = self.election.identity();
+        let holder = self
+            .election
+            .holder()
+            .filter(|holder| !holder.is_empty() && *holder != own);
+        let holder = holder.map(str::to_owned);
+        self.lease
+            .send_if_modified(|seen| std::mem::replace(&mut seen.holder, holder.clone()) != holder);
         let leads = leadership != Leadership::Standby;
         self.gauge.set(i64::from(leads));
         if leads != (before != Leadership::Standby) {

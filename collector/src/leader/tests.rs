@@ -73,6 +73,18 @@ async fn a_clean_end_hands_over_within_a_retry() {
     let (second, ..) = begin(&lease.another_line(), "b");
     seconds(60).await;
     assert!(first.leads() && !second.leads());
+    assert_eq!(first.standby(), None);
+    let seen = second.standby().unwrap();
+    assert_eq!(
+        (seen.name.as_str(), seen.holder.as_deref()),
+        ("l", Some("a")),
+        "a standby names the leader"
+    );
+    assert_eq!(
+        Writing::fixed(false).standby(),
+        None,
+        "without election nobody else knows more"
+    );
     stop.cancel();
     task.await.unwrap();
     assert!(!first.leads());

@@ -1,0 +1,101 @@
+//! What only the leader knows is asked of the leader: two replicas tell no two truths.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::Request,
+};
+use serde_json::Value;
+use tower::ServiceExt as _;
+use virtfleet_collector_core::labels::plan::{Action, Decision, NodePlan, Reason};
+
+use super::*;
+use crate::{
+    api::testing::{self, Fleet},
+    labels::LabelStatus,
+    leader::{LeaseView, Writing},
+};
+
+/// The API of a collector that once led, and has a label that is not as asked for.
+fn api(writing: Writing) -> Router {
+    let mut state = testing::state(Fleet::new(testing::fleet()));
+    state.writing = writing;
+    let drifted = Decision {
+        key: "zone".into(),
+        source: None,
+        policy: None,
+        mode: None,
+        current: None,
+        desired: None,
+        action: Action::Report,
+        reason: Reason::Unsafe,
+        message: "a volume is bound".into(),
+        dry_run: false,
+    };
+    let status = LabelStatus {
+        cluster: "prod".parse().unwrap(),
+        node: "worker-0.prod".parse().unwrap(),
+        infra_node: None,
+        plan: NodePlan {
+            decisions: vec![drifted],
+            ..NodePlan::default()
+        },
+        planned_at: String::new(),
+        written_at: None,
+        error: None,
+        contested: std::collections::BTreeSet::new(),
+        by_leader: true,
+    };
+    state.labels = Arc::default();
+    state.labels.put(&testing::key("cluster-a", "worker-0"), status);
+    router(state)
+}
+
+async fn get(api: Router, path: &str) -> (u16, String) {
+    let answer = api
+        .oneshot(Request::get(path).body(Body::empty()).unwrap())
+        .await
+        .unwrap();
+    let status = answer.status().as_u16();
+    let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn standby(holder: Option<&str>) -> Router {
+    api(Writing::standing_by(LeaseView {
+        name: "virtfleet/virtfleet-collector".into(),
+        holder: holder.map(str::to_owned),
+    }))
+}
+
+#[tokio::test]
+async fn a_standby_names_the_leader_and_has_no_drift() {
+    let (status, body) = get(standby(Some("collector-x7k_00ff")), "/api/v1/labels").await;
+    let error: Value = serde_json::from_str(&body).unwrap();
+    let error = &error["error"];
+    assert_eq!((status, error["code"].as_str()), (503, Some("not_leading")));
+    let remedy = "ask the leader: kubectl -n virtfleet port-forward pod/collector-x7k 10912";
+    assert_eq!(error["remedy"], remedy);
+    let (_, body) = get(standby(None), "/api/v1/labels").await;
+    assert!(
+        body.contains("the Lease virtfleet/virtfleet-collector is free"),
+        "{body}"
+    );
+    let (_, page) = get(standby(None), "/metrics/fleet").await;
+    assert!(!page.contains("virtfleet_label_drift") && page.contains("virtfleet_vm_up"));
+    assert_eq!(get(standby(None), "/api/v1/vms").await.0, 200);
+}
+
+#[tokio::test]
+async fn the_leader_and_a_collector_without_election_answer() {
+    for writing in [Writing::fixed(true), Writing::fixed(false)] {
+        assert_eq!(get(api(writing.clone()), "/api/v1/labels").await.0, 200);
+        let (_, page) = get(api(writing), "/metrics/fleet").await;
+        assert!(
+            page.contains("virtfleet_label_drift{cluster=\"prod\",key=\"zone\""),
+            "{page}"
+        );
+    }
+}
