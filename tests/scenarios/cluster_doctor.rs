@@ -57,13 +57,13 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
     apply(&infra, "infra/rbac.yaml");
     let account = infra.service_account("virtfleet", "virtfleet-collector").unwrap();
     let inventory = live::settings(root, &infra.kubeconfig(&account), "").unwrap();
-    let text = format!(
+    let content = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {inventory}\n\
          server: {{ address: \"{}\" }}\nleaderElection: {{ namespace: virtfleet }}\n",
         ports::free().unwrap()
     );
     let config = root.join("collector.yaml");
-    fs::write(&config, &text).unwrap();
+    fs::write(&config, &content).unwrap();
     let expected = [
         "ok settings",
         "ok scrape.tls",
@@ -102,8 +102,8 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
     .unwrap();
 
     // What `serve` could not load, check-config names.
-    let check = |text: String| {
-        fs::write(&config, text).unwrap();
+    let check = |content: String| {
+        fs::write(&config, content).unwrap();
         let launch = Launch::new(bins::collector().unwrap()).args(["check-config", "--config"]);
         let output = launch.arg(&config).output(PATIENCE).unwrap();
         (
@@ -111,14 +111,14 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
             String::from_utf8_lossy(&output.stderr).into_owned(),
         )
     };
-    assert_eq!(check(text.clone()).0, Some(0));
-    let (code, said) = check(text.replace("infra.kubeconfig", "nowhere.kubeconfig"));
+    assert_eq!(check(content.clone()).0, Some(0));
+    let (code, said) = check(content.replace("infra.kubeconfig", "nowhere.kubeconfig"));
     assert!(
         code == Some(78) && said.contains("nowhere.kubeconfig"),
         "{code:?} {said}"
     );
     let tls = "scrape: { tls: { ca: /nowhere/ca.pem, certificate: /nowhere/c.pem, key: /nowhere/k.pem, trustDomain: t } }\n";
-    let (code, said) = check(text + tls);
+    let (code, said) = check(content + tls);
     assert!(
         code == Some(78) && said.contains("scrape.tls.ca: /nowhere/ca.pem cannot be read"),
         "{code:?} {said}"

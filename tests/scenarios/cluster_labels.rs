@@ -182,20 +182,23 @@ fn only_leader(pair: &[Collector]) -> anyhow::Result<usize> {
 }
 
 /// Only the leader says how the labels stand.
-fn names_its_leader(stage: &Stage, leader: &Collector, standby: &Collector) {
-    leader.json("/api/v1/labels").unwrap();
-    let holder = stage.holder().unwrap();
+fn names_its_leader(stage: &Stage, leader: &Collector, standby: &Collector) -> anyhow::Result<()> {
+    leader.json("/api/v1/labels")?;
+    let holder = stage.holder()?;
     wait::eventually(PATIENCE, "the standby has read the Lease", || {
-        let said = standby.ctl(&["labels", "diff"]).unwrap_err().to_string();
+        let Err(said) = standby.ctl(&["labels", "diff"]) else {
+            anyhow::bail!("the standby has a truth of its own");
+        };
+        let said = said.to_string();
         ensure!(
             said.contains(&holder) && said.contains("port-forward pod/"),
             "{holder}: {said}"
         );
         Ok(())
-    })
-    .unwrap();
-    let page = standby.fleet_metrics().unwrap();
-    assert!(!page.contains("virtfleet_label_drift"), "{page}");
+    })?;
+    let page = standby.fleet_metrics()?;
+    ensure!(!page.contains("virtfleet_label_drift"), "{page}");
+    Ok(())
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
     let mut pair = vec![stage.collector("c0").unwrap(), stage.collector("c1").unwrap()];
     for round in 0..4 {
         let leader = only_leader(&pair).unwrap();
-        names_its_leader(&stage, &pair[leader], &pair[1 - leader]);
+        names_its_leader(&stage, &pair[leader], &pair[1 - leader]).unwrap();
         let (host, rack) = [("host-2", "rack-2"), ("host-1", "rack-1")][round % 2];
         for name in &names {
             stage.vmi(name, host).unwrap();

@@ -1,5 +1,4 @@
 //! Tier 3: the service range that no VM and no user cluster may lie in is that of the infra cluster, not a guess.
-#![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use anyhow::ensure;
 use virtfleet_tests::{
