@@ -28,4 +28,6 @@ mod page;
 pub mod scrape;
 pub mod serve;
 pub mod tenants;
+#[cfg(test)]
+mod tls_testing;
 pub mod writers;

@@ -1,8 +1,7 @@
 //! The CLI over https, with certificates on both sides.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc};
 
-use axum::serve::Listener;
 use clap::Parser as _;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{
@@ -10,13 +9,16 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
     server::WebPkiClientVerifier,
 };
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use super::{cli::Cli, tests::run_cli};
-use crate::api::{
-    self,
-    testing::{self, Fleet},
+use crate::{
+    api::{
+        self,
+        testing::{self, Fleet},
+    },
+    tls_testing::TlsListener,
 };
 
 type Ca = CertifiedIssuer<'static, KeyPair>;
@@ -33,26 +35,6 @@ fn leaf(ca: &Ca, name: &str) -> (String, String) {
     let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     let certificate = params.signed_by(&key, ca).unwrap();
     (certificate.pem(), key.serialize_pem())
-}
-
-struct Tls(TcpListener, TlsAcceptor);
-
-impl Listener for Tls {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
-        loop {
-            let Ok((stream, address)) = self.0.accept().await else {
-                continue;
-            };
-            if let Ok(stream) = self.1.accept(stream).await {
-                return (stream, address);
-            }
-        }
-    }
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
 }
 
 fn acceptor(ca: &Ca) -> TlsAcceptor {
@@ -85,7 +67,7 @@ fn certificates_are_checked_on_both_sides() {
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let server = format!("https://{}", listener.local_addr().unwrap());
     let router = api::router(testing::state(Fleet::new(testing::fleet())));
-    let tls = Tls(listener, acceptor(&ours));
+    let tls = TlsListener(listener, acceptor(&ours));
     runtime.spawn(async move { axum::serve(tls, router).await });
 
     let folder = tempfile::tempdir().unwrap();

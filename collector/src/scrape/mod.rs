@@ -10,11 +10,11 @@
 //! ```
 
 mod connection;
+mod filter;
 mod lanes;
 mod lines;
 mod meter;
 mod metrics;
-mod page;
 mod proxy;
 mod pull;
 mod read;

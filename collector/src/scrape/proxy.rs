@@ -26,8 +26,8 @@ use virtfleet_wire::ids::VmKey;
 use super::{
     ProxyMetrics, Puller,
     connection::Connection,
+    filter::{PageFilter, PageLimits},
     lanes::Lanes,
-    page::{PageFilter, PageLimits},
 };
 use crate::fleet::Fleet;
 

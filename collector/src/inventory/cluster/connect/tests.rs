@@ -1,11 +1,8 @@
 //! A user cluster's API server that sends what it likes, behind a kubeconfig like any other.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use axum::{
@@ -13,7 +10,6 @@ use axum::{
     body::Body,
     http::{StatusCode, Uri, header::LOCATION},
     response::{IntoResponse as _, Response},
-    serve::Listener,
 };
 use futures_util::stream;
 use kube::Api;
@@ -23,8 +19,8 @@ use rustls::{
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 use super::{
     super::{
@@ -36,26 +32,7 @@ use super::{
     },
     *,
 };
-
-struct Tls(TcpListener, TlsAcceptor);
-
-impl Listener for Tls {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
-        loop {
-            let Ok((stream, address)) = self.0.accept().await else {
-                continue;
-            };
-            if let Ok(stream) = self.1.accept(stream).await {
-                return (stream, address);
-            }
-        }
-    }
-    fn local_addr(&self) -> std::io::Result<SocketAddr> {
-        self.0.local_addr()
-    }
-}
+use crate::tls_testing::TlsListener;
 
 /// Starts a server that answers by `answer`; returns its clients.
 async fn server(answer: impl Fn(Uri) -> Response + Clone + Send + Sync + 'static) -> Clients {
@@ -77,7 +54,7 @@ async fn server(answer: impl Fn(Uri) -> Response + Clone + Send + Sync + 'static
         let answer = answer.clone();
         async move { answer(uri) }
     });
-    let tls = Tls(listener, TlsAcceptor::from(Arc::new(tls)));
+    let tls = TlsListener(listener, TlsAcceptor::from(Arc::new(tls)));
     tokio::spawn(async move { axum::serve(tls, router).await });
     let (ca, token) = (k8s_openapi::ByteString(ca.pem().into_bytes()), "t");
     let kubeconfig = json!({
