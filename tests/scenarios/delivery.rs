@@ -4,5 +4,6 @@
 mod examples;
 mod guest;
 mod power;
+mod refused;
 mod repair;
 mod sources;

@@ -10,5 +10,6 @@ pub mod nic;
 pub mod pass;
 pub mod pause;
 pub mod procfs;
+pub mod settings;
 pub mod textfile;
 pub mod virtio;

@@ -20,7 +20,6 @@ mod hardware;
 mod memory;
 mod metric_name;
 mod mounts;
-mod name_filter;
 mod network;
 mod node;
 mod pass_state;
@@ -31,12 +30,11 @@ mod services;
 mod slot;
 mod storage;
 mod virtio;
-mod wrong;
 
 pub use collect::{Build, CollectError, Collector, Context, DefaultOn, Entry, Flag, Holds};
 pub use filter::{Filter, FilterError};
 pub use registry::Registry;
-pub use wrong::RegistryError;
+pub use virtfleet_agent_core::settings::RegistryError;
 
 const ROOMS: &[&[Entry]] = &[
     processor::ENTRIES,

@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
+use virtfleet_agent_core::settings::{check_names, deadline};
 use virtfleet_wire::{
     exposition::{MetricType, Page},
-    settings::{MetricsSettings, Span},
+    settings::MetricsSettings,
 };
 
 use super::{
@@ -16,11 +17,6 @@ use super::{
 };
 use crate::host::Roots;
 
-/// How long a collector may take, unless the settings say otherwise: all together have 1.5 s more, so a page comes before
-/// Prometheus' usual 10 s are over.
-const DEADLINE: Duration = Duration::from_secs(8);
-/// The unit's watchdog waits for two minutes, and for a minute at the start.
-const LONGEST: Duration = Duration::from_secs(45);
 /// Series that a collector may write, unless the settings say otherwise.
 const MAX_SERIES: usize = 10_000;
 
@@ -63,41 +59,9 @@ impl Registry {
         mut context: Context,
         overrides: &BTreeMap<String, bool>,
     ) -> Result<Self, RegistryError> {
-        let settings = &context.settings.collectors;
-        for (place, names) in [
-            ("metrics.collectors", settings.keys().collect::<Vec<_>>()),
-            (
-                "metrics.maxSeriesOf",
-                context.settings.max_series_of.keys().collect(),
-            ),
-            ("--[no-]collector.NAME", overrides.keys().collect()),
-        ] {
-            for name in names {
-                if !table.iter().any(|entry| entry.name == name) {
-                    return Err(RegistryError::Unknown {
-                        place,
-                        name: name.clone(),
-                        nearest: nearest(table, name),
-                    });
-                }
-            }
-        }
-        let deadline = match context.settings.deadline {
-            None => DEADLINE,
-            Some(Span(deadline)) if deadline.is_zero() => {
-                return Err(RegistryError::Value {
-                    key: "metrics.deadline",
-                    reason: "nothing is collected in no time; 8s is the default",
-                });
-            }
-            Some(Span(deadline)) if deadline > LONGEST => {
-                return Err(RegistryError::Value {
-                    key: "metrics.deadline",
-                    reason: "longer than 45s: systemd would take a hung collector for a hung agent",
-                });
-            }
-            Some(Span(deadline)) => deadline,
-        };
+        let known: Vec<&'static str> = table.iter().map(|entry| entry.name).collect();
+        check_names(&known, &context.settings, overrides)?;
+        let deadline = deadline(&context.settings)?;
         // Settled before any is built: what one writes may hang on another.
         let profile = context.settings.profile;
         let switched = &mut context.settings.collectors;
@@ -269,13 +233,4 @@ pub(super) fn limit(settings: &MetricsSettings, name: &str) -> usize {
     let set = settings.max_series_of.get(name).copied();
     set.or(settings.max_series)
         .map_or(MAX_SERIES, |limit| limit as usize)
-}
-
-fn nearest(table: &[Entry], name: &str) -> Option<&'static str> {
-    table
-        .iter()
-        .map(|entry| (strsim::damerau_levenshtein(entry.name, name), entry.name))
-        .filter(|(distance, known)| *distance <= 2.max(known.len() / 3))
-        .min()
-        .map(|(_, known)| known)
 }

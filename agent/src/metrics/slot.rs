@@ -2,10 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use virtfleet_agent_core::settings::chain;
+
 use super::{
     CollectError, Collector, Context, Entry,
     runner::{Job, Outcome, Played},
-    wrong::chain,
 };
 
 /// Where a collector is.

@@ -4,8 +4,9 @@
 //! their names, wherever they lie. Of two with the same name only that of the stronger directory counts: `/run` before
 //! `/etc` before `/usr/lib`. An empty file, or a link to `/dev/null`, counts as that name and says nothing.
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
+use virtfleet_agent_core::settings::{FRAGMENT_FOLDERS, MAIN_FILE, is_fragment, reading_order};
 use virtfleet_wire::layered::{Fragment, Problem};
 
 use crate::host::{ReadError, Roots, is_mask, list, read_text};
@@ -14,13 +15,6 @@ use crate::host::{ReadError, Roots, is_mask, list, read_text};
 const MAX_BYTES: usize = 1 << 20;
 /// The most fragments that are read; more are named and left out.
 const MAX_FILES: usize = 256;
-const MAIN: &str = "/etc/virtfleet/agent.yaml";
-/// Weakest first.
-const DIRECTORIES: [&str; 3] = [
-    "/usr/lib/virtfleet/agent.d",
-    "/etc/virtfleet/agent.d",
-    "/run/virtfleet/agent.d",
-];
 
 /// What lay there.
 #[derive(Debug, Default)]
@@ -42,16 +36,16 @@ pub(super) fn read_one(path: &Path) -> Found {
 /// All files below the root filesystem. None at all is fine: then the defaults stand.
 pub(super) fn read_all(roots: &Roots) -> Found {
     let mut found = Found::default();
-    let main = roots.root(MAIN);
+    let main = roots.root(MAIN_FILE);
     // A dangling link is named; a file that is not there is not missed.
     if is_mask(&main) {
-        found.masked.push(MAIN.to_owned());
+        found.masked.push(MAIN_FILE.to_owned());
     } else if std::fs::symlink_metadata(&main).is_ok() {
-        found.read(&main, MAIN.to_owned());
+        found.read(&main, MAIN_FILE.to_owned());
     }
 
-    let mut by_name: BTreeMap<String, &str> = BTreeMap::new();
-    for directory in DIRECTORIES {
+    let mut fragments = Vec::new();
+    for directory in FRAGMENT_FOLDERS {
         let names = match list(&roots.root(directory)) {
             Ok(names) => names,
             Err(ReadError::Missing) => continue,
@@ -65,11 +59,7 @@ pub(super) fn read_all(roots: &Roots) -> Found {
             let path = Path::new(&name);
             match path.extension().and_then(|extension| extension.to_str()) {
                 _ if name.starts_with('.') => {}
-                Some("yaml") => {
-                    if let Some(weaker) = by_name.insert(name.clone(), directory) {
-                        found.masked.push(format!("{weaker}/{name}"));
-                    }
-                }
+                _ if is_fragment(&name) => fragments.push((directory, name)),
                 Some("yml" | "json") => {
                     let message = "not read: the name of a fragment ends in .yaml";
                     found
@@ -80,8 +70,9 @@ pub(super) fn read_all(roots: &Roots) -> Found {
             }
         }
     }
-    for (index, (name, directory)) in by_name.into_iter().enumerate() {
-        let file = format!("{directory}/{name}");
+    let order = reading_order(fragments);
+    found.masked.extend(order.masked);
+    for (index, file) in order.read.into_iter().enumerate() {
         let path = roots.root(&file);
         if index >= MAX_FILES {
             let message = format!("not read: only the first {MAX_FILES} fragments are");

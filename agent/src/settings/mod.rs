@@ -1,14 +1,13 @@
 //! The agent's settings: which files are read, in which order, and what comes of them.
 //!
 //! ```text
-//! files ─ load ─▶ merged, typed settings ─ validate ─▶ LoadedSettings ─▶ run · report · doctor · check-config
+//! files ─ load ─▶ merged, typed settings ─ check ─▶ LoadedSettings ─▶ run · report · doctor · check-config
 //! ```
 //!
 //! Nothing here fails: an agent whose settings are wrong still runs and says so. `docs/settings.md` has the rules.
 
 mod check;
 mod files;
-mod validate;
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -16,17 +15,15 @@ use std::{
 };
 
 use serde_json::Value;
+use virtfleet_agent_core::settings::merge;
 use virtfleet_wire::{
-    layered::{Expect, Origins, Problem, load as load_layered},
+    layered::{Origins, Problem},
     settings::{AGENT_CONFIG_KIND, AgentConfig, CONFIG_API_VERSION, agent_config_schema},
 };
 
 pub use check::{Checked, check_config};
 
 use crate::host::Roots;
-
-/// Sections of which only the wrong values are dropped: without them nothing could be reported at all.
-const KEEP: [&str; 2] = ["server", "log"];
 
 /// The settings that this agent runs with, and how they came about.
 #[derive(Debug, Clone)]
@@ -64,20 +61,14 @@ pub fn load(roots: &Roots, explicit: Option<&Path>) -> LoadedSettings {
         Some(path) => files::read_one(path),
         None => files::read_all(roots),
     };
-    let expect = Expect {
-        api_version: CONFIG_API_VERSION,
-        kind: AGENT_CONFIG_KIND,
-    };
-    let loaded = load_layered::<AgentConfig>(&found.fragments, expect, &KEEP);
-    let mut config = loaded.value;
+    let loaded = merge(&found.fragments);
     let mut problems = found.problems;
     problems.extend(loaded.problems);
-    problems.extend(validate::validate(&mut config, &loaded.origins));
     let files = found.fragments.into_iter().map(|fragment| fragment.file);
     let (applied, mut skipped): (Vec<_>, Vec<_>) = files.partition(|file| !loaded.skipped.contains(file));
     skipped.extend(found.unreadable);
     LoadedSettings {
-        config,
+        config: loaded.value,
         problems,
         origins: loaded.origins,
         files: applied,

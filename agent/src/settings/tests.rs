@@ -1,9 +1,17 @@
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::symlink,
+};
 
 use tempfile::TempDir;
+use virtfleet_wire::settings::MetricsSettings;
 
 use super::*;
-use crate::output::Output;
+use crate::{
+    metrics::{COLLECTORS, Registry},
+    output::Output,
+};
 
 const HEAD: &str = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\n";
 const TLS: &str = "server:\n  tls:\n    certificate: /c\n    key: /k\n    clientCA: /ca\n";
@@ -156,11 +164,7 @@ fn values_that_cannot_be_meant_are_named_and_taken_out() {
             "{text}"
         );
         assert_eq!(loaded.config.server.listeners.len(), listeners, "{text}");
-        assert_eq!(
-            loaded.config.metrics,
-            virtfleet_wire::settings::MetricsSettings::default(),
-            "{text}"
-        );
+        assert_eq!(loaded.config.metrics, MetricsSettings::default(), "{text}");
         assert!(!loaded.config.server.request_timeout.0.is_zero());
     }
 }
@@ -323,4 +327,48 @@ fn a_part_of_the_settings_need_not_be_all_of_them() {
     );
     let wrong = check("log: {levle: debug}\n", false);
     assert!(!wrong.valid && wrong.text.contains("part.yaml:3: log.levle") && wrong.text.lines().count() == 1);
+}
+
+/// Settings of `metrics` in which one value is wrong, for every value that is a text or a list.
+fn with_one_value_wrong() -> Vec<MetricsSettings> {
+    let defaults = serde_json::to_value(MetricsSettings::default()).unwrap();
+    let mut all = Vec::new();
+    for (section, values) in defaults.as_object().unwrap() {
+        for key in values.as_object().into_iter().flatten().map(|(key, _)| key) {
+            for wrong in ["(", "[a", "0s", "a,b", "../x", "kernel.pid_max:"] {
+                for value in [Value::from(wrong), Value::from(vec![wrong, wrong])] {
+                    let mut settings = defaults.clone();
+                    settings[section][key] = value;
+                    all.extend(serde_json::from_value::<MetricsSettings>(settings));
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What is checked without collectors is what they are built from.
+#[test]
+fn the_registry_refuses_what_the_check_refuses_and_nothing_else() {
+    let names: BTreeSet<_> = COLLECTORS.iter().map(|entry| entry.name).collect();
+    let known: Vec<_> = names.into_iter().collect();
+    assert_eq!(virtfleet_agent_core::settings::COLLECTOR_NAMES, known);
+    let all = with_one_value_wrong();
+    let mut refused = BTreeSet::new();
+    for settings in all {
+        let built = Registry::new(&Roots::default(), &settings, &BTreeMap::new()).err();
+        let mut config = AgentConfig {
+            metrics: settings.clone(),
+            ..AgentConfig::default()
+        };
+        let problems = virtfleet_agent_core::settings::check(&mut config, &Origins::default());
+        let found = problems
+            .into_iter()
+            .find(|problem| problem.path.starts_with("metrics."));
+        let found = found.map(|problem| (problem.path, problem.message));
+        let built = built.map(|error| (error.key(), error.message()));
+        assert_eq!(found, built, "{settings:?}");
+        refused.extend(built.map(|(key, _)| key));
+    }
+    assert!(refused.len() > 20, "{refused:?}");
 }

@@ -47,10 +47,13 @@ pub(super) enum Render {
         /// Send files that do not lie beside the input, too: whoever wrote it chooses which
         #[arg(long)]
         files_from_anywhere: bool,
+        /// Render although no certificate is named: the guest's image has to set server.tls, or nothing reads the agent
+        #[arg(long)]
+        without_tls: bool,
         /// One cloud-config with a boot command in front, or a MIME message with a boothook
         #[arg(long, value_enum, default_value = "cloud-config")]
         form: Form,
-        /// User-data that the guest has already; may be given again
+        /// User-data that the guest has already; may be given again; `-` reads standard input
         #[arg(long, value_name = "USER-DATA")]
         with: Vec<PathBuf>,
     },
@@ -62,7 +65,10 @@ pub(super) enum Render {
         /// Send files that do not lie beside the input, too: whoever wrote it chooses which
         #[arg(long)]
         files_from_anywhere: bool,
-        /// A configuration that the guest has already
+        /// Render although no certificate is named: the guest's image has to set server.tls, or nothing reads the agent
+        #[arg(long)]
+        without_tls: bool,
+        /// A configuration that the guest has already; `-` reads standard input
         #[arg(long, value_name = "IGN")]
         with: Option<PathBuf>,
     },

@@ -49,6 +49,7 @@ pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn is_standard_input(path: &Path) -> bool {
+/// Whether it is standard input.
+pub(super) fn is_standard_input(path: &Path) -> bool {
     path == Path::new("-")
 }

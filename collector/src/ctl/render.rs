@@ -1,5 +1,7 @@
 //! `virtfleetctl render`: reads the input and what it names, and prints user-data or a configuration.
 
+mod settings;
+
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
@@ -31,11 +33,18 @@ pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> 
             form,
             with,
             files_from_anywhere,
+            without_tls,
         } => {
-            let payload = load(file, *files_from_anywhere)?;
+            one_reads_standard_input(file, with)?;
+            let input = Input {
+                file,
+                files_from_anywhere: *files_from_anywhere,
+                without_tls: *without_tls,
+            };
+            let payload = load(&input, console)?;
             let texts = with
                 .iter()
-                .map(|path| Ok((path.display().to_string(), text(path)?)))
+                .map(|path| Ok((input::shown(path), text(path)?)))
                 .collect::<Result<Vec<_>, Fail>>()?;
             let with: Vec<With<'_>> = texts.iter().map(|(name, text)| With { name, text }).collect();
             let form = match form {
@@ -54,13 +63,18 @@ pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> 
             file,
             with,
             files_from_anywhere,
+            without_tls,
         } => {
-            let payload = load(file, *files_from_anywhere)?;
-            let theirs = with.as_deref().map(text).transpose()?;
+            one_reads_standard_input(file, with.as_slice())?;
+            let input = Input {
+                file,
+                files_from_anywhere: *files_from_anywhere,
+                without_tls: *without_tls,
+            };
+            let payload = load(&input, console)?;
+            let theirs = with.as_deref().map(json).transpose()?;
             let config = ignition::render(&payload, theirs.as_deref()).map_err(|why| {
-                let name = with
-                    .as_deref()
-                    .map_or(String::new(), |path| path.display().to_string());
+                let name = with.as_deref().map_or_else(String::new, input::shown);
                 Fail::Input(format!("{name}: {why}"))
             })?;
             let config = format!("{config:#}\n");
@@ -95,8 +109,33 @@ fn advise(bytes: usize, console: &mut Console<'_>) {
     }
 }
 
-/// The payload that the input describes. What it names lies beside it; elsewhere only if `anywhere`.
-fn load(file: &Path, anywhere: bool) -> Result<Payload, Fail> {
+/// An input, and what is accepted of it.
+struct Input<'a> {
+    file: &'a Path,
+    /// Files that do not lie beside it.
+    files_from_anywhere: bool,
+    /// Settings that name no certificate.
+    without_tls: bool,
+}
+
+/// Standard input can be read once.
+fn one_reads_standard_input(file: &Path, with: &[PathBuf]) -> Result<(), Fail> {
+    let all = std::iter::once(file).chain(with.iter().map(PathBuf::as_path));
+    if all.filter(|path| input::is_standard_input(path)).count() > 1 {
+        let why =
+            "`-` is given more than once, and standard input can be read once; name the others as files";
+        return Err(Fail::Usage(why.to_owned()));
+    }
+    Ok(())
+}
+
+/// The payload that an input describes, with settings that the agent accepts.
+fn load(input: &Input<'_>, console: &mut Console<'_>) -> Result<Payload, Fail> {
+    let Input {
+        file,
+        files_from_anywhere: anywhere,
+        without_tls,
+    } = *input;
     let checked = spec::read(&input::shown(file), &text(file)?).map_err(|found| problems(&found))?;
     let folder = input::folder(file);
     let find = |name: &str| -> Result<PathBuf, String> {
@@ -115,7 +154,15 @@ fn load(file: &Path, anywhere: bool) -> Result<Payload, Fail> {
         read: &mut |name| bytes(&find(name)?).map_err(|error| error.to_string()),
         sha256: &mut |name| sha256_file(&find(name)?).map_err(|error| error.to_string()),
     };
-    payload::build(&checked, &mut outside).map_err(|found| problems(&found))
+    let payload = payload::build(&checked, &mut outside).map_err(|found| problems(&found))?;
+    let with_tls = settings::check(&checked, &payload, without_tls).map_err(|found| problems(&found))?;
+    if !with_tls {
+        console.note(
+            "warning: --without-tls: no certificate is named; unless the guest's image sets server.tls, the agent does not \
+             serve with TLS and the collector cannot read it",
+        );
+    }
+    Ok(payload)
 }
 
 fn problems(found: &[Problem]) -> Fail {
@@ -125,6 +172,19 @@ fn problems(found: &[Problem]) -> Fail {
         write!(text, "{end}{problem}").ok();
     }
     Fail::Input(text)
+}
+
+/// The text of a file that has to be JSON.
+fn json(path: &Path) -> Result<String, Fail> {
+    let text = text(path)?;
+    serde_json::from_str::<serde::de::IgnoredAny>(&text).map_err(|error| {
+        Fail::Input(format!(
+            "{}:{}: not JSON: {error}",
+            input::shown(path),
+            error.line()
+        ))
+    })?;
+    Ok(text)
 }
 
 fn text(path: &Path) -> Result<String, Fail> {

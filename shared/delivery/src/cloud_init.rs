@@ -3,7 +3,7 @@
 //! A boot command and a boothook are what cloud-init runs at every boot; everything else (`write_files`, `runcmd`) it marks as
 //! done before it is done, and never runs again after a power cut.
 
-use virtfleet_wire::layered::{NodeValue, parse_yaml};
+use virtfleet_wire::layered::{Node, NodeValue, parse_yaml};
 
 use crate::{boot, mime, payload::Payload, splice};
 
@@ -67,8 +67,10 @@ fn kind<'a>(with: &With<'_>) -> Result<Option<&'a str>, String> {
         return Ok(Some("text/jinja2"));
     }
     if let Some((_, kind)) = KINDS.iter().find(|(start, _)| first.starts_with(start)) {
-        if *kind == "text/cloud-config" {
-            is_cloud_config(with)?;
+        match *kind {
+            "text/cloud-config" => is_cloud_config(with)?,
+            "text/cloud-config-archive" => drop(yaml(with)?),
+            _ => {}
         }
         return Ok(Some(kind));
     }
@@ -81,11 +83,16 @@ fn kind<'a>(with: &With<'_>) -> Result<Option<&'a str>, String> {
     ))
 }
 
+/// The documents of user-data that has to be YAML.
+fn yaml(with: &With<'_>) -> Result<Vec<Node>, String> {
+    parse_yaml(with.text)
+        .map_err(|error| format!("{}:{}: not YAML: {}", with.name, error.line, error.message))
+}
+
 /// cloud-init drops a cloud-config that it cannot read, with a warning in the guest that nobody sees.
 fn is_cloud_config(with: &With<'_>) -> Result<(), String> {
     let name = with.name;
-    let documents =
-        parse_yaml(with.text).map_err(|error| format!("{name}:{}: {}", error.line, error.message))?;
+    let documents = yaml(with)?;
     match documents.as_slice() {
         [] => Ok(()),
         [one] if matches!(one.value, NodeValue::Mapping(_)) => Ok(()),

@@ -25,7 +25,8 @@ pub(crate) const TLS_PATHS: [&str; 3] = [
     "/etc/virtfleet/tls/agent.key",
     "/etc/virtfleet/tls/ca.crt",
 ];
-const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
+/// Where the settings are put.
+pub const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
 const DELIVER: &str = "/var/lib/virtfleet/delivery/deliver";
 /// Other paths that only the delivery writes.
 pub(crate) const OWN: [&str; 7] = [

@@ -125,7 +125,7 @@ impl Guest {
         );
         self.write("input.yaml", input);
         let file = self.at("input.yaml");
-        let text = render(["cloud-init".as_ref(), file.as_os_str()]);
+        let text = render(["cloud-init".as_ref(), "--without-tls".as_ref(), file.as_os_str()]);
         let document = parse_yaml(&text).unwrap().remove(0).to_json();
         let script = document["bootcmd"][0].as_str().unwrap();
         self.write("boot", script);

@@ -76,7 +76,7 @@ impl World {
              - {{ name: default, address: \"127.0.0.1:10911\", plain: true }}\n{settings}"
         );
         fs::write(&input, text).with_context(|| format!("write {}", input.display()))?;
-        let seed = Seed::no_cloud("dns").user_data(real::render("cloud-init", &input, &[])?);
+        let seed = Seed::no_cloud("dns").user_data(real::render("cloud-init", &input, &["--without-tls"])?);
         let vm = Vm::new("dns")
             .suite(suite)
             .network(Network::Tap)

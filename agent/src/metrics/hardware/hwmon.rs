@@ -15,10 +15,8 @@ use virtfleet_agent_core::procfs::hwmon::{AttributeName, SensorFamily, attribute
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::{Attribute, AttributeBuffer, Devices, attribute_buffer, attribute_names, attribute_once};
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
-
-const CHIP_KEYS: [&str; 2] = ["metrics.hwmon.chipExclude", "metrics.hwmon.chipInclude"];
-const SENSOR_KEYS: [&str; 2] = ["metrics.hwmon.sensorExclude", "metrics.hwmon.sensorInclude"];
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
 struct Hwmon {
     chips: Devices<Chip>,
@@ -59,18 +57,8 @@ struct Row {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let settings = &context.settings.hwmon;
     Ok(Box::new(Hwmon {
-        chip_filter: NameFilter::new(
-            CHIP_KEYS,
-            settings.chip_exclude.as_deref(),
-            settings.chip_include.as_deref(),
-            None,
-        )?,
-        sensor_filter: NameFilter::new(
-            SENSOR_KEYS,
-            settings.sensor_exclude.as_deref(),
-            settings.sensor_include.as_deref(),
-            None,
-        )?,
+        chip_filter: filters::hwmon_chips(settings)?,
+        sensor_filter: filters::hwmon_sensors(settings)?,
         chips: Devices::new(context.roots.sys("class/hwmon")),
         buffer: attribute_buffer(),
         names: Vec::new(),

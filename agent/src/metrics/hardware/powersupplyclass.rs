@@ -2,19 +2,11 @@
 
 use std::{path::Path, time::Instant};
 
+use virtfleet_agent_core::settings::{NameFilter, filters};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::{Attribute, AttributeBuffer, Devices, attribute_buffer, attribute_names};
-use crate::metrics::{
-    CollectError, Collector, Context, RegistryError, attributes::number, name_filter::NameFilter,
-};
-
-/// node_exporter leaves none out.
-const IGNORED: &str = "^$";
-const KEYS: [&str; 2] = [
-    "metrics.powersupplyclass.ignored",
-    "metrics.powersupplyclass.ignored",
-];
+use crate::metrics::{CollectError, Collector, Context, RegistryError, attributes::number};
 
 /// A file, its family, and what its number is divided by.
 struct Number(&'static str, &'static str, &'static str, f64);
@@ -150,10 +142,10 @@ impl Supply {
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    let ignored = context.settings.powersupplyclass.ignored.as_deref();
+    let settings = &context.settings.powersupplyclass;
     Ok(Box::new(PowerSupplies {
         supplies: Devices::new(context.roots.sys("class/power_supply")),
-        filter: NameFilter::new(KEYS, ignored, None, Some(IGNORED))?,
+        filter: filters::powersupplyclass(settings)?,
         buffer: attribute_buffer(),
     }))
 }

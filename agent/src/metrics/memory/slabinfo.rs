@@ -6,9 +6,8 @@ use virtfleet_agent_core::procfs::slabinfo::{Slab, slabs};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::Reread;
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
-
-const KEYS: [&str; 2] = ["metrics.slabinfo.slabsExclude", "metrics.slabinfo.slabsInclude"];
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
 /// The columns, in order: name and help.
 static COLUMNS: [(&str, &str); Slab::COLUMNS] = [
@@ -43,12 +42,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let settings = &context.settings.slabinfo;
     Ok(Box::new(Slabinfo {
         file: Reread::new(context.roots.proc("slabinfo")),
-        filter: NameFilter::new(
-            KEYS,
-            settings.slabs_exclude.as_deref(),
-            settings.slabs_include.as_deref(),
-            None,
-        )?,
+        filter: filters::slabinfo(settings)?,
     }))
 }
 

@@ -6,9 +6,8 @@ use virtfleet_agent_core::procfs::pairs::pairs;
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use crate::host::Reread;
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
-
-const KEY: &str = "metrics.vmstat.fields";
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
 struct Vmstat {
     file: Reread,
@@ -20,11 +19,8 @@ struct Vmstat {
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    let fields = context.settings.vmstat.fields.as_deref();
     Ok(Box::new(Vmstat {
-        fields: fields
-            .map(|fields| NameFilter::new([KEY, KEY], None, Some(fields), None))
-            .transpose()?,
+        fields: filters::vmstat(&context.settings.vmstat)?,
         file: Reread::new(context.roots.proc("vmstat")),
         name: String::new(),
         help: String::new(),

@@ -6,9 +6,8 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::refused;
 use crate::host::NetworkCalls;
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
-
-const KEYS: [&str; 2] = ["metrics.arp.deviceExclude", "metrics.arp.deviceInclude"];
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
 struct Arp {
     network: Arc<dyn NetworkCalls>,
@@ -19,12 +18,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let settings = &context.settings.arp;
     Ok(Box::new(Arp {
         network: Arc::clone(&context.network),
-        filter: NameFilter::new(
-            KEYS,
-            settings.device_exclude.as_deref(),
-            settings.device_include.as_deref(),
-            None,
-        )?,
+        filter: filters::arp(settings)?,
     }))
 }
 

@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use nix::errno::Errno;
 use regex_lite::Regex;
+use virtfleet_agent_core::settings::{NameFilter, filters};
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use super::{
@@ -15,12 +16,8 @@ use super::{
     refused,
 };
 use crate::host::{Driver, LinkModes, NetworkCalls, NetworkError, Roots};
-use crate::metrics::{
-    CollectError, Collector, Context, RegistryError, metric_name::sanitized, name_filter::NameFilter,
-};
+use crate::metrics::{CollectError, Collector, Context, RegistryError, metric_name::sanitized};
 
-const KEYS: [&str; 2] = ["metrics.ethtool.deviceExclude", "metrics.ethtool.deviceInclude"];
-const METRICS_KEY: &str = "metrics.ethtool.metricsInclude";
 /// Mbit/s as bytes a second.
 const MEGABIT: f64 = 1e6 / 8.0;
 
@@ -33,23 +30,11 @@ struct Ethtool {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let settings = &context.settings.ethtool;
-    let include = settings.metrics_include.as_deref().map(|pattern| {
-        Regex::new(pattern).map_err(|source| RegistryError::Pattern {
-            key: METRICS_KEY,
-            pattern: pattern.to_owned(),
-            source,
-        })
-    });
     Ok(Box::new(Ethtool {
         network: Arc::clone(&context.network),
         roots: context.roots.clone(),
-        filter: NameFilter::new(
-            KEYS,
-            settings.device_exclude.as_deref(),
-            settings.device_include.as_deref(),
-            None,
-        )?,
-        include: include.transpose()?,
+        filter: filters::ethtool(settings)?,
+        include: filters::ethtool_metrics(settings)?,
     }))
 }
 

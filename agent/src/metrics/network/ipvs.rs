@@ -1,12 +1,13 @@
 //! `ipvs`: what the IP virtual server (kube-proxy in its mode `ipvs`) did, from `/proc/net/ip_vs_stats` and `ip_vs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use virtfleet_agent_core::procfs::ipvs::{Backend, backends, totals};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::Reread;
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::filters;
 
 /// The sums, in the file's order.
 const TOTALS: [(&str, &str); 5] = [
@@ -69,26 +70,6 @@ static LABELS: [Label; 6] = [
     ("local_mark", |server| server.service.mark.to_owned()),
 ];
 
-/// Those of the labels that are named, in the order of [`LABELS`] whatever theirs is.
-fn labels(wanted: Option<&str>) -> Result<Vec<Label>, RegistryError> {
-    let Some(wanted) = wanted else {
-        return Ok(LABELS.to_vec());
-    };
-    let wanted = wanted.split(',').map(str::trim);
-    let wanted: BTreeSet<_> = wanted.filter(|name| !name.is_empty()).collect();
-    let found: Vec<_> = LABELS
-        .into_iter()
-        .filter(|(name, _)| wanted.contains(name))
-        .collect();
-    if found.len() < wanted.len() {
-        return Err(RegistryError::Value {
-            key: "metrics.ipvs.backendLabels",
-            reason: "the labels are local_address, local_port, remote_address, remote_port, proto and local_mark",
-        });
-    }
-    Ok(found)
-}
-
 struct Ipvs {
     labels: Vec<Label>,
     totals: Reread,
@@ -96,8 +77,12 @@ struct Ipvs {
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let named = filters::ipvs(&context.settings.ipvs)?;
     Ok(Box::new(Ipvs {
-        labels: labels(context.settings.ipvs.backend_labels.as_deref())?,
+        labels: LABELS
+            .into_iter()
+            .filter(|(name, _)| named.contains(name))
+            .collect(),
         totals: Reread::new(context.roots.proc("net/ip_vs_stats")),
         services: Reread::new(context.roots.proc("net/ip_vs")),
     }))
@@ -145,18 +130,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_have_an_order_of_their_own() {
-        let names =
-            |wanted| labels(wanted).map(|found| found.iter().map(|(name, _)| *name).collect::<Vec<_>>());
-        assert_eq!(names(None).unwrap().len(), 6);
-        assert_eq!(
-            names(Some("proto, local_port,,proto")).unwrap(),
-            ["local_port", "proto"]
-        );
-        assert!(names(Some("")).unwrap().is_empty());
-        assert_eq!(
-            names(Some("proto,port")).unwrap_err().key(),
-            "metrics.ipvs.backendLabels"
-        );
+    fn the_settings_name_these_labels() {
+        let names = LABELS.map(|(name, _)| name);
+        assert_eq!(names, filters::IPVS_LABELS);
     }
 }

@@ -3,9 +3,8 @@
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::netclass_rows::{NUMBERS, Rows, SPEED};
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
-
-const KEYS: [&str; 2] = ["metrics.netclass.ignored", ""];
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
 struct Netclass {
     rows: Rows,
@@ -31,7 +30,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let settings = &context.settings.netclass;
     Ok(Box::new(Netclass {
         rows: Rows::new(context.network.clone(), context.roots.clone()),
-        filter: NameFilter::new(KEYS, settings.ignored.as_deref(), None, None)?,
+        filter: filters::netclass(settings)?,
         families: NUMBERS.iter().map(family).collect(),
         ignore_invalid_speed: settings.ignore_invalid_speed,
         netlink: settings.netlink,

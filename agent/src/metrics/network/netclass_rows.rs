@@ -15,7 +15,8 @@ use virtfleet_agent_core::netlink::link::Link;
 
 use super::{devices, refused};
 use crate::host::{Folder, NetworkCalls, Roots};
-use crate::metrics::{CollectError, name_filter::NameFilter};
+use crate::metrics::CollectError;
+use virtfleet_agent_core::settings::NameFilter;
 
 /// How long what hardly changes is believed.
 const BELIEVED: Duration = Duration::from_mins(1);

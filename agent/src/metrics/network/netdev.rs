@@ -12,9 +12,9 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use super::netdev_names::{COLUMNS, DETAILED, DETAILED_COLUMNS, Named};
 use super::refused;
 use crate::host::{NetworkCalls, Reread, Roots, slurp};
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
-const KEYS: [&str; 2] = ["metrics.netdev.deviceExclude", "metrics.netdev.deviceInclude"];
 /// A file of one number, or of an alias of at most 255 bytes.
 const NUMBER_LIMIT: usize = 4096;
 /// A device's line has a name and 16 numbers.
@@ -38,12 +38,7 @@ struct Netdev {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let settings = &context.settings.netdev;
     Ok(Box::new(Netdev {
-        filter: NameFilter::new(
-            KEYS,
-            settings.device_exclude.as_deref(),
-            settings.device_include.as_deref(),
-            None,
-        )?,
+        filter: filters::netdev(settings)?,
         file: Reread::new(context.roots.proc("net/dev")).made_in_pieces(LINE),
         network: Arc::clone(&context.network),
         addresses: settings.address_info,

@@ -14,13 +14,7 @@ use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use crate::host::Reread;
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
-
-const KEY: &str = "metrics.netstat.fields";
-/// node_exporter's default.
-const FIELDS: &str = "^(.*_(InErrors|InErrs)|Ip_Forwarding|Ip(6|Ext)_(InOctets|OutOctets)|Icmp6?_(InMsgs|OutMsgs)\
-|TcpExt_(Listen.*|Syncookies.*|TCPSynRetrans|TCPTimeouts|TCPOFOQueue|TCPRcvQDrop)\
-|Tcp_(ActiveOpens|InSegs|OutSegs|OutRsts|PassiveOpens|RetransSegs|CurrEstab)\
-|Udp6?_(InDatagrams|OutDatagrams|NoPorts|RcvbufErrors|SndbufErrors))$";
+use virtfleet_agent_core::settings::filters;
 
 struct Netstat {
     /// `netstat`, `snmp` and `snmp6`.
@@ -49,12 +43,7 @@ struct Wanted {
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    let pattern = context.settings.netstat.fields.as_deref().unwrap_or(FIELDS);
-    let fields = Regex::new(pattern).map_err(|source| RegistryError::Pattern {
-        key: KEY,
-        pattern: pattern.to_owned(),
-        source,
-    })?;
+    let fields = filters::netstat(&context.settings.netstat)?;
     Ok(Box::new(Netstat {
         files: ["net/netstat", "net/snmp", "net/snmp6"]
             .map(|path| Reread::new(context.roots.proc(path)).made_at_once()),

@@ -7,9 +7,8 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::refused;
 use crate::host::NetworkCalls;
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
-
-const KEYS: [&str; 2] = ["metrics.qdisc.deviceExclude", "metrics.qdisc.deviceInclude"];
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
 type Family = (&'static str, &'static str, MetricType, fn(&Row) -> f64);
 
@@ -67,12 +66,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let settings = &context.settings.qdisc;
     Ok(Box::new(Qdisc {
         network: Arc::clone(&context.network),
-        filter: NameFilter::new(
-            KEYS,
-            settings.device_exclude.as_deref(),
-            settings.device_include.as_deref(),
-            None,
-        )?,
+        filter: filters::qdisc(settings)?,
     }))
 }
 

@@ -1,14 +1,13 @@
 //! `sysctl`: the sysctls that the settings name, from `/proc/sys`.
 
-use std::{collections::HashSet, path::PathBuf};
+use std::path::{Path, PathBuf};
 
-use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
+use virtfleet_agent_core::settings::sysctl;
+use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::slurp;
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
 
-const INCLUDE: &str = "metrics.sysctl.include";
-const INCLUDE_INFO: &str = "metrics.sysctl.includeInfo";
 /// Far more than a sysctl holds.
 const LIMIT: usize = 64 << 10;
 /// Values of one sysctl that are exported at the most.
@@ -30,77 +29,31 @@ struct Sysctl {
     named: bool,
 }
 
+impl Sysctl {
+    fn new(root: &Path, named: sysctl::Sysctl) -> Self {
+        Self {
+            name: named.name,
+            file: root.join(named.path),
+            families: named.families,
+            named: named.named,
+        }
+    }
+}
+
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let settings = &context.settings.sysctl;
-    let mut families = HashSet::new();
-    let mut numbers = Vec::new();
-    for include in &settings.include {
-        let sysctl = sysctl(context, INCLUDE, include)?;
-        if !sysctl
-            .families
-            .iter()
-            .all(|family| families.insert(family.clone()))
-        {
-            return Err(wrong(INCLUDE, "a sysctl, or the name of a value, comes twice"));
-        }
-        numbers.push(sysctl);
-    }
-    let mut infos: Vec<Sysctl> = Vec::new();
-    for include in &settings.include_info {
-        let sysctl = sysctl(context, INCLUDE_INFO, include)?;
-        if sysctl.named {
-            return Err(wrong(INCLUDE_INFO, "only the values of numbers can be named"));
-        }
-        if infos.iter().all(|other| other.name != sysctl.name) {
-            infos.push(sysctl);
-        }
-    }
+    let rooted = |sysctls: Vec<sysctl::Sysctl>| {
+        let root = context.roots.proc("sys");
+        let sysctls = sysctls.into_iter();
+        sysctls.map(|named| Sysctl::new(&root, named)).collect()
+    };
+    let numbers = rooted(sysctl::numbers(settings)?);
+    let infos = rooted(sysctl::infos(settings)?);
     Ok(Box::new(Sysctls {
         numbers,
         infos,
         buffer: Vec::new(),
     }))
-}
-
-fn wrong(key: &'static str, reason: &'static str) -> RegistryError {
-    RegistryError::Value { key, reason }
-}
-
-/// `kernel.pid_max`, or `net.ipv4.tcp_rmem:min,default,max` with a name for each value.
-fn sysctl(context: &Context, key: &'static str, include: &str) -> Result<Sysctl, RegistryError> {
-    let (name, keys) = match include.split_once(':') {
-        Some((name, keys)) => (name, Some(keys)),
-        None => (include, None),
-    };
-    // With dots for slashes no name leads out of /proc/sys.
-    let path = name.replace('.', "/");
-    if name.is_empty() || name.contains('\0') || path.starts_with('/') {
-        return Err(wrong(key, "a sysctl is named as in kernel.pid_max"));
-    }
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || c == ':' || c == '_' {
-            c
-        } else {
-            '_'
-        }
-    };
-    let family: String = "node_sysctl_".chars().chain(name.chars().map(plain)).collect();
-    let families: Vec<_> = match keys {
-        Some(keys) => keys.split(',').map(|key| format!("{family}_{key}")).collect(),
-        None => vec![family],
-    };
-    if !families.iter().all(|family| is_metric_name(family)) {
-        return Err(wrong(
-            key,
-            "the names of values are letters, digits and underscores",
-        ));
-    }
-    Ok(Sysctl {
-        name: name.to_owned(),
-        file: context.roots.proc("sys").join(path),
-        families,
-        named: keys.is_some(),
-    })
 }
 
 impl Collector for Sysctls {
@@ -148,7 +101,7 @@ impl Sysctl {
             [] => Err(CollectError::failed(format!("sysctl {name} has no value"))),
             values if self.named && values.len() != self.families.len() => {
                 Err(CollectError::failed(format!(
-                    "sysctl {name} has {} values, and {INCLUDE} names {}",
+                    "sysctl {name} has {} values, and metrics.sysctl.include names {}",
                     values.len(),
                     self.families.len()
                 )))

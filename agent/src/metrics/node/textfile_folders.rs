@@ -1,13 +1,13 @@
 //! The folders of `textfile`: paths in the guest, whose parts may hold `*`, `?` and `[a-z]` as a shell has them.
 
-use std::{collections::BTreeSet, fs, io, path::Path};
+use std::{collections::BTreeSet, fs, io};
 
 use regex_lite::Regex;
+use virtfleet_agent_core::settings::folders::{Folder, Part};
 
 use crate::host::Roots;
 use crate::metrics::RegistryError;
 
-const KEY: &str = "metrics.textfile.directories";
 /// Folders that are found at the most; names of a folder, and paths on the way, that are looked at.
 const FOLDERS: usize = 256;
 const NAMES: usize = 10_000;
@@ -16,27 +16,10 @@ const NAMES: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct Folders(Vec<Folder>);
 
-#[derive(Debug)]
-struct Folder {
-    /// As the settings have it.
-    path: String,
-    parts: Vec<Part>,
-}
-
-#[derive(Debug)]
-enum Part {
-    Name(String),
-    Pattern(Regex),
-}
-
 impl Folders {
     /// An empty path is none, as with node_exporter's flag.
     pub(super) fn new(paths: &[String]) -> Result<Self, RegistryError> {
-        let folders = paths.iter().filter(|path| !path.is_empty());
-        folders
-            .map(|path| Folder::new(path))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        Folder::all(paths).map(Self)
     }
 
     /// Whether nothing is read at all.
@@ -118,89 +101,11 @@ pub(super) fn names(roots: &Roots, folder: &str, wrong: &mut BTreeSet<String>) -
     Ok(names)
 }
 
-impl Folder {
-    fn new(path: &str) -> Result<Self, RegistryError> {
-        let wrong = |reason| RegistryError::Value { key: KEY, reason };
-        if !Path::new(path).is_absolute() || path.contains('\0') {
-            return Err(wrong("a folder is an absolute path"));
-        }
-        let mut parts = Vec::new();
-        for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
-            if name == ".." {
-                return Err(wrong("a folder's path has no .. in it"));
-            }
-            parts.push(if name.contains(['*', '?', '[']) {
-                Part::Pattern(pattern(name)?)
-            } else {
-                Part::Name(name.to_owned())
-            });
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            parts,
-        })
-    }
-}
-
-/// A shell's pattern as a regular expression.
-fn pattern(name: &str) -> Result<Regex, RegistryError> {
-    let mut expression = String::from("(?s)^");
-    let (mut in_set, mut before) = (false, ' ');
-    let mut buffer = [0; 4];
-    for c in name.chars() {
-        let opened = std::mem::replace(&mut before, c) == '[';
-        match c {
-            '[' if !in_set => in_set = true,
-            '!' if in_set && opened => {
-                expression.push('^');
-                continue;
-            }
-            ']' if in_set => in_set = false,
-            '*' if !in_set => expression.push('.'),
-            '?' if !in_set => {
-                expression.push('.');
-                continue;
-            }
-            '^' | '-' if in_set => {}
-            _ => {
-                expression.push_str(&regex_lite::escape(c.encode_utf8(&mut buffer)));
-                continue;
-            }
-        }
-        expression.push(c);
-    }
-    expression.push('$');
-    Regex::new(&expression).map_err(|source| RegistryError::Pattern {
-        key: KEY,
-        pattern: name.to_owned(),
-        source,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use virtfleet_agent_core::settings::folders::KEY;
 
-    #[test]
-    fn patterns_of_a_shell() {
-        for (text, name, matches) in [
-            ("*", "anything", true),
-            ("job-*", "job-1", true),
-            ("job-*", "myjob-1", false),
-            ("a.b*", "axb", false),
-            ("?", "é", true),
-            ("?", "ab", false),
-            ("[a-c]x", "bx", true),
-            ("[^a-c]x", "bx", false),
-            ("[!a-c]x", "bx", false),
-            ("[!a-c]x", "dx", true),
-            ("a!", "a!", true),
-            ("+*", "+1", true),
-        ] {
-            assert_eq!(pattern(text).unwrap().is_match(name), matches, "{text} {name}");
-        }
-        assert!(pattern("[a").is_err());
-    }
+    use super::*;
 
     #[test]
     fn folders_are_found_or_stand_for_themselves() {

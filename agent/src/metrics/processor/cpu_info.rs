@@ -7,10 +7,9 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::{cpufreq::tells_frequency, labels::CpuLabels};
 use crate::host::Reread;
-use crate::metrics::{CollectError, Context, RegistryError, name_filter::NameFilter};
+use crate::metrics::{CollectError, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
-const FLAGS: &str = "metrics.cpu.flagsInclude";
-const BUGS: &str = "metrics.cpu.bugsInclude";
 /// 16384 CPUs with 4 KiB each.
 const LIMIT: usize = 64 << 20;
 
@@ -28,16 +27,7 @@ impl CpuInfos {
     /// None when the settings ask for nothing from `/proc/cpuinfo`.
     pub(super) fn new(context: &Context) -> Result<Option<Self>, RegistryError> {
         let (roots, settings) = (&context.roots, &context.settings.cpu);
-        let filter = |key, pattern: &Option<String>| {
-            let pattern = pattern.as_deref().filter(|pattern| !pattern.is_empty());
-            pattern
-                .map(|pattern| NameFilter::new([key, key], None, Some(pattern), None))
-                .transpose()
-        };
-        let (flags, bugs) = (
-            filter(FLAGS, &settings.flags_include)?,
-            filter(BUGS, &settings.bugs_include)?,
-        );
+        let [flags, bugs] = filters::cpu_info(settings)?;
         // Either pattern turns the rest on, as with node_exporter.
         if !settings.info && flags.is_none() && bugs.is_none() {
             return Ok(None);

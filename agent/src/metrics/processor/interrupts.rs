@@ -11,9 +11,9 @@ use super::{
     labels::CpuLabels,
 };
 use crate::host::Reread;
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
-const KEYS: [&str; 2] = ["metrics.interrupts.nameExclude", "metrics.interrupts.nameInclude"];
 /// Enough for 512 CPUs with 2000 interrupts.
 const LIMIT: usize = 16 << 20;
 
@@ -43,12 +43,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let settings = &context.settings.interrupts;
     Ok(Box::new(Interrupts {
         file: Reread::with_limit(context.roots.proc("interrupts"), LIMIT),
-        filter: NameFilter::new(
-            KEYS,
-            settings.name_exclude.as_deref(),
-            settings.name_include.as_deref(),
-            None,
-        )?,
+        filter: filters::interrupts(settings)?,
         per_interrupt: settings.per_interrupt,
         include_zeros: settings.include_zeros,
         labels: CpuLabels::default(),

@@ -15,14 +15,13 @@ use crate::host::{
     dbus::{Answer, BusError, KeptBus, is_away},
 };
 use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::filters;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const SERVICE: &str = "org.freedesktop.systemd1.Service";
 const SOCKET: &str = "org.freedesktop.systemd1.Socket";
-/// node_exporter's default.
-const UNITS_EXCLUDED: &str = ".+\\.(automount|device|mount|scope|slice)";
 const STATES: [&str; 5] = ["active", "activating", "deactivating", "inactive", "failed"];
 /// How long the type of a service is believed.
 const TYPE_AGE: Duration = Duration::from_mins(5);
@@ -64,27 +63,11 @@ struct Want {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let settings = &context.settings.systemd;
-    let compile = |key, pattern: &str| {
-        Regex::new(&format!("^(?:{pattern})$")).map_err(|source| RegistryError::Pattern {
-            key,
-            pattern: pattern.to_owned(),
-            source,
-        })
-    };
-    let include = settings
-        .unit_include
-        .as_deref()
-        .filter(|pattern| !pattern.is_empty());
-    let exclude = settings.unit_exclude.as_deref().unwrap_or(UNITS_EXCLUDED);
+    let [include, exclude] = filters::systemd_units(settings)?;
     let socket = context.roots.root(BUS_SOCKET);
     Ok(Box::new(Systemd {
-        include: include
-            .map(|pattern| compile("metrics.systemd.unitInclude", pattern))
-            .transpose()?,
-        exclude: Some(exclude)
-            .filter(|pattern| !pattern.is_empty())
-            .map(|pattern| compile("metrics.systemd.unitExclude", pattern))
-            .transpose()?,
+        include,
+        exclude,
         bus: KeptBus::new(context.services.clone(), socket),
         wants: wants(settings.restarts, settings.start_times, settings.tasks),
         known: HashMap::new(),

@@ -11,14 +11,8 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::udev::Udev;
 use crate::host::{Attribute, AttributeBuffer, Reread, Roots, Stamped, attribute_buffer};
-use crate::metrics::{CollectError, Collector, Context, RegistryError, name_filter::NameFilter};
-
-/// node_exporter's default: RAM disks, loops, floppies, and partitions.
-const EXCLUDED: &str = r"^(z?ram|loop|fd|(h|s|v|xv)d[a-z]|nvme\d+n\d+p)\d+$";
-const KEYS: [&str; 2] = [
-    "metrics.diskstats.deviceExclude",
-    "metrics.diskstats.deviceInclude",
-];
+use crate::metrics::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
 
 /// A column of `/proc/diskstats` and its family; what is printed is multiplied and divided to have the family's unit.
 struct Column(&'static str, &'static str, f64, f64);
@@ -82,12 +76,7 @@ struct Row<'a> {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let settings = &context.settings.diskstats;
     Ok(Box::new(Diskstats {
-        filter: NameFilter::new(
-            KEYS,
-            settings.device_exclude.as_deref(),
-            settings.device_include.as_deref(),
-            Some(EXCLUDED),
-        )?,
+        filter: filters::diskstats(settings)?,
         // One piece is a disk with all its partitions (kernel: `diskstats_show`), and has no bound.
         stats: Reread::new(context.roots.proc("diskstats")),
         roots: context.roots.clone(),

@@ -5,35 +5,20 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::Duration,
 };
 
 use nix::errno::Errno;
-use virtfleet_agent_core::procfs::mountinfo::mounts;
+use virtfleet_agent_core::{
+    procfs::mountinfo::mounts,
+    settings::{NameFilter, filters},
+};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::{FsSpace, MountProbe, Outcome, Roots, Target};
 use crate::metrics::{
     CollectError, Collector, Context, RegistryError,
     mounts::{MountInfo, Targets, shown as shown_at},
-    name_filter::NameFilter,
 };
-
-/// node_exporter's defaults.
-const MOUNTS_EXCLUDED: &str =
-    "^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)";
-const TYPES_EXCLUDED: &str = "^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|\
-     mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs)$";
-const MOUNT_KEYS: [&str; 2] = [
-    "metrics.filesystem.mountPointsExclude",
-    "metrics.filesystem.mountPointsInclude",
-];
-const TYPE_KEYS: [&str; 2] = [
-    "metrics.filesystem.fsTypesExclude",
-    "metrics.filesystem.fsTypesInclude",
-];
-/// How long mounts may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 struct Filesystem {
     roots: Roots,
@@ -64,26 +49,10 @@ struct Shown {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let settings = &context.settings.filesystem;
-    let timeout = settings.mount_timeout.map_or(TIMEOUT, |span| span.0);
-    if timeout.is_zero() {
-        return Err(RegistryError::Value {
-            key: "metrics.filesystem.mountTimeout",
-            reason: "no mount answers in no time; 5s is the default",
-        });
-    }
+    let timeout = filters::mount_timeout(settings)?;
     Ok(Box::new(Filesystem {
-        mount_filter: NameFilter::new(
-            MOUNT_KEYS,
-            settings.mount_points_exclude.as_deref(),
-            settings.mount_points_include.as_deref(),
-            Some(MOUNTS_EXCLUDED),
-        )?,
-        type_filter: NameFilter::new(
-            TYPE_KEYS,
-            settings.fs_types_exclude.as_deref(),
-            settings.fs_types_include.as_deref(),
-            Some(TYPES_EXCLUDED),
-        )?,
+        mount_filter: filters::mount_points(settings)?,
+        type_filter: filters::filesystem_types(settings)?,
         info: MountInfo::new(&context.roots),
         probe: MountProbe::new(Arc::clone(&context.statfs), timeout),
         roots: context.roots.clone(),

@@ -2,16 +2,11 @@
 
 use std::path::Path;
 
+use virtfleet_agent_core::settings::{NameFilter, filters};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
-use crate::metrics::{
-    CollectError, Collector, Context, RegistryError, attributes::number, name_filter::NameFilter,
-};
-
-/// node_exporter leaves none out.
-const IGNORED: &str = "^$";
-const KEYS: [&str; 2] = ["metrics.tapestats.ignored", "metrics.tapestats.ignored"];
+use crate::metrics::{CollectError, Collector, Context, RegistryError, attributes::number};
 
 /// A file below `stats`, its family, what it says, its type, and what its number is divided by.
 struct Statistic(&'static str, &'static str, &'static str, MetricType, f64);
@@ -55,10 +50,10 @@ impl Drive {
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    let ignored = context.settings.tapestats.ignored.as_deref();
+    let settings = &context.settings.tapestats;
     Ok(Box::new(Tapes {
         drives: Devices::new(context.roots.sys("class/scsi_tape")),
-        filter: NameFilter::new(KEYS, ignored, None, Some(IGNORED))?,
+        filter: filters::tapestats(settings)?,
         buffer: attribute_buffer(),
     }))
 }

@@ -38,7 +38,7 @@ fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, S
     )
 }
 
-const AGENT: &str = "agent: {file: agent, sources: [{url: \"https://x/y\"}]}\n";
+const AGENT: &str = "agent: {file: agent, sources: [{url: \"https://x/y\"}]}\nsettings: {server: {tls: {certificate: /c, key: /k, clientCA: /a}}}\n";
 
 #[test]
 fn what_the_input_names_lies_beside_it() {
@@ -75,7 +75,11 @@ fn files_are_read_only_beside_the_input_unless_asked_for() {
     let absolute = around.path().join("secret").display().to_string();
     let send = |from: &str, args: &[&str]| {
         let input = format!("files: [{{path: /etc/virtfleet/x, from: {from}}}]\n");
-        rendered(&folder, &input, &[&["cloud-init"], args].concat())
+        rendered(
+            &folder,
+            &input,
+            &[&["cloud-init", "--without-tls"], args].concat(),
+        )
     };
     for from in ["../secret", "link", &absolute] {
         let (done, out, _) = send(from, &[]);
@@ -112,19 +116,27 @@ fn mistakes_are_named_and_nothing_is_printed() {
         ("wiat: 1s\nwait: 1h\n", vec!["cloud-init"], "d.yaml:3: wiat: "),
         (
             "",
-            vec!["cloud-init", "--with", &theirs],
+            vec!["cloud-init", "--without-tls", "--with", &theirs],
             "its first line is none",
         ),
         (
             "",
-            vec!["cloud-init", "--with", "/nowhere"],
+            vec!["cloud-init", "--without-tls", "--with", "/nowhere"],
             "/nowhere: cannot be read: ",
         ),
-        ("", vec!["ignition", "--with", &theirs], "theirs: not JSON"),
-        ("", vec!["cloud-init", "--with", &broken], "broken:3: "),
         (
             "",
-            vec!["cloud-init", "--form", "mime", "--with", &list],
+            vec!["ignition", "--without-tls", "--with", &theirs],
+            "theirs:1: not JSON",
+        ),
+        (
+            "",
+            vec!["cloud-init", "--without-tls", "--with", &broken],
+            "broken:3: ",
+        ),
+        (
+            "",
+            vec!["cloud-init", "--without-tls", "--form", "mime", "--with", &list],
             "list:2: a cloud-config is a mapping",
         ),
     ] {

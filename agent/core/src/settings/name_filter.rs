@@ -11,7 +11,7 @@ const REMEMBERED: usize = 4096;
 
 /// Decides by name, and remembers what it decided.
 #[derive(Debug)]
-pub(super) struct NameFilter {
+pub struct NameFilter {
     exclude: Option<Regex>,
     include: Option<Regex>,
     decided: HashMap<Box<str>, bool>,
@@ -21,8 +21,9 @@ impl NameFilter {
     /// `keys` are where the two patterns stand in the settings: what to leave out, what to take. An empty pattern is
     /// none. `default` is left out unless either pattern is set, as with node_exporter.
     ///
-    /// Errors: both patterns are set; a pattern is no regular expression.
-    pub(super) fn new(
+    /// # Errors
+    /// Both patterns are set; a pattern is no regular expression.
+    pub fn new(
         keys: [&'static str; 2],
         exclude: Option<&str>,
         include: Option<&str>,
@@ -56,7 +57,7 @@ impl NameFilter {
     }
 
     /// Whether the collector takes `name`.
-    pub(super) fn takes(&mut self, name: &str) -> bool {
+    pub fn takes(&mut self, name: &str) -> bool {
         if self.exclude.is_none() && self.include.is_none() {
             return true;
         }

@@ -1,4 +1,4 @@
-//! Settings that no registry can be built from.
+//! Settings of `metrics` that no registry of collectors can be built from.
 
 use std::error::Error;
 
@@ -55,7 +55,7 @@ impl RegistryError {
     }
 
     /// What is wrong, for a line that begins with the key already.
-    pub(crate) fn message(&self) -> String {
+    pub fn message(&self) -> String {
         let text = chain(self);
         let place = match self {
             Self::Unknown { place: key, .. }
@@ -76,7 +76,7 @@ fn did_you_mean(nearest: Option<&str>) -> String {
 }
 
 /// An error with what led to it, in one line.
-pub(super) fn chain(error: &dyn Error) -> String {
+pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {

@@ -1,38 +1,32 @@
-//! What the types cannot say: values that are well formed and still cannot be meant, or must not be done.
-//!
-//! What is wrong is named and taken out of the settings, so that a program may run with the rest.
+//! The whole `AgentConfig`: values that are well formed and still cannot be meant, or must not be done.
 
-use std::{
-    collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
-};
+use std::net::{IpAddr, SocketAddr};
 
-use virtfleet_agent_core::{disks::wanted, dns::asked, nic};
 use virtfleet_wire::{
     layered::{Origins, Problem},
     settings::{AgentConfig, Listener, MetricsSettings, ServerSettings},
 };
 
-use crate::{host::Roots, metrics::Registry};
+use super::names;
+use crate::{disks::wanted, dns::asked, nic};
 
-/// Names what is wrong and takes it out: a listener goes, another value of `server` gets its default, and so does all of
-/// `metrics`. A disk is named and stays: whoever works on disks checks them too, and says of this one why nothing is done.
-pub(super) fn validate(config: &mut AgentConfig, origins: &Origins) -> Vec<Problem> {
+/// Names what is wrong and takes it out, so that the agent may run with the rest: a listener goes, another value of `server`
+/// gets its default, and so does all of `metrics`. A disk is named and stays, and so do `dns`, `nic` and `virtio`: the
+/// reconcile run checks them again, does nothing then, and reports why.
+pub fn check(config: &mut AgentConfig, origins: &Origins) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut refuse = |path: String, message: String| {
         problems.push(Problem::at(&origins.of(&path), path, message));
     };
     listeners(&mut config.server, &mut refuse);
     durations(&mut config.server, &mut refuse);
-    // The registry knows its collectors and their settings; building it reads nothing and starts nothing.
-    if let Err(error) = Registry::new(&Roots::default(), &config.metrics, &BTreeMap::new()) {
+    if let Err(error) = names::check_metrics(&config.metrics) {
         refuse(error.key(), error.message());
         config.metrics = MetricsSettings::default();
     }
     for problem in wanted::check(&config.disks).1 {
         refuse(problem.path, problem.message);
     }
-    // As with disks: whoever works on DNS or on queues checks it, too, and does nothing then.
     for problem in asked::check(&config.dns, None).err().unwrap_or_default() {
         refuse(problem.path, problem.message);
     }

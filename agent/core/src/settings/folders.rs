@@ -1,0 +1,120 @@
+//! The folders of `textfile`: paths in the guest, whose parts may hold `*`, `?` and `[a-z]` as a shell has them.
+
+use regex_lite::Regex;
+
+use super::RegistryError;
+
+/// The key of the settings that has the folders.
+pub const KEY: &str = "metrics.textfile.directories";
+
+/// A folder, or many by a pattern.
+#[derive(Debug)]
+pub struct Folder {
+    /// Its path as the settings have it.
+    pub path: String,
+    /// The parts of its path.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a folder's path.
+#[derive(Debug)]
+pub enum Part {
+    /// A name.
+    Name(String),
+    /// A pattern of names.
+    Pattern(Regex),
+}
+
+impl Folder {
+    /// The folders of the settings. An empty path is none, as with node_exporter's flag.
+    ///
+    /// # Errors
+    /// A path is not absolute, has `..` in it, or a pattern that is none.
+    pub fn all(paths: &[String]) -> Result<Vec<Self>, RegistryError> {
+        let folders = paths.iter().filter(|path| !path.is_empty());
+        folders.map(|path| Self::new(path)).collect()
+    }
+
+    fn new(path: &str) -> Result<Self, RegistryError> {
+        let wrong = |reason| RegistryError::Value { key: KEY, reason };
+        if !path.starts_with('/') || path.contains('\0') {
+            return Err(wrong("a folder is an absolute path"));
+        }
+        let mut parts = Vec::new();
+        for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
+            if name == ".." {
+                return Err(wrong("a folder's path has no .. in it"));
+            }
+            parts.push(if name.contains(['*', '?', '[']) {
+                Part::Pattern(pattern(name)?)
+            } else {
+                Part::Name(name.to_owned())
+            });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            parts,
+        })
+    }
+}
+
+/// A shell's pattern as a regular expression.
+fn pattern(name: &str) -> Result<Regex, RegistryError> {
+    let mut expression = String::from("(?s)^");
+    let (mut in_set, mut before) = (false, ' ');
+    let mut buffer = [0; 4];
+    for c in name.chars() {
+        let opened = std::mem::replace(&mut before, c) == '[';
+        match c {
+            '[' if !in_set => in_set = true,
+            '!' if in_set && opened => {
+                expression.push('^');
+                continue;
+            }
+            ']' if in_set => in_set = false,
+            '*' if !in_set => expression.push('.'),
+            '?' if !in_set => {
+                expression.push('.');
+                continue;
+            }
+            '^' | '-' if in_set => {}
+            _ => {
+                expression.push_str(&regex_lite::escape(c.encode_utf8(&mut buffer)));
+                continue;
+            }
+        }
+        expression.push(c);
+    }
+    expression.push('$');
+    Regex::new(&expression).map_err(|source| RegistryError::Pattern {
+        key: KEY,
+        pattern: name.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_a_shell() {
+        for (text, name, matches) in [
+            ("*", "anything", true),
+            ("job-*", "job-1", true),
+            ("job-*", "myjob-1", false),
+            ("a.b*", "axb", false),
+            ("?", "é", true),
+            ("?", "ab", false),
+            ("[a-c]x", "bx", true),
+            ("[^a-c]x", "bx", false),
+            ("[!a-c]x", "bx", false),
+            ("[!a-c]x", "dx", true),
+            ("a!", "a!", true),
+            ("+*", "+1", true),
+        ] {
+            assert_eq!(pattern(text).unwrap().is_match(name), matches, "{text} {name}");
+        }
+        assert!(pattern("[a").is_err());
+    }
+}

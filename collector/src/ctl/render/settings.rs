@@ -1,0 +1,115 @@
+//! The settings that user-data brings, checked as the agent will check them.
+
+use std::collections::BTreeSet;
+
+use virtfleet_agent_core::settings::{FRAGMENT_FOLDERS, MAIN_FILE, is_fragment, merge, reading_order};
+use virtfleet_delivery::{
+    payload::{Payload, SETTINGS},
+    spec::Checked,
+};
+use virtfleet_wire::{
+    layered::{Fragment, Origin, Problem},
+    settings::AgentConfig,
+};
+
+/// The key under which the agent reports that certificates are missing.
+const TLS: &str = "server.tls";
+
+/// Checks what the settings of a payload come to in the guest: those of the input and those that its `files` bring, in the
+/// agent's order. `without_tls` accepts settings that name no certificate. Returns whether they name one.
+///
+/// # Errors
+/// Every problem that `virtfleet-agent check-config` would report, each with the line of the input; settings with which the
+/// agent serves without TLS or not at all.
+pub(super) fn check(checked: &Checked, payload: &Payload, without_tls: bool) -> Result<bool, Vec<Problem>> {
+    let loaded = merge(&fragments(payload));
+    let named = Named::of(&loaded.value);
+    let mut problems: Vec<Problem> = loaded
+        .problems
+        .into_iter()
+        .filter(|problem| problem.path != TLS || named == Named::Some)
+        .map(|problem| in_input(checked, problem))
+        .collect();
+    if named == Named::Nothing && !without_tls {
+        let message = "no certificate is named, so the agent would not serve with TLS and the collector could not read it; \
+                       add tls to the input, set settings.server.tls.certificate, key and clientCA to files that the guest \
+                       has, or give --without-tls when the guest's image sets them";
+        problems.push(at_settings(checked, TLS, message.to_owned()));
+    }
+    if problems.is_empty() {
+        Ok(named == Named::Some)
+    } else {
+        Err(problems)
+    }
+}
+
+/// Which of the three files of `server.tls` the settings name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    Nothing,
+    Some,
+}
+
+impl Named {
+    fn of(config: &AgentConfig) -> Self {
+        let tls = &config.server.tls;
+        let files = [&tls.certificate, &tls.key, &tls.client_ca];
+        if files.into_iter().flatten().all(String::is_empty) {
+            Self::Nothing
+        } else {
+            Self::Some
+        }
+    }
+}
+
+/// The settings files among those of the payload, as the agent reads them.
+fn fragments(payload: &Payload) -> Vec<Fragment> {
+    let text = |path: &str| {
+        let file = payload.files.iter().find(|file| file.path == path)?;
+        // An empty file masks others of its name and says nothing.
+        (!file.content.is_empty()).then(|| Fragment {
+            file: path.to_owned(),
+            text: String::from_utf8_lossy(&file.content).into_owned(),
+        })
+    };
+    let found = FRAGMENT_FOLDERS.into_iter().flat_map(|folder| {
+        let paths = payload.files.iter().map(|file| file.path.as_str());
+        let names: BTreeSet<&str> = paths
+            .filter_map(|path| path.strip_prefix(folder)?.strip_prefix('/'))
+            .filter(|name| !name.contains('/') && is_fragment(name))
+            .collect();
+        names.into_iter().map(move |name| (folder, name.to_owned()))
+    });
+    let fragments = reading_order(found).read;
+    let paths = std::iter::once(MAIN_FILE).chain(fragments.iter().map(String::as_str));
+    paths.filter_map(text).collect()
+}
+
+/// The same problem where a person finds it: in the input.
+fn in_input(checked: &Checked, problem: Problem) -> Problem {
+    if problem.file == SETTINGS || problem.is_about_default() {
+        let nearest = problem.nearest.clone();
+        let problem = at_settings(checked, &problem.path, problem.message);
+        return Problem { nearest, ..problem };
+    }
+    let files = &checked.delivery.files;
+    let place = files.iter().position(|file| file.path == problem.file);
+    let place = place.map_or_else(|| "files".to_owned(), |index| format!("files[{index}]"));
+    let origin = checked.origins.of(&place);
+    Problem::at(&origin, place, problem.to_string())
+}
+
+/// A problem of the input's `settings`.
+fn at_settings(checked: &Checked, path: &str, message: String) -> Problem {
+    let path = if path.is_empty() {
+        "settings".to_owned()
+    } else {
+        format!("settings.{path}")
+    };
+    let mut origin = checked.origins.of(&path);
+    if origin == Origin::Default {
+        // What the input leaves out is a matter of its first line.
+        origin = checked.origins.of("kind");
+    }
+    Problem::at(&origin, path, message)
+}
