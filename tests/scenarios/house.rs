@@ -6,6 +6,8 @@
     reason = "all of it is test code, helpers too"
 )]
 
+#[path = "house/docs.rs"]
+mod docs;
 #[path = "house/graph.rs"]
 mod graph;
 #[path = "house/licence.rs"]

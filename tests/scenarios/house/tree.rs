@@ -19,7 +19,7 @@ pub(crate) fn root() -> &'static Path {
 }
 
 /// Files that git has or would take (not ignored), relative to the top.
-fn files() -> Vec<String> {
+pub(crate) fn files() -> Vec<String> {
     let listed = Launch::new("git")
         .arg("-C")
         .arg(root())
