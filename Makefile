@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-guest bench-labels bench-index bench-disks bench-proof bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-hostile bench-guest bench-labels bench-index bench-disks bench-proof bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: ## Everything: set-up, check, then every tier that this machine allows
 e2e: ## Only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
-bench: bench-agent bench-fleet bench-labels bench-index bench-disks bench-proof bench-dns bench-guest ## All benchmarks
+bench: bench-agent bench-fleet bench-hostile bench-labels bench-index bench-disks bench-proof bench-dns bench-guest ## All benchmarks
 
 bench-agent: static ## The agent's figures beside node_exporter's, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -55,6 +55,11 @@ bench-fleet: ## The collector's figures with N simulated guests beside vmagent's
 	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-fleet --bin fleet-sim
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-fleet --guests $(N)
+
+bench-hostile: ## What hostile guests of one tenant cost the others (ARGS='--minutes 5 --guests 1000 --hostile 100')
+	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q $(TOOLS) --bin bench-hostile
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-hostile $(ARGS)
 
 bench-labels: ## How fast labels follow placement, on real API servers (ARGS='--vmis 500 --large 0')
 	@tests/parts/kubernetes.sh fetch >/dev/null || tests/parts/kube-apiserver.sh fetch >/dev/null

@@ -145,8 +145,10 @@ fn each_agent_that_misbehaves_is_named_with_its_reason_and_disturbs_nobody() {
         (Fault::Sections, "too_large"),
         (Fault::Continue, "too_large"),
         (Fault::Redirect, "http"),
+        (Fault::Headers, "too_large"),
+        (Fault::Late, "timeout"),
     ];
-    let guests = 16;
+    let guests = 18;
     let mut stage = stage(guests, &classes.map(|(fault, _)| (fault, 1)));
     stage.start_collector(Beat::default()).unwrap();
     stage.until_up(guests - classes.len()).unwrap();

@@ -36,7 +36,7 @@ impl World {
         let port = ports::free().unwrap().port();
         let plan = Plan::new(&Options {
             port,
-            guests: 16,
+            guests: 20,
             faults: faults.to_vec(),
             ..Options::default()
         })
@@ -141,13 +141,24 @@ fn faults_are_as_they_are_described() {
             Fault::WrongVm => drop(get("/metrics").unwrap().ok().unwrap()),
             Fault::Http500 => assert_eq!(get("/metrics").unwrap().status.as_u16(), 500),
             Fault::Slow => drop(get("/metrics").unwrap_err()),
-            Fault::Continue => drop(get("/metrics").unwrap_err()),
+            Fault::Continue | Fault::Headers => drop(get("/metrics").unwrap_err()),
+            Fault::Late => {
+                get("/metrics").unwrap_err();
+                world.get(address, "/metrics", SOON).unwrap().ok().unwrap();
+            }
             Fault::Redirect => assert_eq!(get("/metrics").unwrap().status.as_u16(), 302),
             Fault::Forge => {
                 let page = world.get(address, "/metrics", SOON).unwrap().ok().unwrap();
                 assert!(page.text().unwrap().contains("\nvirtfleet_vm_placement_info{"));
             }
-            Fault::Echo | Fault::Sections => {
+            Fault::Claims => {
+                let report = get("/v1/report").unwrap().ok().unwrap().body;
+                let report = GuestReport::from_json(&report).unwrap();
+                let claimed = report.identity.smbios_uuid.unwrap().value;
+                assert_eq!(claimed, world.plan.guests[0].firmware.to_string());
+                assert!(!report.findings.is_empty());
+            }
+            Fault::Echo | Fault::Sections | Fault::Findings => {
                 let report = world.get(address, "/v1/report", SOON).unwrap().ok().unwrap().body;
                 assert!(report.len() <= MAX_REPORT_BYTES, "{}", report.len());
                 GuestReport::from_json(&report).unwrap_err();

@@ -194,6 +194,12 @@ impl Connection {
         if let Some(alert) = errors.clone().find_map(alert) {
             return refused(self.target.address, alert);
         }
+        if errors.clone().any(hyper::Error::is_parse_too_large) {
+            let message = format!(
+                "the answer to {path} has more headers than an answer may have; reading stopped there"
+            );
+            return fail(FailureClass::TooLarge, message);
+        }
         let error = errors
             .next()
             .map_or_else(|| "the connection was closed".to_owned(), ToString::to_string);

@@ -1,6 +1,6 @@
 //! The ways in which a simulated guest misbehaves.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 /// One way. A guest has at most one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,11 +31,22 @@ pub enum Fault {
     Redirect,
     /// Answers `100 Continue` without end and never anything else.
     Continue,
+    /// Its report has 20,000 empty findings.
+    Findings,
+    /// Its report claims UUID and boot id of another VM, and findings that only the collector reports.
+    Claims,
+    /// Its answers begin with headers without end.
+    Headers,
+    /// Spreads each answer over [`LATE`], so that a pull ends just before the collector's usual timeout of 10 s.
+    Late,
 }
+
+/// Time over which a guest with [`Fault::Late`] spreads an answer. A pull has two answers.
+pub const LATE: Duration = Duration::from_secs(4);
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Silent,
         Self::Endless,
         Self::HugeReport,
@@ -49,6 +60,10 @@ impl Fault {
         Self::Forge,
         Self::Redirect,
         Self::Continue,
+        Self::Findings,
+        Self::Claims,
+        Self::Headers,
+        Self::Late,
     ];
 
     /// Its name on the command line.
@@ -67,6 +82,10 @@ impl Fault {
             Self::Forge => "forge",
             Self::Redirect => "redirect",
             Self::Continue => "continue",
+            Self::Findings => "findings",
+            Self::Claims => "claims",
+            Self::Headers => "headers",
+            Self::Late => "late",
         }
     }
 }

@@ -17,7 +17,7 @@ mod rng;
 mod serve;
 mod trouble;
 
-pub use fault::Fault;
+pub use fault::{Fault, LATE};
 pub use manifests::{user_node, vmi, write_folder};
 pub use model::Model;
 pub use page::write_page;

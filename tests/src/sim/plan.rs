@@ -153,6 +153,21 @@ impl Plan {
         })
     }
 
+    /// Adds a user cluster of its own for guests with these faults, so many of each. `options` are those of the plan.
+    pub fn add_cluster(&mut self, name: &str, faults: &[(Option<Fault>, usize)], options: &Options) {
+        let root = Random::new(options.seed).split(3);
+        let first = self.guests.len();
+        let all = faults
+            .iter()
+            .flat_map(|(fault, count)| std::iter::repeat_n(*fault, *count));
+        let own = [name.to_owned()];
+        self.guests.extend(all.enumerate().map(|(number, fault)| {
+            let index = first + number;
+            guest(index, options, &own, fault, root.split(1000 + index as u64))
+        }));
+        self.clusters.push(name.to_owned());
+    }
+
     /// The guests that behave.
     pub fn healthy(&self) -> impl Iterator<Item = &Guest> {
         self.guests.iter().filter(|guest| guest.fault.is_none())
@@ -268,6 +283,27 @@ mod tests {
             2000
         );
         assert!(plan.guests.iter().all(|guest| guest.address.ip().is_loopback()));
+    }
+
+    #[test]
+    fn a_cluster_of_its_own_changes_no_other() {
+        let options = Options::default();
+        let before = Plan::new(&options).unwrap();
+        let mut plan = before.clone();
+        plan.add_cluster("hostile", &[(Some(Fault::Late), 2), (None, 1)], &options);
+        assert_eq!(
+            format!("{:?}", &plan.guests[..before.guests.len()]),
+            format!("{:?}", before.guests)
+        );
+        let own: Vec<_> = plan
+            .guests
+            .iter()
+            .filter(|guest| guest.cluster == "hostile")
+            .collect();
+        assert_eq!(own.len(), 3);
+        let addresses: BTreeSet<_> = plan.guests.iter().map(|guest| guest.address).collect();
+        assert_eq!(addresses.len(), plan.guests.len());
+        assert_eq!(own.iter().filter(|guest| guest.fault.is_some()).count(), 2);
     }
 
     #[test]

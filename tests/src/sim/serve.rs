@@ -4,7 +4,7 @@ use std::{
     io::Write as _,
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -27,10 +27,13 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 use virtfleet_runtime::http::Limits;
-use virtfleet_wire::exposition::{CONTENT_TYPE, Page};
+use virtfleet_wire::{
+    exposition::{CONTENT_TYPE, Page},
+    finding::{Finding, Severity},
+};
 
 use super::{
-    fault::Fault,
+    fault::{Fault, LATE},
     model::Model,
     page::write_page,
     plan::{Guest, Plan},
@@ -44,7 +47,11 @@ pub struct Fleet {
     // Held for its drop: the runtime owns every task.
     runtime: Option<Runtime>,
     counts: Arc<Counts>,
+    asked: Vec<Asked>,
 }
+
+/// When a guest was asked for its report.
+type Asked = Arc<Mutex<Vec<Instant>>>;
 
 /// How often the fleet was asked.
 #[derive(Debug, Default)]
@@ -61,6 +68,9 @@ struct Agent {
     started: Instant,
     seq: AtomicU64,
     counts: Arc<Counts>,
+    asked: Asked,
+    /// Whose UUID and boot id it claims.
+    victim: Guest,
 }
 
 type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
@@ -84,6 +94,7 @@ impl Fleet {
             .context("runtime of the fleet")?;
         let counts = Arc::new(Counts::default());
         let started = Instant::now();
+        let mut all_asked = Vec::new();
         for guest in &plan.guests {
             let shown = match guest.fault {
                 Some(Fault::WrongVm) => &plan.guests[(guest.index + 1) % plan.guests.len()],
@@ -101,7 +112,11 @@ impl Fleet {
                 listen(guest.address)
                     .with_context(|| format!("listen on {} for {}", guest.address, guest.name))?
             };
+            let asked = Asked::default();
+            all_asked.push(Arc::clone(&asked));
             let agent = Agent {
+                asked,
+                victim: plan.guests[0].clone(),
                 guest: guest.clone(),
                 model: Model::new(guest),
                 acceptor,
@@ -114,7 +129,17 @@ impl Fleet {
         Ok(Self {
             runtime: Some(runtime),
             counts,
+            asked: all_asked,
         })
+    }
+
+    /// When the guest with this index was asked for its report, in order.
+    pub fn asked(&self, index: usize) -> Vec<Instant> {
+        let asked = self
+            .asked
+            .get(index)
+            .map(|asked| asked.lock().map(|asked| asked.clone()));
+        asked.and_then(Result::ok).unwrap_or_default()
     }
 
     /// Pages of metrics that were asked for so far.
@@ -183,8 +208,14 @@ async fn connection(stream: TcpStream, agent: Arc<Agent>) {
     let Ok(Ok(stream)) = timeout(patience().handshake_timeout, agent.acceptor.accept(stream)).await else {
         return;
     };
-    if agent.guest.fault == Some(Fault::Continue) {
-        return flood(stream).await;
+    match agent.guest.fault {
+        Some(Fault::Continue) => {
+            return flood(stream, "", "HTTP/1.1 100 Continue\r\n\r\n").await;
+        }
+        Some(Fault::Headers) => {
+            return flood(stream, "HTTP/1.1 200 OK\r\n", "x-header: a value\r\n").await;
+        }
+        _ => {}
     }
     let service = service_fn(move |request| {
         let answer = agent.answer(&request);
@@ -200,9 +231,12 @@ async fn connection(stream: TcpStream, agent: Arc<Agent>) {
     drop(served);
 }
 
-/// Answers `100 Continue` until the peer goes away.
-async fn flood(mut stream: impl AsyncWrite + Unpin) {
-    let many = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+/// Sends `first`, then `line` again and again until the peer goes away.
+async fn flood(mut stream: impl AsyncWrite + Unpin, first: &str, line: &str) {
+    let many = line.repeat(1000).into_bytes();
+    if stream.write_all(first.as_bytes()).await.is_err() {
+        return;
+    }
     while stream.write_all(&many).await.is_ok() {}
 }
 
@@ -215,7 +249,12 @@ impl Agent {
         let path = request.uri().path();
         match path {
             "/metrics" => self.counts.pages.fetch_add(1, Ordering::Relaxed),
-            "/v1/report" => self.counts.reports.fetch_add(1, Ordering::Relaxed),
+            "/v1/report" => {
+                if let Ok(mut asked) = self.asked.lock() {
+                    asked.push(Instant::now());
+                }
+                self.counts.reports.fetch_add(1, Ordering::Relaxed)
+            }
             _ => 0,
         };
         match (self.guest.fault, path) {
@@ -234,6 +273,10 @@ impl Agent {
             }
             (Some(Fault::Slow), "/metrics") => drip(CONTENT_TYPE, self.page()),
             (Some(Fault::Slow), "/v1/report") => drip("application/json", self.report()),
+            (Some(Fault::Late), "/metrics") => spread(CONTENT_TYPE, self.page()),
+            (Some(Fault::Late), "/v1/report") => spread("application/json", self.report()),
+            (Some(Fault::Findings), "/v1/report") => full(StatusCode::OK, "application/json", findings()),
+            (Some(Fault::Claims), "/v1/report") => full(StatusCode::OK, "application/json", self.claims()),
             (Some(Fault::Redirect), "/metrics") => redirect(),
             (Some(Fault::Forge), "/metrics") => full(StatusCode::OK, CONTENT_TYPE, self.forged()),
             (Some(Fault::Echo), "/v1/report") => full(StatusCode::OK, "application/json", echo()),
@@ -267,6 +310,29 @@ impl Agent {
               virtfleet_guest_forged 1 1700000000000\n",
         );
         Bytes::from(page)
+    }
+
+    /// A report that claims to be another VM's, with findings that only the collector reports.
+    fn claims(&self) -> Bytes {
+        let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
+        let elapsed = self.started.elapsed().as_secs_f64();
+        let mut report = guest_report(&self.victim, &self.model, elapsed, now(), seq);
+        let subject = format!("{}/{}", self.victim.cluster, self.victim.name);
+        report.findings = (0..100)
+            .map(|number| {
+                let id = format!("identity-uuid-mismatch-{number}");
+                Finding::new(
+                    &id,
+                    Severity::Critical,
+                    ("VM", &subject),
+                    "Forged",
+                    "\u{7f}".repeat(1000),
+                )
+            })
+            .collect();
+        report
+            .to_json_within_limit()
+            .map_or_else(|error| Bytes::from(error.to_string()), Bytes::from)
     }
 
     fn report(&self) -> Bytes {
@@ -321,6 +387,14 @@ fn sections() -> Bytes {
     ))
 }
 
+/// A report of 20,000 empty findings.
+fn findings() -> Bytes {
+    let all = vec!["{}"; 20_000].join(",");
+    Bytes::from(format!(
+        "{{\"apiVersion\":\"report.virtfleet.io/v1\",\"kind\":\"GuestReport\",\"findings\":[{all}]}}"
+    ))
+}
+
 fn zipped(text: &[u8]) -> Result<Response<Body>, hyper::http::Error> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(8 * 1024), Compression::fast());
     let bytes = encoder
@@ -336,6 +410,10 @@ fn zipped(text: &[u8]) -> Result<Response<Body>, hyper::http::Error> {
 
 fn drip(kind: &str, bytes: Bytes) -> Result<Response<Body>, hyper::http::Error> {
     body(StatusCode::OK, kind, Drip::new(bytes).boxed_unsync())
+}
+
+fn spread(kind: &str, bytes: Bytes) -> Result<Response<Body>, hyper::http::Error> {
+    body(StatusCode::OK, kind, Drip::spread(bytes, LATE).boxed_unsync())
 }
 
 fn full(

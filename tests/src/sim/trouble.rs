@@ -34,19 +34,34 @@ impl Body for Endless {
     }
 }
 
-/// One byte every 100 ms.
+/// Time between two steps of [`Drip`].
+const PACE: Duration = Duration::from_millis(100);
+
+/// A few bytes every 100 ms.
 #[derive(Debug)]
 pub(super) struct Drip {
     left: Bytes,
+    /// Bytes a step.
+    step: usize,
     pace: Interval,
 }
 
 impl Drip {
-    /// Says `bytes`. Called within a runtime.
+    /// Sends `bytes` one by one. Called within a runtime.
     pub(super) fn new(bytes: Bytes) -> Self {
         Self {
             left: bytes,
-            pace: interval(Duration::from_millis(100)),
+            step: 1,
+            pace: interval(PACE),
+        }
+    }
+
+    /// Sends `bytes` in as many steps as `length` has. Called within a runtime.
+    pub(super) fn spread(bytes: Bytes, length: Duration) -> Self {
+        let steps = usize::try_from(length.as_millis() / PACE.as_millis()).unwrap_or(1);
+        Self {
+            step: bytes.len().div_ceil(steps.max(1)).max(1),
+            ..Self::new(bytes)
         }
     }
 }
@@ -63,6 +78,7 @@ impl Body for Drip {
             return Poll::Ready(None);
         }
         ready!(self.pace.poll_tick(context));
-        Poll::Ready(Some(Ok(Frame::data(self.left.split_to(1)))))
+        let step = self.step.min(self.left.len());
+        Poll::Ready(Some(Ok(Frame::data(self.left.split_to(step)))))
     }
 }
