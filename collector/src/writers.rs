@@ -18,7 +18,7 @@ use crate::{
     events::{self, Events},
     fleet::Fleet,
     health::{self, KubeHealth},
-    labels::{self, Clients, KubeNodes, LabelBook, LabelMetrics, SenderSettings, Shared},
+    labels::{self, Clients, Confirm, KubeNodes, LabelBook, LabelMetrics, SenderSettings, Shared},
     leader::{self, Candidate, KubeLease, Timing, Writing},
     objects::publish::{Sources, publish},
     tenants::Tenants,
@@ -84,7 +84,10 @@ impl Writers {
             per_second: config.labels.requests_per_second,
             parallel: config.labels.parallel as usize,
             recheck: config.labels.recheck.0,
-            confirm: config.labels.confirm_removal.0,
+            confirm: Confirm {
+                removal: config.labels.confirm_removal.0,
+                change: config.labels.confirm_change.0,
+            },
         };
         let shared = Shared::new(
             Arc::clone(fleet),

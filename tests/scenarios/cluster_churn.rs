@@ -21,7 +21,7 @@ use nix::sys::signal::Signal;
 use virtfleet_tests::{
     cluster::{
         Mark,
-        live::{Collector, PATIENCE},
+        live::{self, Collector, PATIENCE},
         scene::{Scene, patched},
     },
     parts, skip, wait,
@@ -60,7 +60,10 @@ fn leader(pair: &[Collector]) -> Result<usize> {
 /// Kills whoever leads, again and again; how long each time nobody led.
 fn kill_leaders(scene: &Scene, kills: usize, seed: u64) -> Result<(Vec<Collector>, Vec<Duration>)> {
     let mut rng = Rng::with_seed(seed);
-    let mut pair = vec![scene.collector("c0", "")?, scene.collector("c1", "")?];
+    let mut pair = vec![
+        scene.collector("c0", live::NO_CONFIRMATION)?,
+        scene.collector("c1", live::NO_CONFIRMATION)?,
+    ];
     let mut gaps = Vec::new();
     let mut killed_at = None;
     for round in 0..=kills {
@@ -74,7 +77,7 @@ fn kill_leaders(scene: &Scene, kills: usize, seed: u64) -> Result<(Vec<Collector
         killed.process.signal(Signal::SIGKILL)?;
         killed.process.wait(PATIENCE)?;
         killed_at = Some(Instant::now());
-        pair.push(scene.collector(&format!("c{}", round + 2), "")?);
+        pair.push(scene.collector(&format!("c{}", round + 2), live::NO_CONFIRMATION)?);
     }
     Ok((pair, gaps))
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use stage::{MARKER, NAMESPACE, PATIENCE, Stage};
 use virtfleet_tests::{
     cluster::{self, Follow, live::Collector},
@@ -72,7 +72,29 @@ fn the_life_of_a_vm_tier3() {
         vmi["metadata"]["uid"]
     );
 
-    // The host is relabelled, the policy edited, a key withdrawn.
+    // The host's label flaps: seen, and not followed.
+    let mark = stage.tenant.audit_mark().unwrap();
+    for rack in ["rack-8", "rack-7"] {
+        stage.host("host-2", rack).unwrap();
+        let seen = wait::eventually(PATIENCE, "the other value is seen", || {
+            let labels = collector.json("/api/v1/labels")?;
+            let items = labels["items"].as_array().context("a list")?;
+            let of_vm = |one: &&Value| one["node"] == "vm-1" && one["key"] == "rack";
+            let found = items.iter().find(of_vm).context("no decision")?.clone();
+            ensure!(found["desired"] == rack, "{found}");
+            Ok(found)
+        });
+        let seen = seen.unwrap();
+        assert_eq!(
+            (&seen["action"], &seen["current"]),
+            (&json!("keep"), &json!("rack-2"))
+        );
+    }
+    stage.host("host-2", "rack-2").unwrap();
+    stage.until_idle(&collector, "host-2").unwrap();
+    assert_eq!(stage.patches(mark).unwrap().len(), 0);
+
+    // The host is relabelled for good, the policy edited, a key withdrawn.
     stage.host("host-2", "rack-9").unwrap();
     stage.until_label("vm-1", "rack", Some("rack-9")).unwrap();
     stage.policy(&["rack", "room"]).unwrap();

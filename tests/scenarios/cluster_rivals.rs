@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
-        self, Follow, MERGE_PATCH,
+        self, Follow, MERGE_PATCH, live,
         scene::{Scene, Tenant, patched},
     },
     parts, skip,
@@ -109,7 +109,7 @@ fn a_cloud_node_controller_finds_nothing_to_do_tier3() {
     scene.policy("places", &rules).unwrap();
     let (stop, theirs) = (&AtomicBool::new(false), &AtomicUsize::new(0));
     let follow = tenant.follow().unwrap();
-    let collector = scene.collector("a", "").unwrap();
+    let collector = scene.collector("a", live::NO_CONFIRMATION).unwrap();
     collector.until_leads().unwrap();
     let mark = tenant.server.audit_mark().unwrap();
     against(
@@ -180,7 +180,7 @@ fn who_never_gives_in_is_left_alone_tier3() {
     scene.policy("places", &always).unwrap();
     let (stop, theirs) = (&AtomicBool::new(false), &AtomicUsize::new(0));
     let follow = tenant.follow().unwrap();
-    let collector = scene.collector("a", "").unwrap();
+    let collector = scene.collector("a", live::NO_CONFIRMATION).unwrap();
     collector.until_leads().unwrap();
     let mark = tenant.server.audit_mark().unwrap();
     let theirs_only = |labels: &Value| match labels["rack"].as_str() {
@@ -232,7 +232,7 @@ fn a_kubelet_is_not_fought_tier3() {
         { "key": "rack", "target": "place", "mode": "Follow" },
     ]);
     scene.policy("places", &rules).unwrap();
-    let first = scene.collector("a", "").unwrap();
+    let first = scene.collector("a", live::NO_CONFIRMATION).unwrap();
     let both = ["vm-single", "vm-dual"];
     tenant.single_stack_node("vm-single", &[]).unwrap();
     tenant.node("vm-dual", &[]).unwrap();
@@ -294,7 +294,7 @@ fn a_kubelet_is_not_fought_tier3() {
     follow(1, 2);
     impose();
     first.process.terminate(Duration::from_secs(20)).unwrap();
-    let second = scene.collector("b", "").unwrap();
+    let second = scene.collector("b", live::NO_CONFIRMATION).unwrap();
     second.until_leads().unwrap();
     follow(2, 3);
     scene.until_idle(&second, tenant, "host-1", zone).unwrap();

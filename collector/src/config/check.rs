@@ -173,6 +173,9 @@ fn writes(config: &CollectorConfig, say: &mut impl FnMut(&str, String)) {
     if labels.confirm_removal > Span::seconds(3600) {
         say("labels.confirmRemoval", "must be at most 1h".to_owned());
     }
+    if labels.confirm_change > Span::seconds(3600) {
+        say("labels.confirmChange", "must be at most 1h".to_owned());
+    }
     let leader = &config.leader_election;
     if !(2..=3600).contains(&leader.lease_seconds) {
         say("leaderElection.leaseSeconds", "must be 2 to 3600".to_owned());

@@ -76,6 +76,9 @@ pub struct LabelSettings {
     /// For how long an infra node must have lost a label before it is taken from Nodes. A label that flaps would rewrite the Nodes
     /// of every tenant.
     pub confirm_removal: Span,
+    /// For how long a label of an infra node must have another value before Nodes of the VMs there get it. A VM that moves to
+    /// another infra node has that node's labels at once.
+    pub confirm_change: Span,
 }
 
 impl Default for LabelSettings {
@@ -87,6 +90,7 @@ impl Default for LabelSettings {
             parallel: 8,
             recheck: Span::seconds(60),
             confirm_removal: Span::seconds(30),
+            confirm_change: Span::seconds(30),
         }
     }
 }

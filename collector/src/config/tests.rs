@@ -99,6 +99,10 @@ fn each_problem_has_its_line_and_key() {
         ("labels: {parallel: 0}\n", "c.yaml:3: labels.parallel: "),
         ("labels: {recheck: 10ms}\n", "c.yaml:3: labels.recheck: "),
         (
+            "labels: {confirmChange: 2h}\n",
+            "c.yaml:3: labels.confirmChange: ",
+        ),
+        (
             "labels: {confirmRemoval: 2h}\n",
             "c.yaml:3: labels.confirmRemoval: ",
         ),

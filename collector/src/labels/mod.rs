@@ -7,8 +7,8 @@
 //! A patch is sent only by the leader, only of metadata, and only to the very Node and version that was planned for. Each
 //! user cluster has its own lane, so that a slow or dead one delays nobody.
 
-mod absence;
 mod book;
+mod confirm;
 mod contest;
 mod evidence;
 mod lane;
@@ -38,6 +38,7 @@ use self::lane::{Inbox, Lane};
 pub(crate) use self::pace::Bucket;
 pub use self::{
     book::{Drift, LabelBook, LabelStatus, Tally},
+    confirm::Confirm,
     metrics::{LabelMetrics, drift_series},
     shared::{Planner, SenderSettings, Shared},
     writer::{Aimed, Clients, FIELD_MANAGER, Fresh, KubeNodes, NodeWriter, SendError},

@@ -11,7 +11,7 @@ use virtfleet_collector_core::labels::plan::LabelInput;
 use virtfleet_wire::ids::{ClusterName, NodeName};
 
 use super::{
-    absence::Absence,
+    confirm::Unconfirmed,
     contest::Contest,
     pace::{Bucket, backoff},
     queue::Next,
@@ -27,7 +27,7 @@ pub(super) struct Memory {
     /// The Node as a request has told it, newer than the watch has.
     pub(super) fresh: Option<(NodeName, Fresh, Instant)>,
     pub(super) contest: Contest,
-    pub(super) absence: Absence,
+    pub(super) unconfirmed: Unconfirmed,
     pub(super) failures: Option<ExponentialBackoff>,
 }
 

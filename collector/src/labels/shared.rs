@@ -16,8 +16,8 @@ use virtfleet_collector_core::labels::{
 use virtfleet_wire::ids::VmKey;
 
 use super::{
-    absence::Absence,
     book::{self, LabelBook, LabelStatus},
+    confirm::Confirm,
     metrics::{LabelMetrics, Once},
     queue::Next,
     road::{Claim, Looked, Memory, Road},
@@ -46,8 +46,8 @@ pub struct SenderSettings {
     pub parallel: usize,
     /// How soon a key that waits for safety is looked at again.
     pub recheck: Duration,
-    /// For how long an infra node has lost a label before it is taken from Nodes.
-    pub confirm: Duration,
+    /// Time for which a changed label of an infra node must be as it is before Nodes follow.
+    pub confirm: Confirm,
 }
 
 /// The planner: [`virtfleet_collector_core::labels::plan::plan`], or another in tests.
@@ -285,7 +285,7 @@ impl<W: NodeWriter> Shared<W> {
         let waits = decisions.iter().any(unsettled) || !contested.is_empty();
         let again = [
             waits.then_some(self.settings.recheck),
-            memory.absence.due(now(), self.settings.confirm),
+            memory.unconfirmed.due(now(), self.settings.confirm),
         ];
         let again = again.into_iter().flatten().min().filter(|_| self.writing.leads());
         let error = failed.as_ref().map(ToString::to_string);
@@ -301,25 +301,24 @@ impl<W: NodeWriter> Shared<W> {
         })
     }
 
-    /// The plan, in which what an infra node has just lost is not taken back yet.
+    /// The plan, in which what an infra node has just lost or changed does not count yet.
     fn planned(&self, input: &LabelInput, evidence: Option<&Evidence>, memory: &mut Memory) -> NodePlan {
         let now = now();
-        let plan_with = |absence: &Absence| {
-            let unconfirmed = absence.unconfirmed(now, self.settings.confirm);
+        let plan_with = |unconfirmed: &BTreeSet<String>| {
             if unconfirmed.is_empty() {
                 return (self.plan)(input, evidence);
             }
             let input = LabelInput {
-                unconfirmed,
+                unconfirmed: unconfirmed.clone(),
                 ..input.clone()
             };
             (self.plan)(&input, evidence)
         };
-        let plan = plan_with(&memory.absence);
-        if memory.absence.note(&plan.decisions, now) {
-            return plan_with(&memory.absence);
-        }
-        plan
+        let before = memory.unconfirmed.keys(now, self.settings.confirm);
+        let plan = plan_with(&before);
+        memory.unconfirmed.note(input, &plan.decisions, now);
+        let after = memory.unconfirmed.keys(now, self.settings.confirm);
+        if after == before { plan } else { plan_with(&after) }
     }
 
     /// Waits until `tokens` are there; returns whether that took time.

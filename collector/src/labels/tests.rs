@@ -105,6 +105,38 @@ async fn a_label_that_flaps_on_an_infra_node_is_not_taken_from_nodes() {
     assert_eq!(stage.racks(), ["r1", ""], "it stayed so");
 }
 
+/// An infra node whose label changes to and fro, as when two controllers write it.
+#[tokio::test(start_paused = true)]
+async fn a_value_that_flaps_on_an_infra_node_is_written_when_it_stays() {
+    let stage = Stage::new(Writing::fixed(true), settings());
+    stage.ready(&["c"]).await;
+    ms(10_000).await;
+    stage.echo("c", "a").await;
+    for _ in 0..20 {
+        for rack in ["x", "y", "r1"] {
+            stage.host("h1", rack).await;
+            ms(9_000).await;
+        }
+    }
+    assert_eq!(stage.racks(), ["r1"], "no value stood for 30 seconds");
+    stage.host("h1", "x").await;
+    ms(29_000).await;
+    assert_eq!(
+        (stage.racks().len(), stage.status("c/a").plan.decisions[0].reason),
+        (1, Reason::Moved)
+    );
+    // A VM that moves meanwhile follows at once, and its new infra node's label is confirmed anew.
+    stage.vm("c", "a", "h2").await;
+    ms(10).await;
+    assert_eq!(stage.racks(), ["r1", "r2"]);
+    stage.echo("c", "a").await;
+    stage.host("h2", "z").await;
+    ms(29_000).await;
+    assert_eq!(stage.racks().len(), 2);
+    ms(2_000).await;
+    assert_eq!(stage.racks(), ["r1", "r2", "z"], "it stayed so");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_planned_anew_from_the_node_as_it_is() {
     let stage = Stage::new(Writing::fixed(true), settings());

@@ -82,7 +82,7 @@ pub struct LabelRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub target: Option<String>,
-    /// What happens when the infra node's value changes or the VM moves; absent: ReportDrift for topology keys, else FollowIfSafe.
+    /// What happens when the infra node's value changes or the VM moves; absent: FollowIfSafe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// What happens to a value that somebody else wrote; absent: IfPlacementMatches.

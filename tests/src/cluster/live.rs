@@ -22,6 +22,8 @@ use crate::{
 
 /// How long anything may take before a test says that it does not happen.
 pub const PATIENCE: Duration = Duration::from_mins(1);
+/// Settings with which Nodes follow a changed label of an infra node at once: for tests of something else.
+pub const NO_CONFIRMATION: &str = "labels: { confirmChange: 0s }\n";
 
 /// A running collector.
 pub struct Collector {

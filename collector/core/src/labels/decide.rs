@@ -237,6 +237,10 @@ impl<'a> Case<'a> {
                 let message = format!("{there}; with InitialOnly {current:?} stays");
                 self.stays(Action::Keep, Reason::Initial, message)
             }
+            (_, Some(_)) if self.input.unconfirmed.contains(&wish.source) => {
+                let message = format!("{there} since a moment ago; {current:?} is replaced if it stays so");
+                self.stays(Action::Keep, Reason::Moved, message)
+            }
             (_, Some(entry)) => {
                 let message = format!("{there}, and {current:?} was written before");
                 self.set(desired, entry.previous.clone(), policy, (Reason::Moved, message))

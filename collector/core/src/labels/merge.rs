@@ -186,7 +186,7 @@ fn ask(rule: &Rule, source: &str, target: &str) -> Ask {
     let source = if pairs::unit(source) == unit { unit } else { source };
     Ask {
         source: source.to_owned(),
-        mode: rule.mode.unwrap_or_else(|| Mode::default_of(target)),
+        mode: rule.mode.unwrap_or_default(),
         takeover: rule.takeover.unwrap_or_default(),
     }
 }

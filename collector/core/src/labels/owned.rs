@@ -18,8 +18,9 @@ const VERSION: u32 = 1;
 /// What the annotation says, by label key.
 pub type Owned = BTreeMap<String, Entry>;
 
-/// One label that we wrote. `infra_node_uid`, `vmi_uid` and `policy` are for people and true of the moment of writing: a later
-/// move or policy that leads to the same value does not rewrite them, so that a steady fleet sends nothing.
+/// One label that we wrote. `infra_node_uid` tells a changed label of the infra node from a move of the VM; it, `vmi_uid` and
+/// `policy` are true of the moment of writing: a later move or policy that leads to the same value does not rewrite them, so
+/// that a steady fleet sends nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {

@@ -46,7 +46,8 @@ pub struct LabelInput {
     /// The infra node on which the VM stands (`vmi.status.nodeName`); none when it stands nowhere or the inventory does not
     /// have it: then nothing changes.
     pub host: Option<InfraNode>,
-    /// Keys that the infra node has lost so recently that nothing is removed for it yet (`labels.confirmRemoval`).
+    /// Keys that the infra node has lost or changed so recently that the Node keeps its value (`labels.confirmRemoval`,
+    /// `labels.confirmChange`).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unconfirmed: BTreeSet<String>,
     /// Labels of the infra nodes on which it has stood before, as they are now.

@@ -32,7 +32,7 @@ pub struct Rule {
     pub source: Source,
     /// The key (of a key) or prefix (of a prefix) on the user cluster's Node; none: the source's own.
     pub target: Option<String>,
-    /// What happens when the value changes; none: [`Mode::default_of`] the target key.
+    /// What happens when the value changes; none: [`Mode::FollowIfSafe`].
     pub mode: Option<Mode>,
     /// What happens to a value that somebody else wrote; none: [`Takeover::default`].
     pub takeover: Option<Takeover>,
@@ -49,28 +49,22 @@ pub enum Source {
 }
 
 /// What happens when the infra node's value differs from the Node's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+///
+/// A rule that names none has [`Mode::FollowIfSafe`], whatever the key: a pod may require any label, and moving a zone under bound
+/// volumes, CSI topology keys or required node affinity breaks running pods (kubernetes #123859, #108555).
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Mode {
     /// The Node's label follows.
     Follow,
     /// Written once, when the Node has none.
     InitialOnly,
     /// Follows when no volume, CSI driver or running pod on the Node depends on the old value; until then drift is reported.
+    #[default]
     FollowIfSafe,
     /// Never written; drift is reported.
     ReportDrift,
-}
-
-impl Mode {
-    /// The mode of a rule that names none: topology keys report drift, others follow if that is safe. Moving a zone under bound
-    /// volumes, CSI topology keys or required node affinity breaks running pods (kubernetes #123859, #108555), so that is asked for
-    /// by name; and a pod may require any other key as well.
-    pub fn default_of(target: &str) -> Self {
-        match target.split_once('/') {
-            Some(("topology.kubernetes.io" | "failure-domain.beta.kubernetes.io", _)) => Self::ReportDrift,
-            _ => Self::FollowIfSafe,
-        }
-    }
 }
 
 /// Whether a value that others wrote may be replaced.

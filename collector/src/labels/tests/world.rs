@@ -146,6 +146,9 @@ pub(super) fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan 
         );
         let (action, reason) = match (careful, evidence) {
             _ if current == desired => (Action::Keep, Reason::InLine),
+            _ if current.is_some() && desired.is_some() && input.unconfirmed.contains(key) => {
+                (Action::Keep, Reason::Moved)
+            }
             _ if desired.is_none() && input.unconfirmed.contains(key) => (Action::Keep, Reason::SourceGone),
             _ if desired.is_none() => (Action::Set, Reason::SourceGone),
             (true, None) => (Action::Report, Reason::SafetyUnknown),
@@ -195,7 +198,10 @@ pub(super) fn settings() -> SenderSettings {
         per_second: 50,
         parallel: 8,
         recheck: Duration::from_mins(1),
-        confirm: Duration::from_secs(30),
+        confirm: Confirm {
+            removal: Duration::from_secs(30),
+            change: Duration::from_secs(30),
+        },
     }
 }
 

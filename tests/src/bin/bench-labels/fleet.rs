@@ -138,8 +138,11 @@ impl Fleet {
         std::fs::create_dir_all(folder)?;
         let kubeconfig = self.infra.kubeconfig(self.infra.admin_user());
         let inventory = live::settings(folder, &kubeconfig, "")?;
-        let collector =
-            Collector::start_with(folder, &inventory, "leaderElection: { namespace: secrets }\n")?;
+        let more = format!(
+            "leaderElection: {{ namespace: secrets }}\n{}",
+            live::NO_CONFIRMATION
+        );
+        let collector = Collector::start_with(folder, &inventory, &more)?;
         collector.until_ready()?;
         Ok(collector)
     }

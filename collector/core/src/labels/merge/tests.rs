@@ -73,7 +73,7 @@ fn keys_and_prefixes_lead_to_targets() {
         [
             "none ← none = - FollowIfSafe IfPlacementMatches (p)",
             "slot ← rack.example.com/slot = 3 FollowIfSafe IfPlacementMatches (p)",
-            "topology.kubernetes.io/zone ← topology.kubernetes.io/zone = a ReportDrift IfPlacementMatches (p)",
+            "topology.kubernetes.io/zone ← topology.kubernetes.io/zone = a FollowIfSafe IfPlacementMatches (p)",
             "virtfleet.io/place/u ← rack.example.com/slot/u = bad FollowIfSafe IfPlacementMatches (p)",
             "virtfleet.io/rack-row ← rack.example.com/row = 7 FollowIfSafe IfPlacementMatches (p)",
         ],
@@ -165,7 +165,7 @@ fn a_topology_label_and_its_beta_name_are_one() {
         assert_eq!(
             shown(&merge(&[policy("p", &both)], &host, &[]).real),
             [format!(
-                "topology.kubernetes.io/zone ← topology.kubernetes.io/zone = {value} ReportDrift IfPlacementMatches (p)"
+                "topology.kubernetes.io/zone ← topology.kubernetes.io/zone = {value} FollowIfSafe IfPlacementMatches (p)"
             )]
         );
     }

@@ -187,6 +187,18 @@ fn a_source_that_is_gone_for_a_moment_takes_nothing_back() {
     }
 }
 
+#[test]
+fn a_source_that_has_just_changed_rewrites_nothing() {
+    let facts = (Some("a"), Some(("a", Some("f"))), Some("b"));
+    for mode in [Mode::Follow, Mode::FollowIfSafe] {
+        let (action, reason, label, entry) = outcome(facts, mode, Takeover::Never, |input| {
+            input.unconfirmed.insert("k".into());
+        });
+        assert_eq!((action, reason), (Action::Keep, Reason::Moved));
+        assert_eq!((label.as_deref(), entry.is_some()), (Some("a"), true));
+    }
+}
+
 /// A kubelet writes a key of the admin's own only when it registers the Node, so the takeover rule decides.
 #[test]
 fn what_the_kubelet_wrote_at_registration_is_others() {
