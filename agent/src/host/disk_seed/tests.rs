@@ -82,6 +82,8 @@ fn a_copy_is_the_same_and_each_difference_is_named() {
     });
     differs("size", &|| {
         fs::write(to.join("tool"), "#").unwrap();
+        // A write by other than root takes the set-user-ID bit away.
+        fs::set_permissions(to.join("tool"), Permissions::from_mode(0o4755)).unwrap();
         restore(&to.join("tool"), &from.join("tool"));
     });
     differs("hard links", &|| {
