@@ -49,9 +49,6 @@ pub enum Source {
 }
 
 /// What happens when the infra node's value differs from the Node's.
-///
-/// A rule that names none has [`Mode::FollowIfSafe`], whatever the key: a pod may require any label, and moving a zone under bound
-/// volumes, CSI topology keys or required node affinity breaks running pods (kubernetes #123859, #108555).
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
@@ -61,6 +58,8 @@ pub enum Mode {
     /// Written once, when the Node has none.
     InitialOnly,
     /// Follows when no volume, CSI driver or running pod on the Node depends on the old value; until then drift is reported.
+    // The default for every key: a pod may require any label, and moving a zone under bound volumes, CSI topology keys or required
+    // node affinity breaks running pods (kubernetes #123859, #108555).
     #[default]
     FollowIfSafe,
     /// Never written; drift is reported.
