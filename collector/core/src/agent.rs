@@ -1,4 +1,7 @@
-//! The finding about an agent that should answer and does not: one id for each class of failure.
+//! Findings about an agent that should answer and does not, one id for each class of failure; and about answers that the
+//! collector does not take as they are (`answer`).
+
+mod answer;
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -9,10 +12,12 @@ use crate::{
     findings,
     heard::{Failure, FailureClass},
     state::vm_state,
-    store::{Entry, Failing},
+    store::{Entry, Streak},
     tenant::Tenant,
     view::VmState,
 };
+
+pub(crate) use answer::findings as answer_findings;
 
 /// Consecutive failed pulls before an agent gets a finding. A restart of the agent or a live migration costs one or two. `/sd`
 /// drops a VM after as many.
@@ -117,7 +122,7 @@ fn class_of(class: FailureClass) -> Class {
     }
 }
 
-fn make(key: &VmKey, entry: &Entry, failure: &Failure, failing: &Failing) -> Finding {
+fn make(key: &VmKey, entry: &Entry, failure: &Failure, failing: &Streak) -> Finding {
     let class = class_of(failure.class);
     let text = failure.message();
     let message = match failure.class {

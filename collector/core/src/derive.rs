@@ -109,6 +109,7 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
             found.extend(identity::identity_findings(vmi, &checks));
             found.extend(identity::claim_findings(vmi, node, &answer.report.claims));
             found.extend(not_kept(key, &answer.report));
+            found.extend(agent::answer_findings(key, &entry.memory));
         }
     }
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));

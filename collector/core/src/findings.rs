@@ -95,6 +95,10 @@ pub const AGENT_HTTP: &str = "agent-http";
 pub const AGENT_TOO_LARGE: &str = "agent-too-large";
 /// An agent answers with something that is no report or no exposition.
 pub const AGENT_MALFORMED: &str = "agent-malformed";
+/// An agent answers, each time after more than a quarter of `scrape.timeout`.
+pub const AGENT_SLOW: &str = "agent-slow";
+/// An agent's page has families that only the collector exports.
+pub const AGENT_RESERVED_SERIES: &str = "agent-reserved-series";
 /// The `clusterSelector` of a `LabelPropagation` selects no `UserCluster`.
 pub const POLICY_SELECTS_NOTHING: &str = "policy-selects-nothing";
 

@@ -47,6 +47,8 @@ pub struct Answer {
     pub metrics: MetricsSummary,
     /// From the dial to the last byte, in milliseconds.
     pub took_ms: u64,
+    /// Whether it took longer than a healthy agent may: a quarter of `scrape.timeout`.
+    pub slow: bool,
 }
 
 /// What the collector keeps of a guest's metrics page.
@@ -67,6 +69,9 @@ pub struct MetricsSummary {
     pub cpus: u64,
     /// Collectors of the agent that failed (`virtfleet_agent_collector_failed`); those that have nothing to tell have not.
     pub failed_collectors: u64,
+    /// Samples of families that only the collector exports.
+    #[serde(skip)]
+    pub reserved_samples: u64,
 }
 
 /// Why there was no answer: a class for metrics, a sentence for people.

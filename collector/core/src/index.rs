@@ -126,6 +126,7 @@ impl FleetIndex {
                     .map(|(_, answer)| answer.report.findings)
                     .unwrap_or_default();
                 keep_since(&before, &mut answer.report.findings, &self.now);
+                entry.memory.note_pace(answer.slow, &self.now);
                 entry.memory.answer = Some((heard.at, Box::new(answer)));
                 None
             }

@@ -31,17 +31,34 @@ pub(crate) struct Memory {
     /// When the last attempt ended, and why it failed, when it did.
     pub(crate) last_try: Option<(UnixMs, Option<Failure>)>,
     /// The failed attempts since the last answer; none when the last attempt was answered.
-    pub(crate) failing: Option<Failing>,
+    pub(crate) failing: Option<Streak>,
+    /// The slow answers in a row; none when the last answer was not slow.
+    pub(crate) slow: Option<Streak>,
     pub(crate) verified: Option<Verified>,
 }
 
-/// Consecutive failed attempts to pull an agent.
+/// Consecutive pulls of an agent that failed, or were slow.
 #[derive(Debug, Clone)]
-pub(crate) struct Failing {
+pub(crate) struct Streak {
     /// When the first of them ended, RFC 3339 in UTC.
     pub(crate) since: Box<str>,
     /// Number of them.
     pub(crate) pulls: u32,
+}
+
+impl Streak {
+    fn and_one(before: Option<Self>, now: &str) -> Self {
+        match before {
+            Some(streak) => Self {
+                pulls: streak.pulls.saturating_add(1),
+                ..streak
+            },
+            None => Self {
+                since: now.into(),
+                pulls: 1,
+            },
+        }
+    }
 }
 
 /// When and where a VM's certificate was verified last.
@@ -60,17 +77,15 @@ const MAX_UNVERIFIED: u8 = 3;
 impl Memory {
     /// Takes the end of an attempt at the time `now`, RFC 3339 in UTC.
     pub(crate) fn note_try(&mut self, at: UnixMs, failure: Option<Failure>, now: &str) {
-        self.failing = failure.is_some().then(|| match self.failing.take() {
-            Some(failing) => Failing {
-                pulls: failing.pulls.saturating_add(1),
-                ..failing
-            },
-            None => Failing {
-                since: now.into(),
-                pulls: 1,
-            },
-        });
+        self.failing = failure
+            .is_some()
+            .then(|| Streak::and_one(self.failing.take(), now));
         self.last_try = Some((at, failure));
+    }
+
+    /// Takes whether an answer at the time `now`, RFC 3339 in UTC, was slow.
+    pub(crate) fn note_pace(&mut self, slow: bool, now: &str) {
+        self.slow = slow.then(|| Streak::and_one(self.slow.take(), now));
     }
 
     /// Takes note of whether an attempt verified the certificate.

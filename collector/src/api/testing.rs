@@ -206,6 +206,7 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
                 boot_time_seconds: Some((NOW / 1000) as f64 - 200_000.0),
                 cpus: 2,
                 failed_collectors: 0,
+                reserved_samples: 0,
             },
         }),
         findings: usize::from(agent == AgentStatus::Silent),

@@ -72,7 +72,8 @@ impl PageFilter {
     }
 }
 
-fn is_reserved(name: &str) -> bool {
+/// Whether only the collector may export a family of this name.
+pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -146,6 +146,7 @@ impl Puller {
                 report: Box::new(report),
                 metrics,
                 took_ms: 0,
+                slow: false,
             },
             connection,
         ))

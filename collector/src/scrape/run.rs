@@ -183,7 +183,7 @@ impl Scraper {
 
     fn ended(&mut self, ended: Ended) {
         let Ended {
-            heard,
+            mut heard,
             dialled,
             connection,
         } = ended;
@@ -192,6 +192,9 @@ impl Scraper {
             Ok(answer) => Ok(Duration::from_millis(answer.took_ms).as_secs_f64()),
             Err(failure) => Err(failure.class),
         });
+        if let Ok(answer) = &mut heard.outcome {
+            answer.slow = Duration::from_millis(answer.took_ms) > self.slow;
+        }
         if let Some(known) = self.known.get_mut(&key) {
             let silent = heard.outcome.is_err();
             // One line when an agent falls silent and one when it is back, not one a pull.
@@ -204,7 +207,7 @@ impl Scraper {
             }
             // Who could not be dialled at all has cost nobody time, and is no sick one.
             let slow = match &heard.outcome {
-                Ok(answer) => Duration::from_millis(answer.took_ms) > self.slow,
+                Ok(answer) => answer.slow,
                 Err(_) => dialled.is_some(),
             };
             *known = Known {

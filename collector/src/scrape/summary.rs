@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use virtfleet_collector_core::heard::MetricsSummary;
 use virtfleet_wire::exposition::{Line, Sample};
 
-use super::lines::Lines;
+use super::{filter::is_reserved, lines::Lines};
 
 /// CPUs are counted up to here; a hostile page must not grow the set without end.
 const MAX_CPUS: usize = 4096;
@@ -74,6 +74,7 @@ impl Summary {
                     self.cpus.insert(cpu.into_owned());
                 }
             }
+            name if is_reserved(name) => self.metrics.reserved_samples += 1,
             _ => {}
         }
     }
@@ -86,7 +87,8 @@ mod tests {
     const PAGE: &str = "# TYPE node_cpu_seconds_total counter\nnode_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 1\n\
         node_cpu_seconds_total{cpu=\"0\",mode=\"user\"} 1\nnode_cpu_seconds_total{cpu=\"1\",mode=\"user\"} 1\n\
         node_memory_MemTotal_bytes 4e9\nnode_scrape_collector_success{collector=\"zfs\"} 0\n\
-        virtfleet_agent_collector_failed{collector=\"os\"} 1\nnode_load1 0.5";
+        virtfleet_agent_collector_failed{collector=\"os\"} 1\nnode_load1 0.5\n\
+        virtfleet_vm_placement_info{zone=\"z\"} 1";
 
     #[test]
     fn the_pieces_may_be_cut_anywhere() {
@@ -97,8 +99,13 @@ mod tests {
             }
             let metrics = summary.finish().unwrap();
             assert_eq!(
-                (metrics.samples, metrics.cpus, metrics.failed_collectors),
-                (7, 2, 1)
+                (
+                    metrics.samples,
+                    metrics.cpus,
+                    metrics.failed_collectors,
+                    metrics.reserved_samples
+                ),
+                (8, 2, 1, 1)
             );
             assert_eq!(
                 (metrics.memory_total_bytes, metrics.load1),

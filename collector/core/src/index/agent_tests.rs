@@ -84,6 +84,51 @@ fn the_certificate_of_another_vm_is_critical_at_once() {
 }
 
 #[test]
+fn slow_answers_are_a_finding_until_one_is_quick_or_none_comes() {
+    let (mut index, vm) = (small(), key("ns", "w0"));
+    let take = |index: &mut FleetIndex, slow: bool, now: &str| {
+        index.set_time(now.to_owned());
+        let mut heard = answer(&vm, |_| {});
+        heard.outcome.as_mut().unwrap().slow = slow;
+        index.hear(heard);
+        of_agent(index, &vm)
+    };
+    for now in ["t1", "t2"] {
+        assert_eq!(take(&mut index, true, now), []);
+    }
+    let [one] = take(&mut index, true, "t3").try_into().unwrap();
+    assert_eq!(
+        (one.id.as_str(), one.severity, one.since.as_str()),
+        (findings::AGENT_SLOW, Severity::Info, "t1")
+    );
+    fail(&mut index, &vm, FailureClass::Timeout, "t4");
+    assert_eq!(of_agent(&index, &vm), []);
+    assert_eq!(
+        take(&mut index, true, "t5").len(),
+        1,
+        "a failure is no quick answer"
+    );
+    assert_eq!(take(&mut index, false, "t6"), []);
+    assert_eq!(take(&mut index, true, "t7"), []);
+}
+
+#[test]
+fn series_that_only_the_collector_exports_are_a_finding() {
+    let (mut index, vm) = (small(), key("ns", "w0"));
+    let mut heard = answer(&vm, |_| {});
+    heard.outcome.as_mut().unwrap().metrics.reserved_samples = 2;
+    index.hear(heard);
+    let [one] = of_agent(&index, &vm).try_into().unwrap();
+    assert_eq!(
+        (one.id.as_str(), one.severity),
+        (findings::AGENT_RESERVED_SERIES, Severity::Warning)
+    );
+    assert!(one.message.contains("has 2 samples"), "{}", one.message);
+    index.hear(answer(&vm, |_| {}));
+    assert_eq!(of_agent(&index, &vm), []);
+}
+
+#[test]
 fn a_vm_that_does_not_run_has_no_agent_that_should_answer() {
     let change = |change: fn(&mut Vmi)| {
         let (mut index, vm) = (small(), key("ns", "w0"));

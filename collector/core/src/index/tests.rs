@@ -26,6 +26,7 @@ pub(super) fn answer(vm: &VmKey, change: impl FnOnce(&mut GuestReport)) -> Heard
             report: Box::new(KeptReport::of(&report)),
             metrics: MetricsSummary::default(),
             took_ms: 3,
+            slow: false,
         }),
     }
 }
