@@ -1,4 +1,4 @@
-//! Folders for files that a test syncs again and again, where no test depends on what they are stored on.
+//! Folders for files that a test syncs or removes again and again, where no test depends on what they are stored on.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ const MEMORY: &str = "/dev/shm";
 /// Space that must be free there, several times what a test writes.
 const ENOUGH: u64 = 4 << 30;
 
-/// A new folder, in memory where there is plenty of it: a sync costs nothing there, and waits for no other test's writes.
+/// A new folder, in memory where there is plenty of it: a sync costs nothing there, and waits for no other test's writes; nor
+/// does a removal wait for a disk that discards what is freed.
 ///
 /// # Errors
 /// The folder cannot be made.

@@ -2,6 +2,8 @@
 
 use std::{fs, path::Path};
 
+use virtfleet_tests::scratch;
+
 use crate::exposition::world::*;
 
 /// Files that more than one collector reads, and how many do.
@@ -35,7 +37,7 @@ fn no_broken_file_of_hardware_hurts_more_than_its_collectors() {
 
 /// Breaks the files that `takes` takes by their paths below the root, one after the other and each in several ways.
 fn breaks(name: &str, takes: fn(&Path) -> bool) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch::folder().unwrap();
     copy(&fixture(name), dir.path());
     fs::remove_file(dir.path().join("expected.prom")).unwrap();
     let mut all = Vec::new();

@@ -10,7 +10,10 @@ use nix::{errno::Errno, sys::stat::Mode, unistd::mkfifo};
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
 use virtfleet_agent::host::{NicCalls, QueueCounters, virtio::observe};
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Machine, Rings};
-use virtfleet_tests::roots::virtio::{Disk, FakeNics, Kernel, Nic, Other, Tree};
+use virtfleet_tests::{
+    roots::virtio::{Disk, FakeNics, Kernel, Nic, Other, Tree},
+    scratch,
+};
 
 /// What is done to a file.
 #[derive(Debug, Clone)]
@@ -126,7 +129,7 @@ proptest! {
         kernel in prop::sample::select(&Kernel::ALL[..]),
         harms in proptest::collection::vec((any::<prop::sample::Index>(), harm()), 1..12),
     ) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch::folder().unwrap();
         let guest = tree(kernel).write(folder.path()).unwrap();
         let mut all = Vec::new();
         everything(folder.path(), &mut all);
@@ -144,7 +147,7 @@ proptest! {
         slot in 1..9_u32,
         harms in proptest::collection::vec((any::<prop::sample::Index>(), harm()), 1..12),
     ) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch::folder().unwrap();
         let guest = tree(kernel).write(folder.path()).unwrap();
         let address = format!("0000:00:{slot:02x}.0");
         let whole = without(observe(&guest.roots, &guest.nics, true), &address);
@@ -205,7 +208,7 @@ impl NicCalls for Going<'_> {
 
 #[test]
 fn an_interface_that_goes_while_it_is_read_is_left_out() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch::folder().unwrap();
     let guest = tree(Kernel::V6_12).write(folder.path()).unwrap();
     let going = Going {
         nics: &guest.nics,
@@ -221,7 +224,7 @@ fn an_interface_that_goes_while_it_is_read_is_left_out() {
 
 #[test]
 fn devices_that_come_and_go_disturb_no_other() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch::folder().unwrap();
     let guest = tree(Kernel::V6_18).write(folder.path()).unwrap();
     let address = "0000:00:01.0";
     let whole = without(observe(&guest.roots, &guest.nics, true), address);
