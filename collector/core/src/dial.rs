@@ -155,7 +155,7 @@ impl DialRules {
         self
     }
 
-    /// The same for a collector that pulls no agent: addresses are shown, and nobody counts as silent.
+    /// The same for a collector that pulls no agent: it shows addresses and reports no agent as silent.
     #[must_use]
     pub fn without_pulls(self) -> Self {
         Self { pulls: false, ..self }

@@ -55,7 +55,7 @@ fn groups<'a>(vms: impl Iterator<Item = &'a VmView>) -> Vec<TargetGroup> {
     listed.map(|(vm, (address, _))| group(vm, address)).collect()
 }
 
-/// Where a VM's agent was verified, and when; none for one that could not answer. A collector that pulls no agent verifies none:
+/// Where a VM's agent was verified, and when; none for one that could not answer. A collector that pulls no agent verifies no certificate:
 /// it lists each address that only one VM has, and Prometheus alone checks the certificate.
 fn target(vm: &VmView) -> Option<(SocketAddr, UnixMs)> {
     let address = vm.agent.address.filter(|_| vm.state.can_answer())?;

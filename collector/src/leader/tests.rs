@@ -83,7 +83,7 @@ async fn a_clean_end_hands_over_within_a_retry() {
     assert_eq!(
         Writing::fixed(false).standby(),
         None,
-        "without election nobody else knows more"
+        "without election this process is the only source"
     );
     stop.cancel();
     task.await.unwrap();

@@ -35,7 +35,7 @@ impl Body for Endless {
 }
 
 /// Time between two steps of [`Drip`].
-const PACE: Duration = Duration::from_millis(100);
+const DRIP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A few bytes every 100 ms.
 #[derive(Debug)]
@@ -52,13 +52,13 @@ impl Drip {
         Self {
             left: bytes,
             step: 1,
-            pace: interval(PACE),
+            pace: interval(DRIP_INTERVAL),
         }
     }
 
     /// Sends `bytes` in as many steps as `length` has. Called within a runtime.
     pub(super) fn spread(bytes: Bytes, length: Duration) -> Self {
-        let steps = usize::try_from(length.as_millis() / PACE.as_millis()).unwrap_or(1);
+        let steps = usize::try_from(length.as_millis() / DRIP_INTERVAL.as_millis()).unwrap_or(1);
         Self {
             step: bytes.len().div_ceil(steps.max(1)).max(1),
             ..Self::new(bytes)

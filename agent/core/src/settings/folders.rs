@@ -29,7 +29,7 @@ impl Folder {
     /// The folders of the settings. An empty path is none, as with node_exporter's flag.
     ///
     /// # Errors
-    /// A path is not absolute, has `..` in it, or a pattern that is none.
+    /// A path is not absolute, has `..` in it, or holds a malformed pattern.
     pub fn all(paths: &[String]) -> Result<Vec<Self>, RegistryError> {
         let folders = paths.iter().filter(|path| !path.is_empty());
         folders.map(|path| Self::new(path)).collect()
