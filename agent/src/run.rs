@@ -15,7 +15,19 @@ use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval},
 };
-use virtfleet_agent_core::pass::serving_words;
+use virtfleet_agent_core::{VERSION, pass::serving_words};
+use virtfleet_agent_host::{Requester, Roots, request_reconcile};
+use virtfleet_agent_metrics::{COLLECTORS, Context, Registry};
+use virtfleet_agent_service::{
+    dns_watch,
+    pause::ClockWatch,
+    report::Reporter,
+    server::{ListenError, OwnMetrics, Routes, Worker, WorkerGone, bind},
+};
+use virtfleet_agent_state::{
+    DnsHistory,
+    settings::{self, LoadedSettings},
+};
 use virtfleet_runtime::{
     exit::Code,
     http::{Limits, Server, Transport},
@@ -24,18 +36,7 @@ use virtfleet_runtime::{
 };
 use virtfleet_wire::settings::{LogSettings, ServerSettings};
 
-use crate::{
-    VERSION,
-    cli::Args,
-    dns_watch::{self, History},
-    host::{self, Roots},
-    metrics::{COLLECTORS, Context, Registry},
-    pause::ClockWatch,
-    provision,
-    report::Reporter,
-    server::{ListenError, OwnMetrics, Routes, Worker, WorkerGone, bind},
-    settings::{self, LoadedSettings},
-};
+use crate::cli::Args;
 
 /// Serves until SIGTERM or SIGINT. Errors: why it ends, and with which code.
 pub fn run(args: &Args) -> Result<(), (anyhow::Error, Code)> {
@@ -73,7 +74,7 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         .context("cannot listen to signals")
         .map_err(failure)?;
     // Only the command line can be wrong here; the settings were checked when they were loaded.
-    let history = History::default();
+    let history = DnsHistory::default();
     let metrics = args
         .collectors
         .over(&config.metrics)
@@ -146,7 +147,7 @@ async fn until_stopped(worker: &Worker, ready: &AtomicBool, shutdown: &Shutdown)
     ready.store(true, Ordering::Release);
     notify(NotifyState::Ready);
     // What runs from now on has run once; the rest was for the start.
-    host::give_back();
+    virtfleet_agent_host::give_back();
     tokio::select! {
         () = shutdown.graceful.cancelled() => Ok(()),
         gone = worker.gone() => Err(gone),
@@ -175,7 +176,7 @@ async fn feed(worker: &Worker, period: Option<Duration>, notify: &dyn Fn(NotifyS
 /// and are right. The agent itself takes no settings while it runs. Never returns.
 async fn pass_on(mut hangup: Signal, roots: &Roots) {
     while hangup.recv().await.is_some() {
-        match provision::ask(roots) {
+        match request_reconcile(roots, Requester::Agent) {
             Ok(()) => tracing::info!("asked for a reconcile"),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -227,12 +228,10 @@ mod tests {
     use std::fs;
 
     use tokio::net::UnixDatagram;
+    use virtfleet_agent_host::Roots;
 
     use super::*;
-    use crate::{
-        cli::{CollectorFlags, Verb},
-        host::Roots,
-    };
+    use crate::cli::{CollectorFlags, Verb};
 
     /// What `run` says with these settings, and how it ends.
     fn args(text: &str) -> (tempfile::TempDir, Args) {

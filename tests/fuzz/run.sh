@@ -22,7 +22,7 @@ command -v c++ >/dev/null || {
 targets="
 certificate  $core/guest/certificate.rs  -
 dbus         $core/dbus                  -
-dns-answer   agent/src/host/dns/ask      -
+dns-answer   agent/host/src/dns/ask      -
 dns-given    $core/dns/given             -
 downward     $core/identity/downward.rs  */dev/vd?
 identity     $core/identity              tests/fixtures/identity/*
@@ -32,7 +32,7 @@ proc-cpu     $core/procfs                $roots/*/proc/[cislp]*
 proc-disk    $core/procfs                $roots/*/*[sd][te][adv]*
 proc-memory  $core/procfs                $roots/*/proc/[mvbsz]*
 proc-net     $core/procfs                $roots/*/proc/net/*
-query        agent/src/server/query.rs   -
+query        agent/service/src/server/query.rs -
 report       shared/wire/src/report.rs   tests/fixtures/reports/*
 resolv       $core/dns/names.rs          -
 settings     shared/wire/src/settings    -

@@ -9,10 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use virtfleet_agent::{
-    host::Roots,
-    metrics::{COLLECTORS, Filter, Registry},
-};
+use virtfleet_agent_host::Roots;
+use virtfleet_agent_metrics::{COLLECTORS, Filter, Registry};
 use virtfleet_runtime::process::append_process_metrics;
 use virtfleet_tests::parity;
 use virtfleet_wire::{exposition::Page, settings::MetricsSettings};

@@ -9,16 +9,16 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::libc;
-use virtfleet_agent::host::{
+use virtfleet_agent_core::disks::{
+    Content, FormatIntent, Probe,
+    journal::{Entry, Evidence, FORMAT, Progress},
+};
+use virtfleet_agent_host::{
     Roots, SystemCommands,
     disks::{
         ClaimError,
         tools::{btrfs, check, ext4, xfs},
     },
-};
-use virtfleet_agent_core::disks::{
-    Content, FormatIntent, Probe,
-    journal::{Entry, Evidence, FORMAT, Progress},
 };
 use virtfleet_tests::{
     loops::{self, Loop, blankness, disks, intent},

@@ -3,11 +3,11 @@
 use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Result, ensure};
-use virtfleet_agent::host::{
+use virtfleet_agent_core::disks::{Probe, Use};
+use virtfleet_agent_host::{
     Roots, SystemCommands,
     disks::{Disks, Kinds},
 };
-use virtfleet_agent_core::disks::{Probe, Use};
 use virtfleet_tests::{
     loops::{self, Loop, disks},
     process::{AtEnd, Launch},

@@ -8,11 +8,11 @@ use std::{
 };
 
 use anyhow::{Result, bail, ensure};
-use virtfleet_agent::host::{
+use virtfleet_agent_core::disks::{Doubt, Probe};
+use virtfleet_agent_host::{
     Roots,
     disks::{ClaimError, Limits},
 };
-use virtfleet_agent_core::disks::{Doubt, Probe};
 use virtfleet_tests::{
     loops::{self, Loop, blankness, disks, intent},
     process::{AtEnd, Launch, Process},

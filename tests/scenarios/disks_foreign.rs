@@ -6,8 +6,8 @@ mod table;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use virtfleet_agent::host::Roots;
 use virtfleet_agent_core::disks::{Content, Probe, Region, regions};
+use virtfleet_agent_host::Roots;
 use virtfleet_tests::{
     loops::{self, Loop, disks},
     process::Launch,

@@ -11,11 +11,11 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use nix::libc;
-use virtfleet_agent::host::{
+use virtfleet_agent_core::disks::{Device, Probe};
+use virtfleet_agent_host::{
     CommandError, Commands, Done, Roots, SystemCommands, Tool,
     disks::{ClaimError, Disks, Kinds, Limits},
 };
-use virtfleet_agent_core::disks::{Device, Probe};
 use virtfleet_tests::{
     loops::{self, Loop, blankness, disks, intent},
     process::Launch,

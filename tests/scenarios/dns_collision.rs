@@ -10,11 +10,11 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use virtfleet_agent::host::dns::{Ask, ask, random_bytes};
 use virtfleet_agent_core::dns::{
     answers::{Outcome, Purpose, Question, Transport},
     resolv,
 };
+use virtfleet_agent_host::dns::{Ask, ask, random_bytes};
 use virtfleet_tests::{
     bins,
     dns::{Guest, NetNs, Resolver, Unbound, dhcp, needs, veth},

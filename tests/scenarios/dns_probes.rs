@@ -7,13 +7,13 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
-use virtfleet_agent::host::dns::{Ask, ask, random_bytes};
 use virtfleet_agent_core::dns::{
     Asked, Seen,
     answers::{ECHO, Health, Judged, Outcome, Transport, judge, questions},
     asked::check,
     seen::{File, Local},
 };
+use virtfleet_agent_host::dns::{Ask, ask, random_bytes};
 use virtfleet_tests::{
     dns::{NetNs, Reply, Resolver, Responder, Sent, Unbound, needs, veth},
     skip,

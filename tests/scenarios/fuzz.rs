@@ -14,10 +14,8 @@ use std::{
 
 /// What the targets play of the agent.
 mod agent {
-    pub(crate) use virtfleet_agent::{
-        host::dns::{AskedMessage, Verdict},
-        server::filter_of_query,
-    };
+    pub(crate) use virtfleet_agent_host::dns::{AskedMessage, Verdict};
+    pub(crate) use virtfleet_agent_service::server::filter_of_query;
 }
 #[path = "../fuzz/src/targets/mod.rs"]
 mod targets;

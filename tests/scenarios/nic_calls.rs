@@ -3,8 +3,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
-use virtfleet_agent::host::{Kernel, NicCalls as _};
 use virtfleet_agent_core::virtio::{Direction, counters::of_statistics};
+use virtfleet_agent_host::{Kernel, NicCalls as _};
 use virtfleet_tests::{
     dns::{NetNs, needs},
     skip,

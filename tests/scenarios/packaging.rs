@@ -11,7 +11,8 @@ use std::{
 
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 
-use virtfleet_agent::{host::Roots, settings};
+use virtfleet_agent_host::Roots;
+use virtfleet_agent_state::settings;
 use virtfleet_collector::config::CollectorConfig;
 use virtfleet_tests::{
     bins, parts,

@@ -7,8 +7,8 @@ mod kinds;
 mod sizes;
 mod this_machine;
 
-use virtfleet_agent::host::virtio::observe;
 use virtfleet_agent_core::virtio::Machine;
+use virtfleet_agent_host::virtio::observe;
 use virtfleet_tests::roots::virtio::Tree;
 
 /// Writes a tree and looks at it once, offered features and all.

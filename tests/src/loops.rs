@@ -10,12 +10,12 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use nix::fcntl::{Flock, FlockArg};
-use virtfleet_agent::host::{
-    Roots, SystemCommands,
-    disks::{Disks, Kinds},
-};
 use virtfleet_agent_core::disks::{
     Blankness, Device, FormatIntent, Key, Probe, Wanted, journal::Evidence, mkfs,
+};
+use virtfleet_agent_host::{
+    Roots, SystemCommands,
+    disks::{Disks, Kinds},
 };
 use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom};
 

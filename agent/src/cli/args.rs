@@ -5,7 +5,9 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use serde::de::DeserializeOwned;
-use virtfleet_agent_core::pass::Stage;
+use virtfleet_agent_core::{VERSION, pass::Stage};
+use virtfleet_agent_host::Roots;
+use virtfleet_agent_provision::STEPS;
 use virtfleet_wire::settings::{LogFormat, LogLevel};
 
 use super::{
@@ -13,7 +15,7 @@ use super::{
     disk_args,
     disks::DisksVerb,
 };
-use crate::{VERSION, host::Roots, install::Options, output::Output, provision::STEPS};
+use crate::{install::Options, output::Output};
 
 /// What was typed.
 #[derive(Debug, Clone)]

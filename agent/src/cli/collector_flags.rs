@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use clap::{Arg, ArgAction, ArgMatches};
 use serde_json::{Map, Value};
+use virtfleet_agent_metrics::{COLLECTORS, DefaultOn, Entry, Flag, Holds};
 use virtfleet_wire::settings::MetricsSettings;
-
-use crate::metrics::{COLLECTORS, DefaultOn, Entry, Flag, Holds};
 
 const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
 

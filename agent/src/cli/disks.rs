@@ -9,17 +9,19 @@ use virtfleet_agent_core::disks::{
     state::{DiskState, DisksState, FORMAT, Standing},
     units,
 };
+use virtfleet_agent_host::{
+    Commands as _, Lock, LockError, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_waiting,
+};
+use virtfleet_agent_provision::{
+    LOCK_FILE, PATIENCE,
+    disks::{Engine, Machine, approve, check, failed, unusable},
+};
+use virtfleet_agent_state::{DISKS_STATE, settings};
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::settings::{DiskFilesystem, DiskSettings};
 
 use super::{Args, plan::read_plan, print, verbs::Failure};
-use crate::{
-    host::{Commands as _, Lock, LockError, Roots, SystemCommands, Tool, disk_mounts, is_root, lock_waiting},
-    output::Output,
-    provision::disks::{DISKS_FILE, Engine, Machine, approve, check, failed, read_disks, unusable},
-    provision::{LOCK_FILE, PATIENCE, disks::summary},
-    settings,
-};
+use crate::output::Output;
 
 /// What the verb `disks` does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +82,7 @@ pub(super) fn apply(
         .into());
     };
     print::text(&output.render(&passed.state, |state| {
-        format!("{}\n{}", summary(state), list(&state.disks))
+        format!("{}\n{}", state.summary(), list(&state.disks))
     })?)?;
     Ok(if failed(&passed.state) {
         Code::Failure
@@ -112,13 +114,13 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
                 print::text(&output.render(&nothing, |_| none())?)?;
                 return Ok(Code::Ok);
             }
-            let state = read_disks(&args.roots, &machine.boot_id).map_err(|error| {
+            let state = DISKS_STATE.read(&args.roots, &machine.boot_id).map_err(|error| {
                 if error.is_absent() {
                     anyhow!(
                         "no pass has looked at the disks in this boot; as root: virtfleet-agent apply disks"
                     )
                 } else {
-                    let what = format!("{DISKS_FILE} cannot be used; as root: virtfleet-agent apply disks");
+                    let what = format!("{DISKS_STATE} cannot be used; as root: virtfleet-agent apply disks");
                     anyhow::Error::new(error).context(what)
                 }
             })?;

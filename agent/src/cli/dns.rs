@@ -7,25 +7,25 @@ use virtfleet_agent_core::dns::{
     Plan,
     state::{DnsState, Standing},
 };
+use virtfleet_agent_host::{SystemCommands, Unwatched, dns::Network, is_root};
+use virtfleet_agent_provision::{
+    disks::Machine,
+    dns::{Engine, How, Observed, SETTLE, failed},
+};
+use virtfleet_agent_state::settings::dns::{Wanted, wanted};
+use virtfleet_agent_state::{DNS_STATE, settings};
 use virtfleet_runtime::exit::Code;
 
 pub(super) use super::dns_text::text;
 use super::{Args, disks::turn, dns_text::status_text, plan::read_plan, print, verbs::Failure};
-use crate::{
-    host::{SystemCommands, Unwatched, is_root},
-    output::Output,
-    provision::{
-        disks::Machine,
-        dns::{DNS_FILE, Engine, How, Network, Observed, SETTLE, Wanted, failed, read_dns, summary, wanted},
-    },
-    settings,
-};
+use crate::output::Output;
 
 /// What is there and what `apply dns` would do.
 pub(super) fn plan(args: &Args) -> Result<Observed, Failure> {
     let machine = Machine::of(&args.roots);
     let wanted = asked(args);
-    Ok(wanted.limit(engine(args, &machine).plan(&wanted.asked)?))
+    let observed = engine(args, &machine).plan(&wanted.asked)?;
+    Ok(observed.limited_to(&wanted))
 }
 
 /// What a plan comes to as an exit code: 3 something is refused, 2 something is to be done.
@@ -64,7 +64,7 @@ pub(super) fn apply(
         .into());
     };
     print::text(&output.render(&passed.state, |state| {
-        format!("{}\n{}", summary(state), status_text(state))
+        format!("{}\n{}", state.summary(), status_text(state))
     })?)?;
     Ok(exit(&passed.state))
 }
@@ -72,11 +72,11 @@ pub(super) fn apply(
 /// How DNS stands since the last pass.
 pub(super) fn status(args: &Args, output: Output) -> Result<Code, Failure> {
     let boot_id = Machine::of(&args.roots).boot_id;
-    let state = read_dns(&args.roots, &boot_id).map_err(|error| {
+    let state = DNS_STATE.read(&args.roots, &boot_id).map_err(|error| {
         if error.is_absent() {
             anyhow!("no pass has looked at DNS in this boot; as root: virtfleet-agent apply --stage dns")
         } else {
-            let what = format!("{DNS_FILE} cannot be used; as root: virtfleet-agent apply --stage dns");
+            let what = format!("{DNS_STATE} cannot be used; as root: virtfleet-agent apply --stage dns");
             anyhow::Error::new(error).context(what)
         }
     })?;

@@ -12,9 +12,9 @@ use virtfleet_agent_core::dns::{
     seen::Link,
     state::DnsState,
 };
+use virtfleet_agent_provision::dns::Observed;
 
 use super::disks::{push, table};
-use crate::provision::dns::Observed;
 
 /// A plan: nameservers, steps, refusals, notes.
 pub(super) fn text(observed: &Observed) -> String {

@@ -1,6 +1,7 @@
 //! The command line: words in, one verb out. Parsing has no effects.
 
 mod args;
+mod check_config;
 mod collector_flags;
 mod compat;
 mod disk_args;

@@ -4,6 +4,12 @@ use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, anyhow};
 use virtfleet_agent_core::nic::{Plan, mask, state::NicState};
+use virtfleet_agent_host::{Unwatched, is_root, nic_calls};
+use virtfleet_agent_provision::{
+    disks::Machine,
+    nic::{Engine, How, Wanted, failed, real, wanted},
+};
+use virtfleet_agent_state::{NIC_STATE, settings};
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::settings::Multiqueue;
 
@@ -14,15 +20,7 @@ use super::{
     print,
     verbs::Failure,
 };
-use crate::{
-    host::{Unwatched, is_root, nic_calls},
-    output::Output,
-    provision::{
-        disks::Machine,
-        nic::{Engine, How, NIC_FILE, Wanted, failed, real, summary, wanted},
-    },
-    settings,
-};
+use crate::output::Output;
 
 /// What `apply nic` would do.
 pub(super) fn plan(args: &Args) -> Plan {
@@ -84,7 +82,7 @@ pub(super) fn apply(
     };
     let passed = engine
         .pass(&asked(args), how)
-        .with_context(|| format!("{NIC_FILE} cannot be written, and without it there is no way back"))?;
+        .with_context(|| format!("{NIC_STATE} cannot be written, and without it there is no way back"))?;
     let Some(passed) = passed else {
         return Err(anyhow!(
             "what was found has changed since that plan was made, and nothing was done; look again: virtfleet-agent plan nic"
@@ -92,7 +90,7 @@ pub(super) fn apply(
         .into());
     };
     print::text(&output.render(&passed.state, |state| {
-        format!("{}\n{}", summary(state), interfaces(&passed.plan))
+        format!("{}\n{}", state.summary(), interfaces(&passed.plan))
     })?)?;
     Ok(exit(&passed.state))
 }

@@ -6,14 +6,12 @@ use anyhow::Context as _;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use virtfleet_agent_core::{disks, dns, nic};
+use virtfleet_agent_host::{is_root, read_text};
+use virtfleet_agent_provision::dns::Observed;
 use virtfleet_runtime::exit::Code;
 
 use super::{Args, Subjects, disks as disks_verb, dns as dns_verb, nic as nic_verb, print, verbs::Failure};
-use crate::{
-    host::{is_root, read_text},
-    output::Output,
-    provision::dns::Observed,
-};
+use crate::output::Output;
 
 /// A plan is a few KiB a disk.
 const MOST_PLAN: usize = 4 << 20;

@@ -3,7 +3,20 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::Context as _;
-use virtfleet_agent_core::pass::{Outcome, Stage};
+use virtfleet_agent_core::{
+    VERSION,
+    pass::{Outcome, Stage},
+};
+use virtfleet_agent_host::{SystemCommands, Systemctl, is_root};
+use virtfleet_agent_metrics::{COLLECTORS, Context, Filter, Registry};
+use virtfleet_agent_provision::STEPS;
+use virtfleet_agent_service::{
+    doctor::{self, CollectorRun},
+    pause::ClockWatch,
+    report::Reporter,
+    server::try_tls,
+};
+use virtfleet_agent_state::{identity::state::write_state, settings};
 use virtfleet_runtime::{
     exit::Code,
     telemetry,
@@ -15,21 +28,11 @@ use virtfleet_wire::{
     settings::{LogSettings, MetricsSettings, ServerTls},
 };
 
-use super::{Args, Verb, disks, dns, nic, plan, print, virtio};
+use super::{Args, Verb, check_config::check_config, disks, dns, nic, plan, print, virtio};
 use crate::{
-    VERSION,
-    doctor::{self, CollectorRun},
-    host::{SystemCommands, Systemctl, is_root},
-    identity::state::write_state,
     install::{self, InstallError, Options},
-    metrics::{COLLECTORS, Context, Filter, Registry},
     output::Output,
-    pause::ClockWatch,
-    provision::{self, STEPS},
-    report::Reporter,
     run,
-    server::try_tls,
-    settings,
 };
 
 /// Why the program ends, and with which code.
@@ -66,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             // A file that is named is a part of the settings; `--config`, as for `run`, is all of them.
             let part = file.as_deref();
             let path = part.or(args.config.as_deref());
-            let checked = settings::check_config(&args.roots, path, part.is_none(), *output)?;
+            let checked = check_config(&args.roots, path, part.is_none(), *output)?;
             print::text(&checked.text)?;
             Ok(if checked.valid { Code::Ok } else { Code::Failure })
         }
@@ -125,7 +128,7 @@ fn apply(args: &Args, stage: Option<Stage>, output: Output, wait: Option<Duratio
     let stages = stage.as_ref().map_or(Stage::ALL.as_slice(), std::slice::from_ref);
     let settings = || settings::load(&args.roots, args.config.as_deref());
     let services = Systemctl(SystemCommands);
-    let passes = provision::apply(
+    let passes = virtfleet_agent_provision::apply(
         &args.roots,
         &settings,
         &services,
@@ -134,7 +137,7 @@ fn apply(args: &Args, stage: Option<Stage>, output: Output, wait: Option<Duratio
         wait,
         &mut print::complain,
     )?;
-    print::text(&provision::print(&passes, output)?)?;
+    print::text(&output.render(&passes, |passes| virtfleet_agent_provision::text(passes))?)?;
     let failed = passes.iter().any(|pass| pass.record.outcome == Outcome::Failed);
     Ok(if failed { Code::Failure } else { Code::Ok })
 }
@@ -182,7 +185,7 @@ fn examine(args: &Args, output: Output) -> Result<Code, Failure> {
         collectors(args, &metrics)
     });
     let lines = doctor::check(&seen);
-    print::coloured(&doctor::print(&lines, output)?)?;
+    print::coloured(&output.render(&lines, |lines| doctor::text(lines))?)?;
     Ok(if doctor::any_failed(&lines) {
         Code::Failure
     } else {
@@ -256,7 +259,8 @@ mod tests {
     use std::{collections::BTreeMap, fs};
 
     use super::*;
-    use crate::host::Roots;
+
+    use virtfleet_agent_host::Roots;
 
     #[test]
     fn a_collector_that_fails_says_why() {

@@ -3,11 +3,13 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use virtfleet_agent_core::virtio::{Device, Machine, status};
+use virtfleet_agent_host::is_root;
+use virtfleet_agent_state::{identity::observe, settings, virtio::look};
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{Args, print, verbs::Failure, virtio_text::text};
-use crate::{host::is_root, identity::observe, output::Output, settings, virtio::look};
+use crate::output::Output;
 
 /// What `-o json` and `-o yaml` give.
 #[derive(Serialize)]
@@ -65,7 +67,8 @@ pub(super) fn show(args: &Args, all: bool, output: Output) -> Result<Code, Failu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::virtio::sample;
+
+    use virtfleet_agent_state::virtio::sample;
 
     #[test]
     fn numbers_have_their_names_beside_them() {

@@ -2,10 +2,10 @@
 
 use std::{fs, path::Path, time::Duration};
 
+use virtfleet_agent_host::{Commands, Tool, link_atomic, remove_durably, write_atomic};
 use virtfleet_delivery::guest;
 
 use super::{InstallError, Options, Outcome, Plan, io_error};
-use crate::host::{Commands, Tool, link_atomic, remove_durably, write_atomic};
 
 /// How long a boot waits for a unit that is started synchronously. Its job goes on after that.
 const START: Duration = Duration::from_mins(1);
@@ -189,7 +189,8 @@ fn stale(commands: &dyn Commands) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::{Done, FakeCommands};
+
+    use virtfleet_agent_host::{Done, FakeCommands};
 
     fn lines(plan: &Plan, systemd: bool, start: bool, commands: &FakeCommands) -> (Vec<String>, Outcome) {
         let options = Options {

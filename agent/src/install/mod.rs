@@ -16,12 +16,11 @@ use std::{
 };
 
 use serde::Serialize;
+use virtfleet_agent_host::{CommandError, WriteError};
 
 pub use apply::apply;
 pub use plan::{Plan, plan};
 pub use remove::remove;
-
-use crate::host::{CommandError, WriteError};
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use virtfleet_agent_host::{Commands, Tool, remove_durably};
 use virtfleet_delivery::{INSTALLED, STATE, guest, words};
 
 use super::{InstallError, Options, Outcome, io_error, plan::is_ours};
-use crate::host::{Commands, Tool, remove_durably};
 
 /// What the delivery has put there: it would bring everything back.
 const DELIVERY: [&str; 7] = [

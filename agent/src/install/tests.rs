@@ -3,10 +3,10 @@ use std::{
     os::unix::fs::{PermissionsExt as _, symlink},
 };
 
+use virtfleet_agent_host::{Done, FakeCommands};
 use virtfleet_delivery::{INSTALLED, WANTED, guest};
 
 use super::*;
-use crate::host::{Done, FakeCommands};
 
 const USERS: &str = "root:x:0:0::/:/bin/sh\nvirtfleet:x:998:998::/:/usr/sbin/nologin\n";
 

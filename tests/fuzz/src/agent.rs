@@ -1,8 +1,8 @@
 //! Two files of the agent, taken alone: to build all of it with instrumentation would take longer than to fuzz them.
 
-#[path = "../../../agent/src/host/dns/ask/message.rs"]
+#[path = "../../../agent/host/src/dns/ask/message.rs"]
 mod message;
-#[path = "../../../agent/src/server/query.rs"]
+#[path = "../../../agent/service/src/server/query.rs"]
 mod query;
 
 pub(crate) use message::{Asked as AskedMessage, Verdict};

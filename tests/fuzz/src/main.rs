@@ -8,9 +8,6 @@
 #[allow(dead_code, unused, reason = "the fuzzer needs less of them than the agent")]
 mod agent;
 mod memory;
-#[allow(dead_code, reason = "the fuzzer needs less of it than the agent")]
-#[path = "../../../agent/src/metrics/filter.rs"]
-mod metrics;
 mod targets;
 
 use std::{env, sync::OnceLock};

@@ -94,7 +94,7 @@ fn the_settings_in_user_data_are_valid() {
     let written = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     fs::write(written.path(), settings).unwrap();
     let loaded =
-        virtfleet_agent::settings::load(&virtfleet_agent::host::Roots::default(), Some(written.path()));
+        virtfleet_agent_state::settings::load(&virtfleet_agent_host::Roots::default(), Some(written.path()));
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
 }
 

@@ -9,10 +9,8 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use virtfleet_agent::{
-    host::Roots,
-    metrics::{COLLECTORS, Context as Found, Registry},
-};
+use virtfleet_agent_host::Roots;
+use virtfleet_agent_metrics::{COLLECTORS, Context as Found, Registry};
 use virtfleet_tests::{
     process::{AtEnd, Launch},
     skip, wait,

@@ -1,7 +1,7 @@
 //! What the kernel of these tests answers to `ClockCalls`.
 
 use nix::errno::Errno;
-use virtfleet_agent::host::{ClockCalls, ClockState};
+use virtfleet_agent_host::{ClockCalls, ClockState};
 
 use crate::exposition::world::FakeKernel;
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use virtfleet_agent::metrics::{
+use virtfleet_agent_metrics::{
     COLLECTORS, CollectError, Collector, Entry, Filter, FilterError, Registry, RegistryError,
 };
 use virtfleet_wire::{

@@ -3,12 +3,12 @@
 use std::{collections::BTreeMap, io};
 
 use nix::errno::Errno;
-use virtfleet_agent::host::{Driver, Ethtool, Held, LinkModes, NetworkCalls, NetworkError, TcpSockets};
 use virtfleet_agent_core::netlink::{
     link::{Link, LinkCounters},
     qdisc::Qdisc,
     route::{Hop, Route},
 };
+use virtfleet_agent_host::{Driver, Ethtool, Held, LinkModes, NetworkCalls, NetworkError, TcpSockets};
 
 use crate::exposition::world::FakeKernel;
 

@@ -1,8 +1,8 @@
 //! What the kernel of these tests answers to `NicCalls`: one interface of a KubeVirt guest with two of four queues, as Linux 6.11 and later tell of them.
 
 use nix::errno::Errno;
-use virtfleet_agent::host::{NicCalls, QueueCounters};
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Counters, Direction, Rings};
+use virtfleet_agent_host::{NicCalls, QueueCounters};
 
 use crate::exposition::world::FakeKernel;
 

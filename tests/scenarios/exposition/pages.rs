@@ -6,10 +6,8 @@ use std::{
     path::Path,
 };
 
-use virtfleet_agent::{
-    host::Roots,
-    metrics::{COLLECTORS, Filter, Registry},
-};
+use virtfleet_agent_host::Roots;
+use virtfleet_agent_metrics::{COLLECTORS, Filter, Registry};
 use virtfleet_wire::{
     exposition::{Line, Page, parse_line},
     settings::MetricsSettings,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use virtfleet_agent::metrics::{COLLECTORS, Registry};
+use virtfleet_agent_metrics::{COLLECTORS, Registry};
 use virtfleet_wire::settings::MetricsSettings;
 
 use crate::exposition::world::*;

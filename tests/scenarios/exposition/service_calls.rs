@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use virtfleet_agent::host::{
+use virtfleet_agent_core::dbus::{Call, Writer, unit_path};
+use virtfleet_agent_host::{
     Reach, ServiceCalls,
     dbus::{Answer, Bus, BusError},
 };
-use virtfleet_agent_core::dbus::{Call, Writer, unit_path};
 
 use crate::exposition::world::FakeKernel;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use virtfleet_agent::metrics::Registry;
+use virtfleet_agent_metrics::Registry;
 use virtfleet_wire::settings::MetricsSettings;
 
 use crate::exposition::{

@@ -9,11 +9,11 @@ use std::{
 };
 
 use nix::errno::Errno;
-use virtfleet_agent::{
-    dns_watch::History,
-    host::{ClockCalls, FsSpace, Machine, NetworkCalls, NicCalls, Roots, ServiceCalls, Statfs, Uname},
-    metrics::{COLLECTORS, Context, DefaultOn, Filter, Registry},
+use virtfleet_agent_host::{
+    ClockCalls, FsSpace, Machine, NetworkCalls, NicCalls, Roots, ServiceCalls, Statfs, Uname,
 };
+use virtfleet_agent_metrics::{COLLECTORS, Context, DefaultOn, Filter, Registry};
+use virtfleet_agent_state::DnsHistory;
 use virtfleet_wire::{
     exposition::{Line, Page, parse_line},
     settings::{MetricsSettings, NicSettings},
@@ -88,7 +88,7 @@ pub(crate) fn context(dir: &Path, settings: MetricsSettings) -> (Context, Arc<Fa
         nics: Arc::clone(&kernel) as Arc<dyn NicCalls>,
         clock: Arc::clone(&kernel) as Arc<dyn ClockCalls>,
         services: Arc::clone(&kernel) as Arc<dyn ServiceCalls>,
-        dns: History::default(),
+        dns: DnsHistory::default(),
         nic: NicSettings::default(),
     };
     (context, kernel)

@@ -1,7 +1,7 @@
 //! The packaged agent in its unit's sandbox beside node_exporter in the same guest: the same families, labels and values.
 
 use anyhow::{Context as _, Result, ensure};
-use virtfleet_agent::metrics::COLLECTORS;
+use virtfleet_agent_metrics::COLLECTORS;
 use virtfleet_tests::{
     guest::Guest as Machine,
     parity::{

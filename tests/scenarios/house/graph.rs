@@ -11,7 +11,7 @@ use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, Packag
 
 use super::{
     licence,
-    rules::{DUPLICATES, IMPURE, LICENCES, PURE_CRATES},
+    rules::{AGENT_CRATES, DUPLICATES, IMPURE, LICENCES, PURE_CRATES},
     tree,
 };
 
@@ -127,6 +127,28 @@ fn what_decides_depends_on_nothing_that_acts() {
             }
         }
     }
+}
+
+#[test]
+fn crates_of_the_agent_depend_on_each_other_one_way() {
+    let prefix = "virtfleet-agent";
+    let members = GRAPH.workspace_packages();
+    let members = members.iter().filter(|member| member.name.starts_with(prefix));
+    let mut found = BTreeMap::new();
+    for member in members {
+        let own = |name: &str| name.strip_prefix("virtfleet-agent-").map(str::to_owned);
+        let dependencies = member.dependencies.iter();
+        let uses: BTreeSet<String> = dependencies.filter_map(|other| own(&other.name)).collect();
+        found.insert(member.name.to_string(), uses);
+    }
+    let allowed: BTreeMap<String, BTreeSet<String>> = AGENT_CRATES
+        .iter()
+        .map(|(name, uses)| {
+            let uses = uses.iter().map(|other| (*other).to_owned());
+            ((*name).to_owned(), uses.collect())
+        })
+        .collect();
+    assert_eq!(found, allowed, "dependencies (left) and AGENT_CRATES (right)");
 }
 
 #[test]

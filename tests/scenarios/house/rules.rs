@@ -55,6 +55,21 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// The crates of the agent, each with the crates of the agent that it may depend on: what serves and reports cannot reach
+/// what changes the guest.
+pub(crate) const AGENT_CRATES: &[(&str, &[&str])] = &[
+    ("virtfleet-agent-core", &[]),
+    ("virtfleet-agent-host", &["core"]),
+    ("virtfleet-agent-state", &["core", "host"]),
+    ("virtfleet-agent-metrics", &["core", "host", "state"]),
+    ("virtfleet-agent-provision", &["core", "host", "state"]),
+    ("virtfleet-agent-service", &["core", "host", "metrics", "state"]),
+    (
+        "virtfleet-agent",
+        &["core", "host", "metrics", "provision", "service", "state"],
+    ),
+];
+
 /// What must not be reached from such a crate by any road: runtimes, sockets, files, the kernel, Kubernetes.
 pub(crate) const IMPURE: &[&str] = &[
     "async-std",

@@ -8,8 +8,8 @@ use std::{
 
 use nix::{errno::Errno, sys::stat::Mode, unistd::mkfifo};
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
-use virtfleet_agent::host::{NicCalls, QueueCounters, virtio::observe};
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Machine, Rings};
+use virtfleet_agent_host::{NicCalls, QueueCounters, virtio::observe};
 use virtfleet_tests::{
     roots::virtio::{Disk, FakeNics, Kernel, Nic, Other, Tree},
     scratch,

@@ -243,7 +243,7 @@ fn the_rest_of_a_guest() {
 
 #[test]
 fn channels_that_are_set_are_seen() {
-    use virtfleet_agent::host::{NicCalls as _, virtio::observe};
+    use virtfleet_agent_host::{NicCalls as _, virtio::observe};
     let tree = Tree {
         cpus: 5,
         offline: vec![1],

@@ -1,7 +1,7 @@
 use std::{fs, path::Path};
 
-use virtfleet_agent::host::{Roots, virtio::observe};
 use virtfleet_agent_core::virtio::{Sharing, features::transport};
+use virtfleet_agent_host::{Roots, virtio::observe};
 use virtfleet_tests::roots::virtio::FakeNics;
 
 /// Entries of a folder of sysfs for which `wanted` holds.

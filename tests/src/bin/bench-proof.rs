@@ -11,11 +11,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use virtfleet_agent::host::{
+use virtfleet_agent_core::disks::{Blankness, Probe};
+use virtfleet_agent_host::{
     CommandError, Commands, Done, Roots, SystemCommands, Tool,
     disks::{Disks, Kinds, Limits},
 };
-use virtfleet_agent_core::disks::{Blankness, Probe};
 use virtfleet_tests::{
     loops::{self, Loop},
     process::Launch,

@@ -25,10 +25,8 @@ use nix::{
     },
     unistd::{Pid, chdir, chroot, getpid},
 };
-use virtfleet_agent::{
-    host::{Roots, SystemCommands, Witness, disks::Kinds},
-    provision::disks::{Engine, Machine, approve},
-};
+use virtfleet_agent_host::{Roots, SystemCommands, Witness, disks::Kinds};
+use virtfleet_agent_provision::disks::{Engine, Machine, approve};
 use virtfleet_tests::{
     disks::{Order, Outcome, StagedSystemd},
     process::{Launch, Process},

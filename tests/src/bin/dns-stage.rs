@@ -13,13 +13,6 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::getpid,
 };
-use virtfleet_agent::{
-    host::{
-        Roots, SystemCommands, Witness,
-        dns::{Ask, apply, ask, keep_last_good, observe, random_bytes, recover},
-    },
-    provision::dns::SETTLE,
-};
 use virtfleet_agent_core::dns::{
     Asked, Seen,
     answers::{Judged, judge, questions},
@@ -27,6 +20,11 @@ use virtfleet_agent_core::dns::{
     effective::effective,
     plan::{candidates, plan},
 };
+use virtfleet_agent_host::{
+    Roots, SystemCommands, Witness,
+    dns::{Ask, apply, ask, keep_last_good, observe, random_bytes, recover},
+};
+use virtfleet_agent_provision::dns::SETTLE;
 use virtfleet_tests::{
     dns::{Order, Outcome, Plays},
     process::Launch,

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use virtfleet_agent::host::{CommandError, Commands, Done, SystemCommands, Tool};
+use virtfleet_agent_host::{CommandError, Commands, Done, SystemCommands, Tool};
 
 /// Where units are written.
 const UNITS: &str = "/etc/systemd/system";

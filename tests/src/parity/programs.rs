@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
-use virtfleet_agent::metrics::{COLLECTORS, DefaultOn};
+use virtfleet_agent_metrics::{COLLECTORS, DefaultOn};
 
 use super::{Page, Round};
 use crate::{

@@ -129,6 +129,34 @@ pub struct DisksState {
 }
 
 impl DisksState {
+    /// One line for people: states, errors, and what the last run did.
+    pub fn summary(&self) -> String {
+        if let Some(error) = &self.error {
+            return error.clone();
+        }
+        let mut parts: Vec<String> = Standing::ALL
+            .iter()
+            .filter_map(|standing| {
+                let of = self.disks.iter().filter(|disk| disk.standing == *standing);
+                let count = of.count();
+                (count > 0).then(|| format!("{count} {}", standing.word()))
+            })
+            .collect();
+        let reasons = self.disks.iter().filter(|disk| disk.standing != Standing::Ready);
+        parts.extend(reasons.map(|disk| format!("{}: {}", disk.name, disk.reason())));
+        let done: Vec<String> = self
+            .disks
+            .iter()
+            .filter(|disk| !disk.done.is_empty())
+            .map(|disk| format!("{}: did {}", disk.name, disk.done.join(", ")))
+            .collect();
+        parts.extend(done);
+        if parts.is_empty() {
+            parts.push("what was declared before is taken out".to_owned());
+        }
+        parts.join("; ")
+    }
+
     /// How old it is at `now` (boot clock, nanoseconds), in milliseconds.
     pub fn age_ms(&self, now: u64) -> u64 {
         now.saturating_sub(self.at_boottime_ns) / 1_000_000

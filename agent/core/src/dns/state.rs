@@ -130,6 +130,27 @@ pub struct DnsState {
 }
 
 impl DnsState {
+    /// One line for people: states, errors, and what the last run did.
+    pub fn summary(&self) -> String {
+        let mut parts = vec![self.standing.word().to_owned()];
+        if self.standing != Standing::Off {
+            let nameservers = self.effective.shown_nameservers().join(", ");
+            let nameservers = if nameservers.is_empty() {
+                "no nameserver".to_owned()
+            } else {
+                nameservers
+            };
+            parts.push(format!("{nameservers} by {}", self.owner.name()));
+        }
+        parts.extend(self.error.clone());
+        parts.extend(self.refusals.iter().map(|refusal| refusal.message.clone()));
+        if !self.done.is_empty() {
+            parts.push(format!("did {}", self.done.join(", ")));
+        }
+        parts.extend(self.verified_after_ms.map(|ms| format!("answered after {ms} ms")));
+        parts.join("; ")
+    }
+
     /// How long ago it was written, in milliseconds.
     pub fn age_ms(&self, boottime_ns: u64) -> u64 {
         boottime_ns.saturating_sub(self.at_boottime_ns) / 1_000_000

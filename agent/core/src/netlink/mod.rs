@@ -1,5 +1,5 @@
 //! Netlink messages as bytes (room: `agent/core`): requests for dumps, and what the kernel answers. Nothing here talks to
-//! the kernel; `agent/src/host/network_calls.rs` does.
+//! the kernel; `virtfleet-agent-host` does.
 //!
 //! Numbers are in the machine's byte order (`linux/netlink.h`). A message that is cut ends the reading; it never panics.
 

@@ -44,6 +44,34 @@ pub struct NicState {
     pub dhcp_mtu: BTreeMap<String, u32>,
 }
 
+impl NicState {
+    /// One line for people: interfaces, those that differ, errors, and what the last run did.
+    pub fn summary(&self) -> String {
+        let count = self
+            .nics
+            .values()
+            .filter(|nic| nic.standing != Standing::Excluded);
+        let differ = self.nics.iter().filter(|(_, nic)| {
+            matches!(
+                nic.standing,
+                Standing::Differs | Standing::RolledBack | Standing::Unknown
+            )
+        });
+        let mut parts = vec![match count.count() {
+            0 => "no virtio interface to look after".to_owned(),
+            1 => "1 virtio interface".to_owned(),
+            more => format!("{more} virtio interfaces"),
+        }];
+        parts.extend(differ.map(|(name, nic)| format!("{name} {}: {}", nic.standing.word(), nic.because)));
+        parts.extend(self.error.clone());
+        parts.extend(self.refusals.iter().cloned());
+        if !self.done.is_empty() {
+            parts.push(format!("did {}", self.done.join(", ")));
+        }
+        parts.join("; ")
+    }
+}
+
 /// How the queues of one interface stand.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

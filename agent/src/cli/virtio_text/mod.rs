@@ -6,10 +6,10 @@ mod nics;
 
 use anstyle::AnsiColor;
 use virtfleet_agent_core::virtio::{Machine, ranges};
+use virtfleet_agent_state::virtio::Virtio;
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::rows::{Cell, rows, tree};
-use crate::virtio::Virtio;
 
 /// Of a device or an interface with more queues only the sum is shown.
 const QUEUES: usize = 16;

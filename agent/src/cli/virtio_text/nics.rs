@@ -1,9 +1,9 @@
 //! Interfaces: a line each, and their queues with what went through them.
 
 use virtfleet_agent_core::virtio::{Direction, Nic, NicQueue, ranges};
+use virtfleet_agent_state::virtio::Virtio;
 
 use super::{Cell, Detail, number, rows, tree};
-use crate::virtio::Virtio;
 
 pub(super) fn text(seen: &Virtio, detail: Detail) -> String {
     let nics = &seen.machine.nics;

@@ -1,7 +1,7 @@
+use virtfleet_agent_state::virtio::sample;
 use virtfleet_wire::settings::NicSettings;
 
 use super::*;
-use crate::virtio::sample;
 
 fn plain(machine: Machine, all: bool) -> String {
     let seen = Virtio::of(machine, Some(sample::state()), None, &NicSettings::default());

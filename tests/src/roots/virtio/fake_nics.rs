@@ -7,8 +7,8 @@ use std::{
 };
 
 use nix::errno::Errno;
-use virtfleet_agent::host::{NicCalls, QueueCounters};
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Rings};
+use virtfleet_agent_host::{NicCalls, QueueCounters};
 
 use super::nics::{queues, spread};
 

@@ -14,7 +14,7 @@
 //! };
 //! let folder = tempfile::tempdir()?;
 //! let guest = tree.write(folder.path())?;
-//! let machine = virtfleet_agent::host::virtio::observe(&guest.roots, &guest.nics, true);
+//! let machine = virtfleet_agent_host::virtio::observe(&guest.roots, &guest.nics, true);
 //! assert_eq!(machine.nics.len(), 2);
 //! # anyhow::Ok(())
 //! ```
@@ -32,8 +32,8 @@ mod seats;
 use std::path::Path;
 
 use anyhow::Result;
-use virtfleet_agent::host::Roots;
 use virtfleet_agent_core::virtio::{Features, Kind, features};
+use virtfleet_agent_host::Roots;
 
 pub use disks::{Behind, Disk};
 pub use fake_nics::{FakeNic, FakeNics};

@@ -3,8 +3,8 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result};
-use virtfleet_agent::host::QueueCounters;
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Counters, Direction, Kind, Rings, features::net};
+use virtfleet_agent_host::QueueCounters;
 
 use super::{
     super::{attributes, put},

@@ -1,0 +1,334 @@
+//! Judges a disk as a clone. Nothing is written.
+
+use std::{
+    cell::Cell,
+    fs::File,
+    sync::mpsc::{SyncSender, sync_channel},
+    time::{Duration, Instant},
+};
+
+use virtfleet_agent_core::disks::{
+    Device, DeviceId, Doubt, Region, Use,
+    clone::{self, CloneState, Deviation, EraseRecord, Fingerprint, FirstBoot, Sector, Source},
+    regions,
+};
+use virtfleet_wire::settings::ProofKind;
+
+use super::{
+    super::{
+        Disks,
+        reader::{Bytes, CHUNK, Failure, Held, Limits, Message, Order, Reader, chunks, doubt},
+    },
+    first_boot::first_boot,
+    open::{Open, open_root},
+    root::{RootDisk, root_disk},
+};
+use crate::JOURNAL_DIRECTORY;
+
+/// No image is larger; it bounds the time that a comparison may take.
+const LARGEST_IMAGE: u64 = 64 << 30;
+
+/// An erasure that was begun, from the journal.
+pub type Begun = (EraseRecord, Fingerprint);
+
+/// What a judgement needs besides the device.
+#[derive(Clone)]
+pub(super) struct Against {
+    root: RootDisk,
+    first_boot: FirstBoot,
+    proof: ProofKind,
+    /// How long is read on behind the image after what every proof reads. None when it was read for the plan and nothing was
+    /// written since.
+    budget: Option<Duration>,
+    clone_block: u32,
+    begun: Option<Begun>,
+}
+
+impl Against {
+    /// Without reading on behind the image.
+    pub(super) fn without_time(self) -> Self {
+        Self { budget: None, ..self }
+    }
+}
+
+/// What a judgement found.
+#[derive(Debug, Default)]
+pub(super) struct Judged {
+    /// None when nothing of the image is left on the disk.
+    pub(super) state: Option<CloneState>,
+    /// The digests that were asked for.
+    pub(super) print: Option<Fingerprint>,
+}
+
+impl Disks<'_> {
+    /// Judges a disk as a clone of the OS image. `budget` is how long a [`ProofKind::Timed`] proof reads on behind the image, and
+    /// `begun` what the journal has of an erasure of it. `progress` receives the bytes read so far, of both disks. None when
+    /// nothing of the image is left on it: then the ordinary proof decides.
+    pub fn look_clone(
+        &self,
+        device: &Device,
+        proof: ProofKind,
+        budget: Duration,
+        begun: Option<Begun>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Option<CloneState> {
+        let used = device.uses.iter().find(|used| !matches!(used, Use::Partition(_)));
+        if let Some(used) = used {
+            // The plan refuses it as in use before anything else.
+            return Some(CloneState::Unknown(doubt(
+                format!("{} is in use: {used:?}", device.node()),
+                true,
+            )));
+        }
+        match self.against(device, proof, budget, begun) {
+            Err(deviation) => Some(CloneState::Refused {
+                deviations: vec![deviation],
+            }),
+            Ok(against) => match self.judge_clone(&device.id, against, None, progress) {
+                Ok((_, judged)) => judged.state,
+                Err(doubt) => Some(CloneState::Unknown(doubt)),
+            },
+        }
+    }
+
+    /// The root disk and its first boot, or why there is nothing to compare with.
+    pub(super) fn against(
+        &self,
+        device: &Device,
+        proof: ProofKind,
+        budget: Duration,
+        begun: Option<Begun>,
+    ) -> Result<Against, Deviation> {
+        let missing = |field: &str, here: String, why: &str| Deviation {
+            place: "root disk".to_owned(),
+            field: field.to_owned(),
+            here,
+            root: String::new(),
+            why: why.to_owned(),
+        };
+        let root = root_disk(self).map_err(|reason| {
+            missing(
+                "disk",
+                reason,
+                "without it there is nothing to compare the clone with",
+            )
+        })?;
+        let first_boot = first_boot(self.roots).ok_or_else(|| {
+            missing(
+                "first boot",
+                "unknown".to_owned(),
+                "neither /var/log/journal/<machine-id>, /var/lib/cloud/instances nor SSH host keys say when it was",
+            )
+        })?;
+        if root.name == device.id.name {
+            return Err(missing("disk", device.node(), "it is the root disk itself"));
+        }
+        Ok(Against {
+            root,
+            first_boot,
+            proof,
+            budget: (proof == ProofKind::Timed).then_some(budget),
+            clone_block: device.logical_block,
+            begun: begun.filter(|(record, _)| record.fits(&device.id)),
+        })
+    }
+
+    /// Locks it, opens it exclusively and judges it; it is held when this returns.
+    ///
+    /// With `image` the digests of its blocks are taken first: what is written between the two is seen by the judgement, or by the
+    /// comparison with the digests before a block is erased.
+    pub(super) fn judge_clone(
+        &self,
+        id: &DeviceId,
+        against: Against,
+        image: Option<Region>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(Held, Judged), Doubt> {
+        let limits = Limits::default();
+        let path = self.node(id);
+        let order = Order {
+            path: path.clone(),
+            id: id.clone(),
+            exclusive: true,
+            roots: self.roots.clone(),
+        };
+        let (held, _) = Reader::start(order, Vec::new(), limits)?.wait(limits.all, &mut |_| {})?;
+        let (give, take) = sync_channel(1);
+        let (size, node) = (id.size, path.clone());
+        let patience = patience(size) + against.budget.unwrap_or_default();
+        let mark = held.mark.clone();
+        let reader = Reader::spawn(path, limits, limits.read, move |say| {
+            let file = held.exclusive.as_ref().unwrap_or(&held.lock);
+            let failed = |reason| Failure::Doubt(doubt(format!("{}: {reason}", node.display()), true));
+            let print = image
+                .map(|image| fingerprint(file, size, image, say))
+                .transpose()
+                .map_err(failed)?;
+            let mut state = judged(file, size, &against, say).map_err(failed)?;
+            if let Some(CloneState::Untouched(proof) | CloneState::Interrupted { proof, .. }) = &mut state {
+                proof.writes = mark;
+            }
+            give.send(Judged { state, print }).ok();
+            Ok((held, Bytes::default()))
+        })?;
+        let (held, _) = reader.wait(patience, progress)?;
+        self.still(&held, id)?;
+        Ok((held, take.try_recv().unwrap_or_default()))
+    }
+}
+
+fn fingerprint(
+    file: &File,
+    size: u64,
+    image: Region,
+    say: &SyncSender<Message>,
+) -> Result<Fingerprint, String> {
+    let read = Cell::new(0);
+    let mut here = Open::new(file, size, say, &read);
+    let mut print = Fingerprint::default();
+    for (offset, length) in chunks(&[image]) {
+        print.push(&here.read(offset, length)?)?;
+    }
+    Ok(print)
+}
+
+/// How long the reads and writes of a whole image may take: a second for each 16 MiB, beside the usual minute.
+pub(super) fn patience(size: u64) -> Duration {
+    Limits::default().all + Duration::from_secs(size.min(LARGEST_IMAGE) >> 24)
+}
+
+fn judged(
+    file: &File,
+    size: u64,
+    against: &Against,
+    say: &SyncSender<Message>,
+) -> Result<Option<CloneState>, String> {
+    let read = Cell::new(0);
+    let mut here = Open::new(file, size, say, &read);
+    if let Some((record, print)) = &against.begun {
+        match left(&mut here, print)? {
+            Ok(0) => return Ok(None),
+            Ok(left) => {
+                let mut proof = record.proof.clone();
+                if let Err(deviation) = behind(&mut here, &mut proof, against)? {
+                    return Ok(Some(CloneState::Refused {
+                        deviations: vec![deviation],
+                    }));
+                }
+                return Ok(Some(CloneState::Interrupted { proof, left }));
+            }
+            // Not judged anew: what was written since could lie where a judgement does not read.
+            Err(offset) => {
+                return Ok(Some(CloneState::Refused {
+                    deviations: vec![Deviation {
+                        place: "an erasure that was interrupted".to_owned(),
+                        field: format!("the block at byte {offset}"),
+                        here: "neither zero nor as recorded".to_owned(),
+                        root: String::new(),
+                        why: format!(
+                            "something was written to the disk after the erasure was begun. If the volume was replaced since, remove \
+                             {}/{}.erasing",
+                            JOURNAL_DIRECTORY, record.name
+                        ),
+                    }],
+                }));
+            }
+        }
+    }
+    let root_file = open_root(&against.root)?;
+    let mut there = Open::new(&root_file, against.root.size, say, &read);
+    let sector = Sector {
+        clone: against.clone_block,
+        root: against.root.logical_block,
+        root_name: &against.root.name,
+    };
+    let verdict = clone::judge(&mut here, &mut there, sector, &against.first_boot)?;
+    let mut proof = match verdict {
+        Ok(proof) => proof,
+        Err(deviations) => return Ok(Some(CloneState::Refused { deviations })),
+    };
+    Ok(Some(match behind(&mut here, &mut proof, against)? {
+        Ok(()) => CloneState::Untouched(proof),
+        Err(deviation) => CloneState::Refused {
+            deviations: vec![deviation],
+        },
+    }))
+}
+
+/// Bytes of the recorded image that are left, or where something is that was not recorded.
+fn left(here: &mut Open<'_>, print: &Fingerprint) -> Result<Result<u64, u64>, String> {
+    let end = print.bytes().min(here.size());
+    let mut left = 0;
+    let mut at = 0;
+    while at < end {
+        let length = (end - at).min(CHUNK as u64);
+        let bytes = here.read(at, usize::try_from(length).unwrap_or(CHUNK))?;
+        match print.check(at, &bytes) {
+            Ok(more) => left += more,
+            Err(foreign) => return Ok(Err(foreign.offset)),
+        }
+        at += length;
+    }
+    Ok(Ok(left))
+}
+
+/// Whether what lies behind the image is zero: what every proof reads there, and then, for as long as there is time, the rest in the
+/// order of a proof by time.
+fn behind(
+    here: &mut Open<'_>,
+    proof: &mut clone::CloneProof,
+    against: &Against,
+) -> Result<Result<(), Deviation>, String> {
+    let since = Instant::now();
+    let size = here.size();
+    let begin = proof.image_bytes.min(size);
+    proof.behind = size - begin;
+    let cut = |region: Region| {
+        let offset = region.offset.max(begin);
+        let length = (region.offset + region.length).saturating_sub(offset);
+        (length > 0).then_some(Region { offset, length })
+    };
+    let always: Vec<Region> = regions::regions(size, against.proof)
+        .into_iter()
+        .filter_map(cut)
+        .collect();
+    let mut read = Vec::new();
+    let in_time = |_: &Region| against.budget.is_some_and(|budget| since.elapsed() < budget);
+    for region in always
+        .into_iter()
+        .chain(regions::blocks(size).filter_map(cut).take_while(in_time))
+    {
+        for (offset, length) in chunks(&[region]) {
+            let bytes = here.read(offset, length)?;
+            if !clone::is_zero(&bytes)
+                && let Some(place) = bytes.iter().position(|byte| *byte != 0)
+            {
+                return Ok(Err(Deviation {
+                    place: "behind the image".to_owned(),
+                    field: format!("byte {}", offset + place as u64),
+                    here: format!("{:#04x}", bytes[place]),
+                    root: String::new(),
+                    why: "a clone is followed by zeros only".to_owned(),
+                }));
+            }
+        }
+        read.push(region);
+    }
+    read = regions::merged(read);
+    proof.behind_read = read.iter().map(|region| region.length).sum();
+    // The image counts as read here: it was compared with the root disk's.
+    read.push(Region {
+        offset: 0,
+        length: begin,
+    });
+    proof.largest_unread = regions::largest_unread(size, &regions::merged(read));
+    Ok(Ok(()))
+}
+
+/// The whole image, in whole blocks of the fingerprint where the device has them.
+pub(super) fn image(size: u64, image_bytes: u64) -> Region {
+    Region {
+        offset: 0,
+        length: image_bytes.next_multiple_of(clone::BLOCK as u64).min(size),
+    }
+}

@@ -1,0 +1,119 @@
+//! Directories at the top of a filesystem that several places share: what is there, and putting a complete one in its place.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::entries_in;
+
+/// Why such a directory could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {step} {}", path.display())]
+pub struct DirectoryError {
+    step: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError + use<> {
+    let path = path.to_owned();
+    move |source| DirectoryError { step, path, source }
+}
+
+/// What is at the path of such a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirectoryState {
+    /// Nothing.
+    Absent,
+    /// A directory without entries.
+    Empty,
+    /// A directory with entries.
+    Filled,
+}
+
+/// What is at `path`.
+///
+/// # Errors
+/// It cannot be read, or is something else than a directory. Symbolic links are not followed.
+pub fn directory_state(path: &Path) -> Result<DirectoryState, DirectoryError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DirectoryState::Absent),
+        Err(error) => Err(at("read", path)(error)),
+        Ok(metadata) if !metadata.is_dir() => Err(at("use", path)(io::ErrorKind::NotADirectory.into())),
+        Ok(_) => match entries_in(path, 1).map_err(at("read", path))? {
+            0 => Ok(DirectoryState::Empty),
+            _ => Ok(DirectoryState::Filled),
+        },
+    }
+}
+
+/// Removes what is at `path`, and makes an empty directory that root alone may enter.
+pub fn make_afresh(path: &Path) -> Result<(), DirectoryError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at("remove", path)(error)),
+        _ => {}
+    }
+    DirBuilder::new()
+        .mode(0o700)
+        .create(path)
+        .map_err(at("make", path))
+}
+
+/// Renames the directory `from` to `to`, where nothing or an empty directory is; on the disk when the call returns
+/// (rename(2) is atomic: `to` is never there in part).
+pub fn rename_directory(from: &Path, to: &Path) -> Result<(), DirectoryError> {
+    let sync = |path: &Path| {
+        File::open(path)
+            .and_then(|folder| folder.sync_all())
+            .map_err(at("sync", path))
+    };
+    sync(from)?;
+    fs::rename(from, to).map_err(at("rename to", to))?;
+    sync(to.parent().unwrap_or(Path::new("/")))
+}
+
+/// The first entry of `folder`, by name, that `known` does not accept; `lost+found` of ext4 is none.
+pub fn stranger_in(folder: &Path, known: impl Fn(&str) -> bool) -> Result<Option<String>, DirectoryError> {
+    let mut strangers = Vec::new();
+    for entry in fs::read_dir(folder).map_err(at("read", folder))? {
+        let name = entry.map_err(at("read", folder))?.file_name();
+        let name = name.to_string_lossy().into_owned();
+        if name != "lost+found" && !known(&name) {
+            strangers.push(name);
+        }
+    }
+    Ok(strangers.into_iter().min())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_made_aside_and_renamed_over_nothing_or_an_empty_one_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fresh, final_) = (dir.path().join("fresh"), dir.path().join("final"));
+        let state = || directory_state(&final_).unwrap();
+        for expected in [DirectoryState::Absent, DirectoryState::Empty] {
+            assert_eq!(state(), expected);
+            fs::create_dir_all(fresh.join("left")).unwrap();
+            make_afresh(&fresh).unwrap();
+            rename_directory(&fresh, &final_).unwrap();
+        }
+        fs::write(final_.join("file"), "").unwrap();
+        assert_eq!(state(), DirectoryState::Filled);
+        make_afresh(&fresh).unwrap();
+        rename_directory(&fresh, &final_).unwrap_err();
+        assert!(final_.join("file").exists());
+        symlink("final", dir.path().join("link")).unwrap();
+        directory_state(&dir.path().join("link")).unwrap_err();
+        let strangers = |known: &[&str]| stranger_in(dir.path(), |name| known.contains(&name)).unwrap();
+        assert_eq!(strangers(&["final", "fresh"]), Some("link".to_owned()));
+        assert_eq!(strangers(&["final", "fresh", "link"]), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! One-line files of a device in sysfs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use virtfleet_agent_core::disks::{DevNumber, DeviceId};
+
+use crate::{Roots, list, read_text};
+
+/// A trimmed line without control characters; none when there is none.
+pub(super) fn line(path: &Path) -> Option<String> {
+    let text: String = read_text(path, 4096)
+        .ok()?
+        .chars()
+        .filter(|c| !c.is_control())
+        .collect();
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// A number.
+pub(super) fn number(path: &Path) -> Option<u64> {
+    line(path)?.parse().ok()
+}
+
+/// `MAJOR:MINOR`.
+pub(super) fn dev_number(text: &str) -> Option<DevNumber> {
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(DevNumber {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+    })
+}
+
+/// The last part of what a link points to.
+pub(super) fn link_name(path: &Path) -> Option<String> {
+    Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
+}
+
+/// A disk's directory.
+pub(super) fn block(roots: &Roots, name: &str) -> PathBuf {
+    // sysfs writes `!` where the name has a slash.
+    roots.sys("block").join(name.replace('/', "!"))
+}
+
+/// The directory of a partition. Names are those of `/dev`, where sysfs writes `!` for a slash.
+pub(super) fn partition_folder(roots: &Roots, disk: &str, partition: &str) -> PathBuf {
+    block(roots, disk).join(partition.replace('/', "!"))
+}
+
+/// The directory of a disk or a partition.
+pub(super) fn folder(roots: &Roots, id: &DeviceId) -> PathBuf {
+    match &id.partition {
+        Some(partition) => partition_folder(roots, &partition.disk, &id.name),
+        None => block(roots, &id.name),
+    }
+}
+
+/// The partitions that the kernel knows on a disk, by name, with their numbers.
+pub(super) fn partitions(roots: &Roots, disk: &str) -> Vec<(String, Option<DevNumber>)> {
+    let folder = block(roots, disk);
+    let names = list(&folder).unwrap_or_default();
+    names
+        .into_iter()
+        .filter(|name| folder.join(name).join("partition").exists())
+        .map(|name| {
+            let number = line(&folder.join(&name).join("dev")).and_then(|text| dev_number(&text));
+            (name.replace('!', "/"), number)
+        })
+        .collect()
+}

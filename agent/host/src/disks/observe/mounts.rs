@@ -1,0 +1,135 @@
+//! What is mounted, and what is swapped to.
+
+use std::{
+    collections::BTreeSet,
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use nix::libc;
+use virtfleet_agent_core::{
+    disks::{DevNumber, seen::Mounted},
+    procfs::mountinfo,
+};
+
+use crate::{ReadError, Roots, read_bounded, read_text};
+
+const CAP: usize = 64 << 20;
+
+/// Why it is not known what is mounted.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot find out what is mounted: {}: {reason}", path.display())]
+pub struct MountsError {
+    path: PathBuf,
+    reason: String,
+}
+
+/// What the first process has mounted, from block devices; sizes and owners are not filled.
+///
+/// Mount points are those of the guest: where the root filesystem is not `/`, that prefix is taken away, and what lies outside is left out.
+pub fn disk_mounts(roots: &Roots) -> Result<Vec<Mounted>, MountsError> {
+    let path = roots.proc("1/mountinfo");
+    let error = |reason: String| MountsError {
+        path: path.clone(),
+        reason,
+    };
+    let bytes = read_bounded(&path, CAP).map_err(|reason| error(reason.to_string()))?;
+    let mut mounts = Vec::new();
+    for mount in mountinfo::mounts(&bytes) {
+        let mount = mount.map_err(|reason| error(reason.to_string()))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let Some(mount_point) = within(roots, &text(&mount.mount_point)) else {
+            continue;
+        };
+        let own = DevNumber {
+            major: mount.major,
+            minor: mount.minor,
+        };
+        let source = text(mount.source);
+        // btrfs has a number without a device; its source is one of its devices.
+        let number = if own.major == 0 && source.starts_with("/dev/") {
+            node_number(&roots.root(source)).unwrap_or(own)
+        } else {
+            own
+        };
+        let options = [mount.options, mount.super_options]
+            .iter()
+            .flat_map(|options| text(options).split(',').map(str::to_owned).collect::<Vec<_>>())
+            .collect();
+        mounts.push(Mounted {
+            mount_point,
+            number,
+            root: text(&mount.root),
+            filesystem: text(mount.fs_type),
+            options,
+            filesystem_bytes: None,
+            owner: None,
+        });
+    }
+    Ok(mounts)
+}
+
+fn within(roots: &Roots, mount_point: &str) -> Option<String> {
+    let below = Path::new(mount_point).strip_prefix(&roots.rootfs).ok()?;
+    Some(Path::new("/").join(below).display().to_string())
+}
+
+/// The number of a block device's node.
+pub fn node_number(path: &Path) -> Option<DevNumber> {
+    let metadata = std::fs::metadata(path).ok()?;
+    metadata.file_type().is_block_device().then(|| {
+        let number = metadata.rdev();
+        DevNumber {
+            major: libc::major(number),
+            minor: libc::minor(number),
+        }
+    })
+}
+
+/// What is swapped to. A kernel without swap swaps to nothing.
+pub fn swapped(roots: &Roots) -> Result<BTreeSet<DevNumber>, MountsError> {
+    let path = roots.proc("swaps");
+    let text = match read_text(&path, 1 << 20) {
+        Ok(text) => text,
+        Err(ReadError::Missing) => return Ok(BTreeSet::new()),
+        Err(error) => {
+            let reason = error.to_string();
+            return Err(MountsError { path, reason });
+        }
+    };
+    let nodes = text
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_ascii_whitespace().next());
+    Ok(nodes.filter_map(|node| node_number(&roots.root(node))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn mounts_are_told_as_the_guest_sees_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            rootfs: "/guest".into(),
+            procfs: dir.path().to_owned(),
+            ..Roots::default()
+        };
+        fs::create_dir(dir.path().join("1")).unwrap();
+        let text =
+            "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /guest/data rw,noatime - xfs /dev/sdb rw,attr2\n";
+        fs::write(dir.path().join("1/mountinfo"), text).unwrap();
+        let mounts = disk_mounts(&roots).unwrap();
+        assert_eq!(mounts.len(), 1);
+        assert_eq!(mounts[0].mount_point, "/data");
+        assert_eq!(mounts[0].number, DevNumber { major: 8, minor: 16 });
+        assert_eq!(mounts[0].options, ["rw", "noatime", "rw", "attr2"]);
+        fs::write(dir.path().join("1/mountinfo"), "nonsense\n").unwrap();
+        let error = disk_mounts(&roots).unwrap_err().to_string();
+        assert!(error.contains("1/mountinfo"), "{error}");
+        assert_eq!(swapped(&roots).unwrap(), BTreeSet::new());
+    }
+}

@@ -1,0 +1,14 @@
+//! swapon(8).
+
+use std::path::Path;
+
+use crate::{CommandError, Commands, Done, Tool};
+
+/// Uses a swap area. Options as in fstab: `discard`, `pri=10`.
+pub fn on(commands: &dyn Commands, options: &[String], device: &Path) -> Result<Done, CommandError> {
+    let mut tool = Tool::new("swapon");
+    if !options.is_empty() {
+        tool = tool.args(["--options".to_owned(), options.join(",")]);
+    }
+    commands.check(&tool.arg("--").arg(device))
+}

@@ -1,0 +1,19 @@
+//! The guest's DNS as effects: what is there ([`observe`]), what nameservers answer ([`ask`]), what is changed with a way back ([`apply`],
+//! [`recover`]), and being told of changes ([`DnsWatch`]). What it all means is decided in `agent_core::dns`.
+
+mod ask;
+mod change;
+mod change_source;
+mod network;
+mod observe;
+mod watch;
+
+pub use ask::{Ask, Asked as AskedMessage, Verdict, ask, random_bytes};
+pub use change::{
+    Applied, ApplyDnsError, DNS_DIRECTORY, DnsJournalError, RESOLV_CONF, Undone, apply, apply_with,
+    keep_last_good, last_good, original, recover, recover_live, unfinished,
+};
+pub use change_source::DnsChangeSource;
+pub use network::{Asker, Network};
+pub use observe::{ObserveDnsError, observe};
+pub use watch::{DnsChange, DnsWatch, DnsWatchError};

@@ -1,0 +1,30 @@
+//! Who asks nameservers.
+
+use std::time::Duration;
+
+use super::{Ask, ask, random_bytes};
+use virtfleet_agent_core::dns::answers::{Answer, Question};
+
+/// The port of every nameserver (RFC 1035, 4.2).
+const PORT: u16 = 53;
+
+/// Asks.
+pub trait Asker {
+    /// An answer to each question, in their order, not later than the timeout.
+    fn ask(&self, questions: &[Question], timeout: Duration) -> Vec<Answer>;
+}
+
+/// The network of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Network;
+
+impl Asker for Network {
+    fn ask(&self, questions: &[Question], timeout: Duration) -> Vec<Answer> {
+        let how = Ask {
+            timeout,
+            port: PORT,
+            random: &mut random_bytes,
+        };
+        ask(questions, how)
+    }
+}

@@ -1,0 +1,65 @@
+//! Files that are ours, those at paths where we would write, and what others have configured for systemd-resolved.
+
+use std::collections::BTreeMap;
+
+use virtfleet_agent_core::dns::{
+    ours,
+    seen::{Kubelet, Link},
+};
+
+use super::{CAP, given::ends};
+use crate::{Roots, list, read_text};
+
+/// Where systemd's configuration lies, strongest first: of several files of one name the first counts.
+pub(in super::super) const FOLDERS: [&str; 4] = [
+    "/etc/systemd",
+    "/run/systemd",
+    "/usr/local/lib/systemd",
+    "/usr/lib/systemd",
+];
+
+/// Their text by path. What cannot be read as text (a mask is a link to `/dev/null`) is there and empty.
+pub(super) fn files(roots: &Roots, links: &[Link], kubelet: Option<&Kubelet>) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let mut take = |path: &str| {
+        let at = roots.root(path);
+        let there = at.symlink_metadata().is_ok();
+        if there {
+            let text = read_text(&at, CAP).unwrap_or_default();
+            files.insert(path.to_owned(), text);
+        }
+        there
+    };
+    for path in ours::PATHS {
+        take(path);
+    }
+    take(&format!("{}/{}", ours::KUBELET_FOLDER, ours::KUBELET_DROP_IN));
+    if let Some(path) = kubelet.and_then(ours::kubelet_drop_in) {
+        take(&path);
+    }
+    for link in links {
+        if let Some(path) = link.profile.as_deref().and_then(ours::networkd_drop_in) {
+            take(&path);
+        }
+    }
+    // Of a profile that is not there any more, too.
+    for name in list(&roots.root(ours::NETWORKD)).unwrap_or_default() {
+        if name.ends_with(".network.d") {
+            take(&format!("{}/{name}/{}", ours::NETWORKD, ours::DROP_IN));
+        }
+    }
+    FOLDERS
+        .iter()
+        .any(|folder| take(&format!("{folder}/resolved.conf")));
+    let mut seen = Vec::new();
+    for folder in FOLDERS {
+        let folder = format!("{folder}/resolved.conf.d");
+        for name in list(&roots.root(&folder)).unwrap_or_default() {
+            if ends(&name, "conf") && !seen.contains(&name) {
+                take(&format!("{folder}/{name}"));
+                seen.push(name);
+            }
+        }
+    }
+    files
+}

@@ -1,0 +1,187 @@
+//! Links: which there are, who configures each, and which has the default route.
+
+use std::net::IpAddr;
+
+use virtfleet_agent_core::dns::{
+    ResolvConf,
+    given::{LinkState, networkd_link_state, nm_device},
+    seen::{Link, Local, Manager},
+};
+
+use super::{
+    CAP,
+    given::{Sources, of_resolved, waits_for_lease},
+    processes::Processes,
+};
+use crate::{Commands, Roots, list, read_text};
+
+/// A node of a Kubernetes cluster has hundreds, which are its pods'.
+const MOST: usize = 4096;
+
+/// Those of the guest itself, in the order of their index: with a device behind them, of a kind that somebody sets up on purpose, with the default
+/// route, or with something given on them. The others are containers'.
+pub(super) fn links(roots: &Roots, commands: &dyn Commands, processes: &Processes) -> Vec<Link> {
+    let routed = routed(roots);
+    let sources = Sources::of(roots, commands, processes);
+    let mut links = Vec::new();
+    for name in list(&roots.sys("class/net"))
+        .unwrap_or_default()
+        .into_iter()
+        .take(MOST)
+    {
+        let place = roots.sys("class/net").join(&name);
+        let read = |file: &str| read_text(&place.join(file), 4096).unwrap_or_default();
+        let Some(index) = read("ifindex").trim().parse().ok().filter(|_| name != "lo") else {
+            continue;
+        };
+        let mut link = Link {
+            default_route: routed.contains(&name),
+            index,
+            name,
+            ..Link::default()
+        };
+        link.routes = manager(roots, &mut link);
+        link.given = sources.given(roots, &link);
+        routes(roots, &mut link);
+        link.given
+            .iter_mut()
+            .for_each(|given| by_link(&mut given.conf, &link.name));
+        by_link(&mut link.told, &link.name);
+        let kind = read("uevent");
+        let meant = ["vlan", "bond", "wlan"].iter().any(|word| {
+            kind.lines()
+                .any(|line| line.strip_prefix("DEVTYPE=") == Some(word))
+        });
+        let device = place.join("device").exists();
+        if device || meant || link.default_route || !link.given.is_empty() {
+            links.push(link);
+        }
+    }
+    links.sort_by_key(|link| link.index);
+    links
+}
+
+/// Adds the route-only domains that are configured, or that systemd-resolved was told of the link.
+fn routes(roots: &Roots, link: &mut Link) {
+    let told = of_resolved(roots, link)
+        .map(|given| given.routes)
+        .unwrap_or_default();
+    for domain in link.given.iter().flat_map(|given| &given.routes).chain(&told) {
+        if !link.routes.contains(domain) {
+            link.routes.push(domain.clone());
+        }
+    }
+}
+
+/// networkd and NetworkManager each keep a file for a link that they manage. Returns the route-only domains that networkd tells of it.
+fn manager(roots: &Roots, link: &mut Link) -> Vec<String> {
+    let state = networkd(roots, link.index);
+    let routes = state.route_domains.clone();
+    link.told = state.conf;
+    if let Some(profile) = state.network_file.filter(|_| state.admin_state != "unmanaged") {
+        link.manager = Manager::Networkd;
+        link.profile = Some(profile);
+        return routes;
+    }
+    let path = format!("/run/NetworkManager/devices/{}", link.index);
+    let device = nm_device(&read_text(&roots.root(path), CAP).unwrap_or_default());
+    if device.managed != Some(false) && device.connection.is_some() {
+        link.manager = Manager::NetworkManager;
+        link.profile = device.connection;
+    }
+    routes
+}
+
+/// A link-local nameserver is reached by the link that it was given on; leases and networkd's files say it without.
+fn by_link(conf: &mut ResolvConf, name: &str) {
+    for nameserver in &conf.nameservers {
+        if matches!(nameserver, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
+            conf.zones.entry(*nameserver).or_insert_with(|| name.to_owned());
+        }
+    }
+}
+
+/// Those that are up and that somebody is still at: networkd says so itself; of NetworkManager and of DHCP clients that run it is known by the address that is not there
+/// yet. While no nameserver is known, neither is networkd done that has asked for a DHCPv4 lease. A link without a carrier gets nothing, nor does one that nobody configures.
+pub(super) fn unsettled(
+    roots: &Roots,
+    processes: &Processes,
+    links: &[Link],
+    locals: &[Local],
+) -> Vec<String> {
+    let clients: Vec<&[String]> = processes.args("dhclient").collect();
+    let any_client = processes.runs("NetworkManager") || processes.runs("dhcpcd");
+    let networkd_runs = processes.runs("systemd-networkd");
+    let known = links.iter().any(|link| {
+        let given = link.given.iter().any(|given| !given.conf.nameservers.is_empty());
+        given || !link.told.nameservers.is_empty()
+    });
+    let under_way = |link: &&Link| {
+        let carrier = read_text(&roots.sys("class/net").join(&link.name).join("carrier"), 16);
+        if carrier.is_ok_and(|text| text.trim() == "0") {
+            return false;
+        }
+        match networkd(roots, link.index).admin_state.as_str() {
+            // networkd says so as soon as one of DHCPv4, DHCPv6 and router advertisements is through.
+            "configured" => return !known && waits_for_lease(roots, link),
+            "failed" => return false,
+            "unmanaged" | "linger" => {}
+            // Also when networkd has not written anything about it yet.
+            _ if networkd_runs => return true,
+            _ => {}
+        }
+        let asked_for = any_client
+            || clients
+                .iter()
+                .any(|args| args.len() < 2 || args.contains(&link.name));
+        let addressed = locals
+            .iter()
+            .any(|local| local.interface == link.name && local.reaches_others());
+        asked_for && !addressed
+    };
+    let names = links.iter().filter(under_way);
+    names.map(|link| link.name.clone()).collect()
+}
+
+/// What networkd tells resolved, of all links.
+pub(super) fn told(roots: &Roots) -> ResolvConf {
+    let mut all = ResolvConf::default();
+    for name in list(&roots.root("/run/systemd/netif/links"))
+        .unwrap_or_default()
+        .iter()
+        .take(MOST)
+    {
+        if let Ok(index) = name.parse() {
+            all.append(&networkd(roots, index).conf);
+        }
+    }
+    all
+}
+
+fn networkd(roots: &Roots, index: u32) -> LinkState {
+    let path = format!("/run/systemd/netif/links/{index}");
+    networkd_link_state(&read_text(&roots.root(path), CAP).unwrap_or_default())
+}
+
+/// The interfaces of default routes. `net/route`: interface, destination, …, mask (8th field), hexadecimal. `net/ipv6_route`: destination, prefix
+/// length, …, interface (10th field); that of `lo` refuses.
+fn routed(roots: &Roots) -> Vec<String> {
+    let text = |name: &str| read_text(&roots.proc(name), 4 << 20).unwrap_or_default();
+    let mut found = Vec::new();
+    for line in text("net/route").lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if let [name, "00000000", _, _, _, _, _, "00000000", ..] = fields[..] {
+            found.push(name.to_owned());
+        }
+    }
+    for line in text("net/ipv6_route").lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if let [destination, "00", _, _, _, _, _, _, _, name] = fields[..]
+            && destination.bytes().all(|byte| byte == b'0')
+            && name != "lo"
+        {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}

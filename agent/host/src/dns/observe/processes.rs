@@ -1,0 +1,100 @@
+//! Which of the programs run that matter to DNS. A container's are not the guest's: they have a second process id.
+
+use nix::unistd::{SysconfVar, sysconf};
+
+use crate::{Roots, list, read_bounded, read_text};
+
+/// A program's name in `comm` has 15 characters at the most.
+const COMM: usize = 15;
+/// Those looked for.
+const PROGRAMS: [&str; 9] = [
+    "systemd-resolved",
+    "systemd-networkd",
+    "NetworkManager",
+    "dhclient",
+    "dhcpcd",
+    "kubelet",
+    "k3s-server",
+    "k3s-agent",
+    "kubelite",
+];
+
+/// Those that run, each with its arguments.
+#[derive(Debug, Default)]
+pub(in super::super) struct Processes(Vec<Process>);
+
+#[derive(Debug)]
+struct Process {
+    program: &'static str,
+    args: Vec<String>,
+    started_ns: Option<u64>,
+}
+
+impl Processes {
+    pub(in super::super) fn of(roots: &Roots) -> Self {
+        let mut found = Vec::new();
+        for id in list(&roots.procfs).unwrap_or_default() {
+            if !id.bytes().all(|byte| byte.is_ascii_digit()) {
+                continue;
+            }
+            let read = |name: &str, cap| read_text(&roots.proc(&id).join(name), cap);
+            let Ok(comm) = read("comm", 64) else { continue };
+            let is = |program: &&&str| program.get(..COMM).unwrap_or(program) == comm.trim_end();
+            let Some(program) = PROGRAMS.iter().find(is) else {
+                continue;
+            };
+            let contained = read("status", 1 << 16).is_ok_and(|status| {
+                let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+                ids.is_some_and(|ids| ids.split_whitespace().count() > 1)
+            });
+            if contained {
+                continue;
+            }
+            let line = read_bounded(&roots.proc(&id).join("cmdline"), 1 << 16).unwrap_or_default();
+            let args = line
+                .split(|byte| *byte == 0)
+                .map(|arg| String::from_utf8_lossy(arg).into_owned());
+            found.push(Process {
+                program,
+                args: args.collect(),
+                started_ns: read("stat", 4096).ok().and_then(|stat| started(&stat)),
+            });
+        }
+        Self(found)
+    }
+
+    /// Whether it runs.
+    pub(in super::super) fn runs(&self, program: &str) -> bool {
+        self.args(program).next().is_some()
+    }
+
+    /// When the first of them started, `CLOCK_BOOTTIME`; none when none runs.
+    pub(super) fn started_ns(&self, program: &str) -> Option<u64> {
+        let named = self.0.iter().filter(|one| one.program == program);
+        named.filter_map(|one| one.started_ns).min()
+    }
+
+    /// The arguments of each that runs.
+    pub(super) fn args(&self, program: &str) -> impl Iterator<Item = &[String]> {
+        self.0
+            .iter()
+            .filter(move |one| one.program == program)
+            .map(|one| one.args.as_slice())
+    }
+}
+
+/// The 22nd field of `/proc/<pid>/stat`, in ticks since boot (proc_pid_stat(5)). The second, the program's name, may have blanks and brackets.
+fn started(stat: &str) -> Option<u64> {
+    let ticks: u64 = stat
+        .rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()?;
+    let a_second = sysconf(SysconfVar::CLK_TCK).ok().flatten();
+    let a_second = a_second
+        .and_then(|ticks| u64::try_from(ticks).ok())
+        .filter(|ticks| *ticks > 0)?;
+    Some(ticks.saturating_mul(1_000_000_000 / a_second))
+}

@@ -1,0 +1,77 @@
+//! The effects on the guest: the only crate of the agent that opens files, runs commands, makes system calls, and talks to
+//! netlink, D-Bus and nameservers. It decides nothing: what to do is decided in `virtfleet-agent-core`.
+//! It depends on no other crate of the agent but that one.
+//!
+//! The scrape path reads through [`Reread`] (files that stay open) and [`slurp`]; everything that is read once is read with
+//! [`read_bounded`] and its siblings, which never block in `open`.
+
+mod command;
+pub mod disks;
+pub mod dns;
+mod files;
+mod nic;
+mod proc;
+mod requests;
+mod services;
+pub mod virtio;
+
+#[cfg(any(test, feature = "fakes"))]
+pub use command::fake::FakeCommands;
+pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_program, own_program};
+pub use disks::{
+    btrfs_calls::{BtrfsDevice, BtrfsFilesystem, btrfs_devices},
+    busy::{busy_below, entries_in},
+    directory::{
+        DirectoryError, DirectoryState, directory_state, make_afresh, rename_directory, stranger_in,
+    },
+    fail_point::{Unwatched, Witness},
+    health::{Asked, DiskHealth},
+    identifiers::{identified, references},
+    journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore, UNDO_DIRECTORY},
+    mount_probe::{MountProbe, Outcome, Target},
+    observe::{
+        MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number,
+        owner_of, swapped,
+    },
+    owner::{OwnError, make_folder, make_private_folder, own, owner_number},
+    seed::{SeedError, Seeded, compare_trees, copy_tree, stamp_of},
+};
+pub use files::{
+    atomic_file::{WriteError, write_atomic},
+    bounded::{ReadError, is_mask, list, read_bounded, read_device, read_text},
+    durable::{link_atomic, remove_durably},
+    lock::{Holder, Lock, LockError, lock_waiting, lock_within},
+    reread::{Folder, Reread, RereadError, slurp},
+    roots::Roots,
+    stamped::Stamped,
+    state_file::{AGENT_GROUP, write_for_agent},
+    sweep::sweep_temporary_files,
+    sysfs::{
+        Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once,
+        directory_names,
+    },
+};
+pub use nic::{
+    addresses::{AddressesError, Held, held_addresses},
+    ethtool::{Driver, LinkModes},
+    link::{Link, Traffic, link, pause, schedule, softirq, steer, traffic},
+    network_calls::{Ethtool, NetworkCalls, NetworkError, TcpSockets},
+    nic_calls::{NicCalls, QueueCounters, nic_calls},
+    ports::{Port, try_port},
+};
+pub use proc::{
+    clock::{clock, clock_sample, is_root},
+    clock_calls::{ClockCalls, ClockState},
+    kernel::{FsSpace, Kernel, Machine, Statfs, Uname},
+    memory::give_back,
+    tasks::{TaskError, Tasks},
+};
+pub use requests::{
+    REQUEST_DIRECTORY, RequestError, Requester, TakenRequests, request_reconcile, take_requests,
+    withdraw_request,
+};
+pub use services::{
+    bus_calls::{BUS_SOCKET, Reach, ServiceCalls},
+    dbus,
+    service::{Change, Service, Services, Systemctl},
+};

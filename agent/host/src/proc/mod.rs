@@ -1,0 +1,7 @@
+//! The kernel and its processes: clocks, memory, tasks, filesystem usage (statfs).
+
+pub(crate) mod clock;
+pub(crate) mod clock_calls;
+pub(crate) mod kernel;
+pub(crate) mod memory;
+pub(crate) mod tasks;

@@ -1,0 +1,142 @@
+//! What the collectors ask systemd and logind, on the system bus, and the services that nodes live by.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::fd::AsRawFd as _,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket},
+};
+
+use crate::{
+    Kernel,
+    services::dbus::{Bus, BusError, Connection},
+};
+
+/// The system bus's socket, by its path in the guest.
+pub const BUS_SOCKET: &str = "/run/dbus/system_bus_socket";
+/// How long a health endpoint may take.
+const HEALTH_DEADLINE: Duration = Duration::from_millis(500);
+
+/// What became of a connection to a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Somebody listens.
+    Listens,
+    /// There is a socket, and nobody listens, or its queue is full.
+    Silent,
+    /// There is no socket.
+    Absent,
+    /// We may not ask.
+    Denied,
+}
+
+/// Asks systemd, logind, and the services that nodes live by.
+pub trait ServiceCalls: Send + Sync {
+    /// A connection to the system bus whose socket is `path`.
+    fn bus(&self, path: &Path) -> Result<Box<dyn Bus>, BusError>;
+    /// The status of `GET /healthz` at 127.0.0.1; none when nobody listens there; 0 when who listens gives no answer in time.
+    fn healthz(&self, port: u16) -> Option<u16>;
+    /// Whether somebody listens at a socket.
+    fn reach(&self, socket: &Path) -> Reach;
+}
+
+impl ServiceCalls for Kernel {
+    fn bus(&self, path: &Path) -> Result<Box<dyn Bus>, BusError> {
+        Ok(Box::new(Connection::open(path)?))
+    }
+
+    fn healthz(&self, port: u16) -> Option<u16> {
+        let deadline = Instant::now() + HEALTH_DEADLINE;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let stream = match TcpStream::connect_timeout(&address, HEALTH_DEADLINE) {
+            Ok(stream) => stream,
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return Some(0),
+            Err(_) => return None,
+        };
+        Some(status(stream, deadline).unwrap_or(0))
+    }
+
+    fn reach(&self, path: &Path) -> Reach {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let tried = socket(AddressFamily::Unix, SockType::Stream, flags, None)
+            .and_then(|socket| connect(socket.as_raw_fd(), &UnixAddr::new(path)?));
+        match tried {
+            Ok(()) => Reach::Listens,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Reach::Absent,
+            Err(Errno::ECONNREFUSED | Errno::EAGAIN) => Reach::Silent,
+            // Rights, or trouble of our own: no word about who should listen.
+            Err(_) => Reach::Denied,
+        }
+    }
+}
+
+/// Asks and reads the first line of the answer.
+fn status(mut stream: TcpStream, deadline: Instant) -> Option<u16> {
+    let left = || Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
+    stream.set_write_timeout(Some(left()?)).ok()?;
+    stream
+        .write_all(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\nUser-Agent: virtfleet-agent\r\n\r\n")
+        .ok()?;
+    let (mut line, mut length) = ([0; 64], 0);
+    while length < line.len() && !line[..length].contains(&b'\n') {
+        stream.set_read_timeout(Some(left()?)).ok()?;
+        match stream.read(&mut line[length..]).ok()? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    let text = str::from_utf8(line[..length].split(|byte| *byte == b'\n').next()?).ok()?;
+    text.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, os::unix::net::UnixListener, thread};
+
+    use super::*;
+
+    #[test]
+    fn health_is_the_status_or_the_lack_of_one() {
+        for (said, found) in [
+            ("HTTP/1.1 200 OK\r\n\r\nok", Some(200)),
+            ("HTTP/1.0 500 Internal Server Error\r\n", Some(500)),
+            ("SSH-2.0", Some(0)),
+            ("", Some(0)),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let server = thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 512];
+                assert!(stream.read(&mut request).unwrap() > 0);
+                stream.write_all(said.as_bytes()).unwrap();
+            });
+            assert_eq!(Kernel.healthz(port), found, "{said}");
+            server.join().unwrap();
+            assert_eq!(Kernel.healthz(port), None);
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(
+            Kernel.healthz(listener.local_addr().unwrap().port()),
+            Some(0),
+            "no answer"
+        );
+    }
+
+    #[test]
+    fn sockets_by_who_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        assert_eq!(Kernel.reach(&path), Reach::Absent);
+        let listener = UnixListener::bind(&path).unwrap();
+        assert_eq!(Kernel.reach(&path), Reach::Listens);
+        drop(listener);
+        assert_eq!(Kernel.reach(&path), Reach::Silent);
+    }
+}

@@ -1,0 +1,188 @@
+//! Reading with bounds, and remembering what could not be read.
+
+use std::{
+    fmt::Display,
+    fs,
+    io::{self, ErrorKind},
+    path::Path,
+    str::FromStr,
+};
+
+use nix::errno::Errno;
+use virtfleet_agent_core::virtio::Unread;
+
+use crate::{AttributeBuffer, RereadError, Roots, attribute_buffer, attribute_once};
+
+/// Entries of a folder that are looked at.
+pub(super) const ENTRIES: usize = 4096;
+/// Notes that are kept.
+const NOTES: usize = 256;
+
+/// A look at the guest's files.
+pub(super) struct Look<'a> {
+    pub(super) roots: &'a Roots,
+    buffer: Box<AttributeBuffer>,
+    unread: Vec<Unread>,
+    /// Notes beyond those that are kept.
+    more: usize,
+}
+
+/// A place among the notes.
+#[derive(Clone, Copy)]
+pub(super) struct Mark(usize, usize);
+
+impl<'a> Look<'a> {
+    pub(super) fn new(roots: &'a Roots) -> Self {
+        Self {
+            roots,
+            buffer: attribute_buffer(),
+            unread: Vec::new(),
+            more: 0,
+        }
+    }
+
+    /// What could not be read.
+    pub(super) fn unread(mut self) -> Vec<Unread> {
+        if self.more > 0 {
+            self.unread.push(Unread {
+                what: "others".to_owned(),
+                because: format!("{} more could not be read", self.more),
+            });
+        }
+        self.unread
+    }
+
+    pub(super) fn note(&mut self, what: &Path, because: impl Display) {
+        if self.unread.len() < NOTES {
+            self.unread.push(Unread {
+                what: what.display().to_string(),
+                because: because.to_string(),
+            });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark(self.unread.len(), self.more)
+    }
+
+    /// Forgets the notes since then: they are of something that has gone.
+    pub(super) fn forget(&mut self, mark: Mark) {
+        self.unread.truncate(mark.0);
+        self.more = mark.1;
+    }
+
+    /// What a file says, without blanks at either end; none when it is not there. Anything else that is in the way is noted.
+    pub(super) fn text(&mut self, path: &Path) -> Option<String> {
+        self.read(path, |error| !is_gone(error))
+    }
+
+    /// The same for a file that has to be there.
+    pub(super) fn needed(&mut self, path: &Path) -> Option<String> {
+        self.read(path, |_| true)
+    }
+
+    /// The same for a file that may refuse to say anything.
+    pub(super) fn quiet(&mut self, path: &Path) -> Option<String> {
+        self.read(path, |_| false)
+    }
+
+    fn read(&mut self, path: &Path, notes: impl Fn(&io::Error) -> bool) -> Option<String> {
+        match attribute_once(path, &mut self.buffer) {
+            Ok(text) => return Some(text.into_owned()),
+            Err(RereadError::Io { source, .. }) if notes(&source) => self.note(path, plain(&source)),
+            Err(RereadError::Io { .. }) => {}
+            Err(RereadError::TooLarge { limit, .. }) => {
+                self.note(path, format_args!("larger than {limit} bytes"));
+            }
+        }
+        None
+    }
+
+    /// What has been made of a file's text; what the text is instead is noted.
+    pub(super) fn parsed<T, E: Display>(&mut self, path: &Path, made: Result<T, E>) -> Option<T> {
+        made.map_err(|error| self.note(path, error)).ok()
+    }
+
+    /// The number that a file says; none when it is not there.
+    pub(super) fn number<N: FromStr>(&mut self, path: &Path) -> Option<N> {
+        let text = self.text(path)?;
+        let made = text.parse().map_err(|_| not("a number", &text));
+        self.parsed(path, made)
+    }
+
+    /// The names in a folder, numbers in them counting as numbers; none when it is not there.
+    pub(super) fn names(&mut self, folder: &Path) -> Vec<String> {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) => {
+                if !is_gone(&error) {
+                    self.note(folder, plain(&error));
+                }
+                return Vec::new();
+            }
+        };
+        let mut names = Vec::new();
+        for (count, entry) in entries.enumerate() {
+            if count >= ENTRIES {
+                self.note(folder, format_args!("more than {ENTRIES} entries"));
+                break;
+            }
+            match entry {
+                Ok(entry) => names.extend(entry.file_name().into_string().ok()),
+                Err(error) => {
+                    if !is_gone(&error) {
+                        self.note(folder, plain(&error));
+                    }
+                    break;
+                }
+            }
+        }
+        names.sort_by(|one, other| natural(one).cmp(&natural(other)));
+        names
+    }
+}
+
+/// The name behind a link, e.g. that of a driver.
+pub(super) fn link_name(path: &Path) -> Option<String> {
+    let target = fs::read_link(path).ok()?;
+    target.file_name()?.to_str().map(str::to_owned)
+}
+
+/// Something else than what should stand there.
+pub(super) fn not(expected: &str, found: &str) -> String {
+    let found: String = found.chars().take(40).collect();
+    format!("expected {expected}, found {found:?}")
+}
+
+/// Whether a file, or the device that answers behind it, is not there.
+fn is_gone(error: &io::Error) -> bool {
+    let answers = [Errno::ENODEV, Errno::ENXIO, Errno::ENOTDIR, Errno::ESRCH];
+    let answered = |code| answers.iter().any(|errno| *errno as i32 == code);
+    error.kind() == ErrorKind::NotFound || error.raw_os_error().is_some_and(answered)
+}
+
+/// An error in the words that the rest of the agent has for it.
+fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such file".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// A key by which `eth2` stands before `eth10`.
+pub(super) fn natural(name: &str) -> Vec<(&str, u64)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let word = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (text, behind) = rest.split_at(word);
+        let digits = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+        let (number, behind) = behind.split_at(digits);
+        parts.push((text, number.parse().unwrap_or(0)));
+        rest = behind;
+    }
+    parts
+}

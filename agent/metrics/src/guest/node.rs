@@ -1,0 +1,267 @@
+//! `guest_node`: what the host denies, what is about to run out, which filesystems turned read-only, and whether a reboot is due.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use virtfleet_agent_core::{
+    guest::{
+        kernels::newer_installed,
+        remounts::{Remounts, is_watched},
+        steal::{Steal, sums},
+    },
+    procfs::{
+        mountinfo::{Mount, mounts},
+        os_release::assignments,
+    },
+};
+use virtfleet_agent_host::{Machine, MountProbe, Outcome, Reread, Roots};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use super::files;
+use crate::{
+    CollectError, Collector, Context, RegistryError,
+    mounts::{MountInfo, Targets, Topmost, shown},
+};
+
+/// How long filesystems may take to say how many inodes they have.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Filesystems that are asked at the most, and read-only ones that are named.
+const MOST: usize = 64;
+
+struct Node {
+    roots: Roots,
+    machine: Arc<dyn Machine>,
+    stat: Reread,
+    mounts: MountInfo,
+    entries: Reread,
+    limit: Reread,
+    steal: Steal,
+    remounts: Remounts,
+    probe: MountProbe,
+    buffer: Vec<u8>,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let proc = |path: &str| Reread::new(context.roots.proc(path));
+    Ok(Box::new(Node {
+        stat: proc("stat").made_at_once(),
+        mounts: MountInfo::new(&context.roots),
+        entries: proc("sys/net/netfilter/nf_conntrack_count").made_at_once(),
+        limit: proc("sys/net/netfilter/nf_conntrack_max").made_at_once(),
+        steal: Steal::default(),
+        remounts: Remounts::default(),
+        probe: MountProbe::new(Arc::clone(&context.statfs), TIMEOUT),
+        machine: Arc::clone(&context.machine),
+        roots: context.roots.clone(),
+        buffer: Vec::new(),
+    }))
+}
+
+impl Collector for Node {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        if let Some(sums) = self.stat.text().ok().and_then(|text| sums(&text)) {
+            page.gauge(
+                "virtfleet_guest_cpu_steal_ratio",
+                "The share of CPU time since the last scrape in which the host ran others, from 0 to 1.",
+                self.steal.share(sums),
+            );
+        }
+        self.conntrack(page);
+        self.filesystems(page)?;
+        self.reboot(page);
+        Ok(())
+    }
+}
+
+impl Node {
+    fn conntrack(&mut self, page: &mut Page) {
+        let number = |file: &mut Reread| file.text().ok()?.trim().parse::<u64>().ok();
+        if let (Some(entries), Some(limit)) = (number(&mut self.entries), number(&mut self.limit))
+            && limit > 0
+        {
+            page.gauge(
+                "virtfleet_guest_conntrack_used_ratio",
+                "The share of the table of tracked connections that is used, from 0 to 1.",
+                entries as f64 / limit as f64,
+            );
+        }
+    }
+
+    fn filesystems(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        // Whatever is wrong here is told by the collector `filesystem`.
+        let Ok((_, bytes)) = self.mounts.refresh() else {
+            return Ok(());
+        };
+        let all: Vec<Mount<'_>> = mounts(bytes).filter_map(Result::ok).collect();
+        let mut devices = HashSet::new();
+        let shut = self.remounts.look(&all);
+        page.gauge(
+            "virtfleet_guest_filesystems_turned_read_only",
+            "Filesystems that were writable and are not any more.",
+            shut.len() as f64,
+        );
+        let mut family = page.family(
+            "virtfleet_guest_filesystem_turned_read_only",
+            "A filesystem that was writable and is not any more, always 1.",
+            MetricType::Gauge,
+        );
+        let mut labelled = HashSet::new();
+        for mount in shut.iter().take(MOST) {
+            let [device, point, kind] =
+                [mount.source, shown(&self.roots, mount), mount.fs_type].map(String::from_utf8_lossy);
+            if labelled.insert((device.clone(), point.clone())) {
+                family.sample(
+                    &[("device", &device), ("mountpoint", &point), ("fstype", &kind)],
+                    1.0,
+                );
+            }
+        }
+        let mut targets = Targets::default();
+        let mut asked = Vec::new();
+        let topmost = Topmost::new(&all);
+        for mount in &all {
+            if is_watched(mount.fs_type)
+                && topmost.is(mount)
+                && devices.len() < MOST
+                && devices.insert((mount.major, mount.minor))
+                && targets.place(&self.roots, mount) == asked.len()
+            {
+                asked.push(mount);
+            }
+        }
+        let outcomes = self
+            .probe
+            .probe(&targets.all)
+            .map_err(|error| CollectError::because("cannot start a thread to ask mounts", error))?;
+        let mut family = page.family(
+            "virtfleet_guest_filesystem_inodes_used_ratio",
+            "The share of a filesystem's inodes that is used, from 0 to 1.",
+            MetricType::Gauge,
+        );
+        for (mount, outcome) in asked.into_iter().zip(outcomes) {
+            // btrfs and vfat make inodes as they need them, and say 0.
+            if let Outcome::Space(space) = outcome
+                && let Some(used) = space.files.checked_sub(space.files_free)
+                && space.files > 0
+            {
+                let point = String::from_utf8_lossy(shown(&self.roots, mount));
+                family.sample(&[("mountpoint", &point)], used as f64 / space.files as f64);
+            }
+        }
+        Ok(())
+    }
+
+    fn reboot(&mut self, page: &mut Page) {
+        let mut reasons = Vec::new();
+        let release = ["/etc/os-release", "/usr/lib/os-release"]
+            .iter()
+            .find_map(|path| files::text(&self.roots.root(path), &mut self.buffer).map(ToOwned::to_owned))
+            .unwrap_or_default();
+        let like = |family: &[&str]| {
+            assignments(&release)
+                .filter(|(key, _)| *key == "ID" || *key == "ID_LIKE")
+                .any(|(_, value)| value.split_ascii_whitespace().any(|word| family.contains(&word)))
+        };
+        // Packages leave the file there (unattended-upgrades(8), update-notifier); without it none has asked.
+        let marked = self.roots.root("/run/reboot-required").exists();
+        if marked || like(&["debian", "ubuntu"]) {
+            reasons.push(("package", marked));
+        }
+        if like(&["rhel", "fedora", "centos"])
+            && let Ok(uname) = self.machine.uname()
+        {
+            let modules = self.roots.root("/lib/modules");
+            let mut kernels = files::folders(&modules);
+            // A folder without its kernel is what a removed package left behind.
+            kernels.retain(|name| modules.join(name).join("vmlinuz").exists());
+            let newer = newer_installed(&uname.release, kernels.iter().map(String::as_str));
+            reasons.extend(newer.map(|newer| ("kernel", newer)));
+        }
+        let mut family = page.family(
+            "virtfleet_guest_reboot_required",
+            "Whether a reboot is due: a package asked for it, or a newer kernel is installed.",
+            MetricType::Gauge,
+        );
+        for (reason, is_due) in reasons {
+            family.sample(&[("reason", reason)], f64::from(u8::from(is_due)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use virtfleet_agent_host::{FsSpace, Statfs};
+    use virtfleet_wire::settings::MetricsSettings;
+
+    use super::*;
+
+    /// A kernel that knows mounts of a guest that lies under `/host`.
+    struct Below;
+
+    impl Statfs for Below {
+        fn statfs(&self, path: &Path) -> nix::Result<FsSpace> {
+            let files = match path.to_str() {
+                Some("/host/" | "/host") => 100,
+                Some("/host/var") => 200,
+                // What is mounted over another.
+                Some("/host/data" | "/host/gone") => 500,
+                Some("/host/srv") => 1000,
+                _ => return Err(nix::errno::Errno::ENOENT),
+            };
+            Ok(FsSpace {
+                size: 1,
+                free: 1,
+                available: 1,
+                files,
+                files_free: 50,
+            })
+        }
+    }
+
+    /// The page of a guest with these mounts.
+    fn page(mountinfo: &str) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("1")).unwrap();
+        fs::write(dir.path().join("1/mountinfo"), mountinfo).unwrap();
+        let roots = Roots {
+            procfs: dir.path().into(),
+            rootfs: "/host".into(),
+            ..Roots::default()
+        };
+        let mut context = Context::new(roots, MetricsSettings::default());
+        context.statfs = Arc::new(Below);
+        let mut page = Page::new();
+        new(&context).unwrap().collect(&mut page).unwrap();
+        page.to_text()
+    }
+
+    #[test]
+    fn what_something_is_mounted_over_is_asked_elsewhere_or_not_at_all() {
+        let page = page(
+            "1 0 8:1 / /host rw - ext4 /dev/a rw\n2 1 8:2 / /host/data rw - ext4 /dev/b rw\n\
+             3 2 0:40 / /host/data rw - nfs4 away:/data rw\n4 1 8:2 /x /host/srv rw - ext4 /dev/b rw\n\
+             5 1 8:3 / /host/gone rw - xfs /dev/c rw\n6 5 0:41 / /host/gone rw - tmpfs tmpfs rw\n",
+        );
+        let ratios: Vec<_> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("virtfleet_guest_filesystem_inodes_used_ratio"))
+            .collect();
+        assert_eq!(ratios, ["{mountpoint=\"/\"} 0.5", "{mountpoint=\"/srv\"} 0.95"]);
+    }
+
+    #[test]
+    fn mount_points_are_the_guests_under_another_root() {
+        let page = page(
+            "1 0 8:1 / /host rw - ext4 /dev/a rw\n2 1 8:2 / /host/var rw - ext4 /dev/b rw\n\
+             3 1 8:3 / /host/ro rw - ext4 /dev/c ro\n",
+        );
+        for expected in [
+            "virtfleet_guest_filesystem_inodes_used_ratio{mountpoint=\"/\"} 0.5\n",
+            "virtfleet_guest_filesystem_inodes_used_ratio{mountpoint=\"/var\"} 0.75\n",
+            "turned_read_only{device=\"/dev/c\",mountpoint=\"/ro\",fstype=\"ext4\"} 1\n",
+        ] {
+            assert!(page.contains(expected), "{expected}{page}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `guest_time`: who keeps the clock, whether it has been set, and how far it is from the hardware's.
+
+use virtfleet_agent_host::{Machine, Reread, Roots};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use std::sync::Arc;
+
+use super::files;
+use crate::{CollectError, Collector, Context, RegistryError};
+
+/// Services that keep clocks, each with what is there only while it runs.
+const KEEPERS: [(&str, &[&str]); 3] = [
+    ("systemd-timesyncd", &["/run/systemd/timesync"]),
+    (
+        "chrony",
+        &[
+            "/run/chrony/chronyd.pid",
+            "/run/chronyd.pid",
+            "/run/chrony/chronyd.sock",
+        ],
+    ),
+    (
+        "ntpd",
+        &["/run/ntpd.pid", "/run/ntpd/ntpd.pid", "/run/openntpd.pid"],
+    ),
+];
+/// Clocks of the hardware at the most.
+const MOST: usize = 16;
+
+struct Time {
+    roots: Roots,
+    machine: Arc<dyn Machine>,
+    rtc: Reread,
+    buffer: Vec<u8>,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    Ok(Box::new(Time {
+        rtc: Reread::with_limit(context.roots.sys("class/rtc/rtc0/since_epoch"), 4096),
+        machine: Arc::clone(&context.machine),
+        roots: context.roots.clone(),
+        buffer: Vec::new(),
+    }))
+}
+
+impl Collector for Time {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        // chronyd closes its folder to others: what may not be looked at says nothing, and surely not that it does not run.
+        let runs = |marks: &[&str]| -> Option<bool> {
+            let mut seen = marks.iter().map(|mark| self.roots.root(mark).try_exists());
+            if seen.clone().any(|seen| matches!(seen, Ok(true))) {
+                return Some(true);
+            }
+            seen.all(|seen| seen.is_ok()).then_some(false)
+        };
+        let mut family = page.family(
+            "virtfleet_guest_time_service_running",
+            "Whether a service that keeps the clock runs, as far as its files tell.",
+            MetricType::Gauge,
+        );
+        for (service, marks) in KEEPERS {
+            if let Some(runs) = runs(marks) {
+                family.sample(&[("service", service)], f64::from(u8::from(runs)));
+            }
+        }
+        // systemd-timesyncd touches it when it has set the clock; others leave nothing that anyone may read.
+        if runs(KEEPERS[0].1) == Some(true) {
+            let is_set = self.roots.root("/run/systemd/timesync/synchronized").exists();
+            let mut family = page.family(
+                "virtfleet_guest_time_synchronized",
+                "Whether the service that keeps the clock has set it since the start of the guest.",
+                MetricType::Gauge,
+            );
+            family.sample(&[("service", KEEPERS[0].0)], f64::from(u8::from(is_set)));
+        }
+        let now = self.machine.realtime().as_secs_f64();
+        if let Some(rtc) = self
+            .rtc
+            .text()
+            .ok()
+            .and_then(|text| text.trim().parse::<u32>().ok())
+        {
+            // It tells whole seconds.
+            page.gauge(
+                "virtfleet_guest_rtc_offset_seconds",
+                "How far the clock is ahead of the virtual hardware's, which tells whole seconds.",
+                now.floor() - f64::from(rtc),
+            );
+        }
+        let clocks = self.roots.sys("class/ptp");
+        let mut family = page.family(
+            "virtfleet_guest_ptp_clock_info",
+            "A precise clock of the hardware, e.g. the host's, always 1.",
+            MetricType::Gauge,
+        );
+        for clock in files::names(&clocks).into_iter().take(MOST) {
+            if let Some(name) = files::text(&clocks.join(&clock).join("clock_name"), &mut self.buffer) {
+                family.sample(&[("clock", &clock), ("name", name.trim())], 1.0);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! `rapl`: energy that parts of the processor used, from `/sys/class/powercap`. Only root may read the counters.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::PathBuf,
+    time::Instant,
+};
+
+use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::{CollectError, Collector, Context, RegistryError, attributes::number, metric_name::sanitized};
+
+struct Rapl {
+    directory: PathBuf,
+    /// Each with its name, for those that are zones.
+    zones: Devices<Option<String>>,
+    /// Whether all zones are in one family.
+    zone_label: bool,
+    families: Vec<Family>,
+    buffer: Box<AttributeBuffer>,
+}
+
+/// The zones of a name.
+struct Family {
+    name: String,
+    help: String,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    zone: String,
+    index: String,
+    path: String,
+    energy: Attribute,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let directory = context.roots.sys("class/powercap");
+    Ok(Box::new(Rapl {
+        zones: Devices::new(&directory),
+        zone_label: context.settings.rapl.zone_label,
+        directory,
+        families: Vec::new(),
+        buffer: attribute_buffer(),
+    }))
+}
+
+impl Collector for Rapl {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let buffer = &mut self.buffer;
+        let refreshed = self.zones.refresh_with(
+            |_| true,
+            |_, path| {
+                // What controls zones has neither, and a zone has both.
+                let range: Option<u64> = Attribute::new(path.join("max_energy_range_uj"))
+                    .number(buffer)
+                    .ok()
+                    .flatten();
+                range?;
+                let mut name = Attribute::new(path.join("name"));
+                Some(name.read(buffer).ok()?.into_owned())
+            },
+            Option::is_none,
+            Instant::now(),
+        );
+        match refreshed {
+            Err(error) if error.is_missing() || error.is_denied() => {
+                return Err(CollectError::no_data("this kernel counts no energy"));
+            }
+            Ok(true) => self.arrange(),
+            done => drop(done?),
+        }
+        for family in &mut self.families {
+            let mut samples = page.family(&family.name, &family.help, MetricType::Counter);
+            for row in &mut family.rows {
+                if let Err(error) = row.energy.read(&mut self.buffer)
+                    && error.is_denied()
+                {
+                    return Err(CollectError::no_data(
+                        "only root may read how much energy was used",
+                    ));
+                }
+                if let Some(energy) = number::<u64>(&mut row.energy, &mut self.buffer)? {
+                    let labels = [
+                        ("index", row.index.as_str()),
+                        ("path", &row.path),
+                        ("rapl_zone", &row.zone),
+                    ];
+                    let labels = if self.zone_label {
+                        &labels[..]
+                    } else {
+                        &labels[..2]
+                    };
+                    samples.sample(labels, energy as f64 / 1e6);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rapl {
+    /// Zones by their names: `package-0` is number 0 of `package`; of names without a number the zones are counted.
+    fn arrange(&mut self) {
+        let mut families: BTreeMap<String, Family> = BTreeMap::new();
+        let mut counts: HashMap<String, u64> = HashMap::new();
+        for zone in self.zones.all() {
+            let Some(full) = &zone.kept else { continue };
+            let (name, index) = match full.split_once('-') {
+                Some((name, number)) if !number.contains('-') => match number.parse() {
+                    Ok(number) => (name, number),
+                    Err(_) => (full.as_str(), counts.get(full).copied().unwrap_or_default()),
+                },
+                _ => (full.as_str(), counts.get(full).copied().unwrap_or_default()),
+            };
+            counts.insert(name.to_owned(), u64::saturating_add(index, 1));
+            let (family, help) = if self.zone_label {
+                let help = "Energy that a zone used, in joules.";
+                ("node_rapl_joules_total".to_owned(), help.to_owned())
+            } else {
+                let help = format!("Energy that {name} used, in joules.");
+                (format!("node_rapl_{}_joules_total", sanitized(name)), help)
+            };
+            let family = families.entry(family.clone()).or_insert_with(|| Family {
+                name: family,
+                help,
+                rows: Vec::new(),
+            });
+            family.rows.push(Row {
+                zone: name.to_owned(),
+                index: index.to_string(),
+                // As the guest sees it, wherever its sysfs is for us.
+                path: format!("/sys/class/powercap/{}", zone.name),
+                energy: Attribute::new(self.directory.join(&zone.name).join("energy_uj")),
+            });
+        }
+        self.families = families.into_values().collect();
+    }
+}

@@ -1,0 +1,113 @@
+//! `ksmd`: pages that the kernel shares because they are the same, from `/sys/kernel/mm/ksm` (kernel: `mm/ksm.c`).
+
+use virtfleet_agent_core::procfs::single;
+use virtfleet_agent_host::Reread;
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::{CollectError, Collector, Context, RegistryError};
+
+/// A file and its family.
+struct Field {
+    file: &'static str,
+    name: &'static str,
+    help: &'static str,
+    kind: MetricType,
+    /// How many of the file's units are one of the family's.
+    per: f64,
+}
+
+const fn gauge(file: &'static str, name: &'static str, help: &'static str) -> Field {
+    Field {
+        file,
+        name,
+        help,
+        kind: MetricType::Gauge,
+        per: 1.0,
+    }
+}
+
+static FIELDS: [Field; 10] = [
+    Field {
+        kind: MetricType::Counter,
+        ..gauge(
+            "full_scans",
+            "node_ksmd_full_scans_total",
+            "How many times all mergeable areas have been scanned.",
+        )
+    },
+    gauge(
+        "general_profit",
+        "node_ksmd_general_profit_bytes",
+        "What sharing saves, less what it costs to keep account, in bytes.",
+    ),
+    gauge(
+        "merge_across_nodes",
+        "node_ksmd_merge_across_nodes",
+        "Whether pages of different NUMA nodes can be merged.",
+    ),
+    gauge(
+        "pages_shared",
+        "node_ksmd_pages_shared",
+        "How many shared pages are being used.",
+    ),
+    gauge(
+        "pages_sharing",
+        "node_ksmd_pages_sharing",
+        "How many more places share them: what is saved.",
+    ),
+    gauge(
+        "pages_to_scan",
+        "node_ksmd_pages_to_scan",
+        "How many pages are scanned before ksmd sleeps.",
+    ),
+    gauge(
+        "pages_unshared",
+        "node_ksmd_pages_unshared",
+        "How many pages are unique but checked for merging again and again.",
+    ),
+    gauge(
+        "pages_volatile",
+        "node_ksmd_pages_volatile",
+        "How many pages change too fast to be merged.",
+    ),
+    gauge("run", "node_ksmd_run", "Whether ksmd runs: 0 stopped, 1 running."),
+    Field {
+        per: 1000.0,
+        ..gauge(
+            "sleep_millisecs",
+            "node_ksmd_sleep_seconds",
+            "How many seconds ksmd sleeps between scans.",
+        )
+    },
+];
+
+struct Ksmd(Vec<Reread>);
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let dir = context.roots.sys("kernel/mm/ksm");
+    let file = |field: &Field| Reread::new(dir.join(field.file)).made_at_once();
+    Ok(Box::new(Ksmd(FIELDS.iter().map(file).collect())))
+}
+
+impl Collector for Ksmd {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let mut any = false;
+        for (field, file) in FIELDS.iter().zip(&mut self.0) {
+            match file.refresh() {
+                // Kernels before 6.4 do not tell the profit.
+                Err(error) if error.is_missing() => continue,
+                read => read?,
+            }
+            let text = String::from_utf8_lossy(file.bytes());
+            let value = single::signed(&text).map_err(CollectError::parse(file.path()))?;
+            page.family(field.name, field.help, field.kind)
+                .sample(&[], value as f64 / field.per);
+            any = true;
+        }
+        if any {
+            Ok(())
+        } else {
+            Err(CollectError::no_data("the kernel has no KSM"))
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `conntrack`: how full netfilter's table of connections is, and what became of lookups in it.
+
+use virtfleet_agent_core::procfs::per_cpu::{names, rows};
+use virtfleet_agent_host::Reread;
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::{CollectError, Collector, Context, RegistryError};
+
+/// A column of `/proc/net/stat/nf_conntrack`, and the help. The family is `node_nf_conntrack_stat_COLUMN`.
+const COLUMNS: [(&str, &str, &str); 8] = [
+    (
+        "found",
+        "node_nf_conntrack_stat_found",
+        "Lookups that found a connection.",
+    ),
+    (
+        "invalid",
+        "node_nf_conntrack_stat_invalid",
+        "Packets that cannot be tracked.",
+    ),
+    (
+        "ignore",
+        "node_nf_conntrack_stat_ignore",
+        "Packets that belong to a connection already.",
+    ),
+    (
+        "insert",
+        "node_nf_conntrack_stat_insert",
+        "Connections put into the table.",
+    ),
+    (
+        "insert_failed",
+        "node_nf_conntrack_stat_insert_failed",
+        "Connections that could not be put into the table.",
+    ),
+    (
+        "drop",
+        "node_nf_conntrack_stat_drop",
+        "Packets dropped because their connection could not be tracked.",
+    ),
+    (
+        "early_drop",
+        "node_nf_conntrack_stat_early_drop",
+        "Connections that had to make room in a full table.",
+    ),
+    (
+        "search_restart",
+        "node_nf_conntrack_stat_search_restart",
+        "Lookups begun again because the table was resized.",
+    ),
+];
+
+struct Conntrack {
+    count: Reread,
+    limit: Reread,
+    stat: Reread,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let small = |path: &str| Reread::with_limit(context.roots.proc(path), 4096);
+    Ok(Box::new(Conntrack {
+        count: small("sys/net/netfilter/nf_conntrack_count"),
+        limit: small("sys/net/netfilter/nf_conntrack_max"),
+        stat: Reread::new(context.roots.proc("net/stat/nf_conntrack")),
+    }))
+}
+
+fn number(file: &mut Reread) -> Result<f64, CollectError> {
+    let path = file.path().to_owned();
+    let text = match file.text() {
+        Err(error) if error.is_missing() => {
+            return Err(CollectError::no_data("netfilter tracks no connections"));
+        }
+        text => text?,
+    };
+    let number: u64 = text
+        .trim()
+        .parse()
+        .map_err(|error| CollectError::because(format!("{} is no number", path.display()), error))?;
+    Ok(number as f64)
+}
+
+impl Collector for Conntrack {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        page.gauge(
+            "node_nf_conntrack_entries",
+            "Connections in netfilter's table.",
+            number(&mut self.count)?,
+        );
+        page.gauge(
+            "node_nf_conntrack_entries_limit",
+            "Connections that netfilter's table may hold.",
+            number(&mut self.limit)?,
+        );
+        let path = self.stat.path().to_owned();
+        let text = match self.stat.text() {
+            // A kernel without CONFIG_NF_CONNTRACK_PROCFS tells only the two above.
+            Err(error) if error.is_missing() => return Ok(()),
+            text => text?,
+        };
+        // By name: the first columns changed their meaning over time.
+        let columns = COLUMNS.map(|(column, ..)| names(&text).position(|name| name == column));
+        let mut sums = [0_u64; COLUMNS.len()];
+        let mut any = false;
+        for row in rows(&text) {
+            let row = row.map_err(CollectError::parse(&path))?;
+            for (sum, column) in sums.iter_mut().zip(columns) {
+                let value = column.and_then(|column| row.get(column));
+                *sum = sum.wrapping_add(value.copied().unwrap_or_default());
+            }
+            any = true;
+        }
+        if !any {
+            return Err(CollectError::failed(format!(
+                "{} tells of no CPU",
+                path.display()
+            )));
+        }
+        for ((_, name, help), sum) in COLUMNS.iter().zip(sums) {
+            page.family(name, help, MetricType::Gauge).sample(&[], sum as f64);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! `ethtool`: drivers, link modes and drivers' own counters, by `SIOCETHTOOL`.
+//!
+//! Names and labels are node_exporter's, so a counter of a queue has the queue in its name. Devices have different
+//! counters, so all are gathered before a family is written.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use nix::errno::Errno;
+use regex_lite::Regex;
+use virtfleet_agent_core::settings::{NameFilter, filters};
+use virtfleet_agent_host::{Driver, LinkModes, NetworkCalls, NetworkError, Roots};
+use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
+
+use super::{
+    devices,
+    ethtool_names::{CAPABILITIES, PORTS, SPEEDS, family, full_name},
+    refused,
+};
+use crate::{CollectError, Collector, Context, RegistryError, metric_name::sanitized};
+
+/// Mbit/s as bytes a second.
+const MEGABIT: f64 = 1e6 / 8.0;
+
+struct Ethtool {
+    network: Arc<dyn NetworkCalls>,
+    roots: Roots,
+    filter: NameFilter,
+    include: Option<Regex>,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let settings = &context.settings.ethtool;
+    Ok(Box::new(Ethtool {
+        network: Arc::clone(&context.network),
+        roots: context.roots.clone(),
+        filter: filters::ethtool(settings)?,
+        include: filters::ethtool_metrics(settings)?,
+    }))
+}
+
+/// A family's help and its samples: device and value.
+type Counters = BTreeMap<String, (String, Vec<(String, u64)>)>;
+
+impl Ethtool {
+    /// Two counters of a device that come to the same name are both left out, as node_exporter does.
+    fn gather(&self, device: &str, counters: &[(String, u64)], all: &mut Counters) {
+        // Sorted, so that a family that two counters come to has the same one in each scrape.
+        let mut clean: BTreeMap<String, Option<(String, u64)>> = BTreeMap::new();
+        for (counter, value) in counters {
+            let counter = sanitized(counter);
+            if self
+                .include
+                .as_ref()
+                .is_some_and(|include| !include.is_match(&counter))
+            {
+                continue;
+            }
+            clean
+                .entry(full_name(&counter))
+                .and_modify(|known| *known = None)
+                .or_insert(Some((counter, *value)));
+        }
+        for (counter, value) in clean.into_values().flatten() {
+            let (name, help) = family(&counter);
+            let name = format!("node_ethtool_{name}");
+            if !is_metric_name(&name) || name == "node_ethtool_info" {
+                continue;
+            }
+            let (_, samples) = all.entry(name).or_insert_with(|| (help, Vec::new()));
+            // A counter of the driver's may have the very name of a family of ours.
+            if samples.last().is_none_or(|(last, _)| last != device) {
+                samples.push((device.to_owned(), value));
+            }
+        }
+    }
+}
+
+impl Collector for Ethtool {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let mut modes: Vec<(String, LinkModes)> = Vec::new();
+        let mut drivers: Vec<(String, Driver)> = Vec::new();
+        let mut counters = Counters::new();
+        for device in devices(&self.roots.sys("class/net"))? {
+            if !self.filter.takes(&device) {
+                continue;
+            }
+            let found = match self.network.ethtool(&device) {
+                // It has just gone.
+                Err(NetworkError::Refused(Errno::ENODEV)) => continue,
+                found => found.map_err(refused("what drivers say"))?,
+            };
+            self.gather(&device, &found.counters, &mut counters);
+            if let Some(link) = found.link {
+                modes.push((device.clone(), link));
+            }
+            if let Some(driver) = found.driver {
+                drivers.push((device, driver));
+            }
+        }
+        write_drivers(page, &drivers);
+        write_modes(page, &modes);
+        for (name, (help, samples)) in &counters {
+            let mut family = page.family(name, help, MetricType::Untyped);
+            for (device, value) in samples {
+                family.sample(&[("device", device)], *value as f64);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_drivers(page: &mut Page, drivers: &[(String, Driver)]) {
+    let mut family = page.family(
+        "node_ethtool_info",
+        "The device's driver and firmware, always 1.",
+        MetricType::Gauge,
+    );
+    for (device, driver) in drivers {
+        let labels = [
+            ("bus_info", driver.bus.as_str()),
+            ("device", device),
+            ("driver", &driver.name),
+            ("expansion_rom_version", &driver.rom),
+            ("firmware_version", &driver.firmware),
+            ("version", &driver.version),
+        ];
+        family.sample(&labels, 1.0);
+    }
+}
+
+type Modes = fn(&LinkModes) -> u32;
+
+static SIDES: [(&str, &str, Modes); 2] = [
+    ("supported", "The device can do it", |link| link.supported),
+    ("advertised", "The device offers it", |link| link.advertised),
+];
+
+fn write_modes(page: &mut Page, modes: &[(String, LinkModes)]) {
+    let has = |modes: u32, bit: u32| modes & (1 << bit) != 0;
+    let mut family = page.family(
+        "node_network_supported_port_info",
+        "Kinds of ports that the device can do, always 1.",
+        MetricType::Gauge,
+    );
+    for (device, link) in modes {
+        for (_, port) in PORTS.iter().filter(|(bit, _)| has(link.supported, *bit)) {
+            family.sample(&[("device", device), ("type", port)], 1.0);
+        }
+    }
+    for (side, what, value) in &SIDES {
+        let name = format!("node_network_{side}_speed_bytes");
+        let help = format!("{what}: a speed in bytes a second.");
+        let mut family = page.family(&name, &help, MetricType::Gauge);
+        for (device, link) in modes {
+            for (_, speed, duplex, medium) in SPEEDS.iter().filter(|(bit, ..)| has(value(link), *bit)) {
+                let mode = format!("{speed}base{medium}");
+                let labels = [("device", device.as_str()), ("duplex", duplex), ("mode", &mode)];
+                family.sample(&labels, f64::from(*speed) * MEGABIT);
+            }
+        }
+        for (bit, capability) in CAPABILITIES {
+            let name = format!("node_network_{capability}_{side}");
+            let help = format!("{what}: {capability}.");
+            let mut family = page.family(&name, &help, MetricType::Gauge);
+            for (device, link) in modes {
+                family.sample(&[("device", device)], f64::from(u8::from(has(value(link), bit))));
+            }
+        }
+    }
+    let mut family = page.family(
+        "node_network_autonegotiate",
+        "Whether the device finds its mode with the other side.",
+        MetricType::Gauge,
+    );
+    for (device, link) in modes {
+        family.sample(&[("device", device)], f64::from(u8::from(link.autonegotiate)));
+    }
+}

@@ -1,0 +1,137 @@
+//! `ipvs`: what the IP virtual server (kube-proxy in its mode `ipvs`) did, from `/proc/net/ip_vs_stats` and `ip_vs`.
+
+use std::collections::BTreeMap;
+
+use virtfleet_agent_core::procfs::ipvs::{Backend, backends, totals};
+use virtfleet_agent_host::Reread;
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::{CollectError, Collector, Context, RegistryError};
+use virtfleet_agent_core::settings::filters;
+
+/// The sums, in the file's order.
+const TOTALS: [(&str, &str); 5] = [
+    ("node_ipvs_connections_total", "Connections through IPVS."),
+    (
+        "node_ipvs_incoming_packets_total",
+        "Packets that came in through IPVS.",
+    ),
+    (
+        "node_ipvs_outgoing_packets_total",
+        "Packets that went out through IPVS.",
+    ),
+    (
+        "node_ipvs_incoming_bytes_total",
+        "Bytes that came in through IPVS.",
+    ),
+    (
+        "node_ipvs_outgoing_bytes_total",
+        "Bytes that went out through IPVS.",
+    ),
+];
+
+type Value = fn(&Sum) -> u64;
+
+static SERVERS: [(&str, &str, Value); 3] = [
+    (
+        "node_ipvs_backend_connections_active",
+        "Connections to the server that are open.",
+        |sum| sum.active,
+    ),
+    (
+        "node_ipvs_backend_connections_inactive",
+        "Connections to the server that are not open.",
+        |sum| sum.inactive,
+    ),
+    ("node_ipvs_backend_weight", "The server's share.", |sum| {
+        sum.weight
+    }),
+];
+
+#[derive(Default)]
+struct Sum {
+    active: u64,
+    inactive: u64,
+    weight: u64,
+}
+
+type Label = (&'static str, fn(&Backend<'_>) -> String);
+
+/// What tells servers apart.
+static LABELS: [Label; 6] = [
+    ("local_address", |server| {
+        let address = server.service.address.map(|address| address.to_string());
+        address.unwrap_or_default()
+    }),
+    ("local_port", |server| server.service.port.to_string()),
+    ("remote_address", |server| server.address.to_string()),
+    ("remote_port", |server| server.port.to_string()),
+    ("proto", |server| server.service.protocol.to_owned()),
+    ("local_mark", |server| server.service.mark.to_owned()),
+];
+
+struct Ipvs {
+    labels: Vec<Label>,
+    totals: Reread,
+    services: Reread,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let named = filters::ipvs(&context.settings.ipvs)?;
+    Ok(Box::new(Ipvs {
+        labels: LABELS
+            .into_iter()
+            .filter(|(name, _)| named.contains(name))
+            .collect(),
+        totals: Reread::new(context.roots.proc("net/ip_vs_stats")),
+        services: Reread::new(context.roots.proc("net/ip_vs")),
+    }))
+}
+
+impl Collector for Ipvs {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let path = self.totals.path().to_owned();
+        let text = match self.totals.text() {
+            Err(error) if error.is_missing() => {
+                return Err(CollectError::no_data("the kernel's IPVS is not loaded"));
+            }
+            text => text?,
+        };
+        let totals = totals(&text).map_err(CollectError::parse(&path))?;
+        for ((name, help), total) in TOTALS.iter().zip(totals) {
+            page.family(name, help, MetricType::Counter)
+                .sample(&[], total as f64);
+        }
+        let path = self.services.path().to_owned();
+        let text = self.services.text()?;
+        let mut sums: BTreeMap<Vec<String>, Sum> = BTreeMap::new();
+        for backend in backends(&text) {
+            let backend = backend.map_err(CollectError::parse(&path))?;
+            let texts = self.labels.iter().map(|(_, text)| text(&backend)).collect();
+            let sum = sums.entry(texts).or_default();
+            sum.weight = sum.weight.saturating_add(backend.weight);
+            sum.active = sum.active.saturating_add(backend.active);
+            sum.inactive = sum.inactive.saturating_add(backend.inactive);
+        }
+        for (name, help, value) in &SERVERS {
+            let mut family = page.family(name, help, MetricType::Gauge);
+            for (texts, sum) in &sums {
+                let texts = texts.iter().map(String::as_str);
+                let labels: Vec<_> = self.labels.iter().map(|(name, _)| *name).zip(texts).collect();
+                family.sample(&labels, value(sum) as f64);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_name_these_labels() {
+        let names = LABELS.map(|(name, _)| name);
+        assert_eq!(names, filters::IPVS_LABELS);
+    }
+}

@@ -1,0 +1,97 @@
+//! `lnstat`: caches of the network stack on each possible CPU, from the files under `/proc/net/stat`.
+
+use std::{fs, path::PathBuf};
+
+use virtfleet_agent_core::procfs::per_cpu::{names, rows};
+use virtfleet_agent_host::slurp;
+use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
+
+use crate::{CollectError, Collector, Context, RegistryError};
+
+/// Files that are read; kernels have five.
+const FILES: usize = 64;
+/// A line for each CPU.
+const LIMIT: usize = 4 << 20;
+
+struct Lnstat {
+    directory: PathBuf,
+    buffer: Vec<u8>,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    Ok(Box::new(Lnstat {
+        directory: context.roots.proc("net/stat"),
+        buffer: Vec::new(),
+    }))
+}
+
+struct Row {
+    family: String,
+    subsystem: String,
+    cpu: String,
+    value: u64,
+}
+
+impl Lnstat {
+    fn read(&mut self, subsystem: &str, all: &mut Vec<Row>) -> Result<(), CollectError> {
+        let path = self.directory.join(subsystem);
+        let text = match slurp(&path, &mut self.buffer, LIMIT) {
+            Err(error) if error.is_missing() => return Ok(()),
+            text => String::from_utf8_lossy(text?),
+        };
+        let mut families: Vec<Option<String>> = Vec::new();
+        for name in names(&text) {
+            let family = format!("node_lnstat_{name}_total");
+            let new = is_metric_name(&family) && !families.iter().flatten().any(|known| *known == family);
+            families.push(new.then_some(family));
+        }
+        for (cpu, row) in rows(&text).enumerate() {
+            let row = row.map_err(CollectError::parse(&path))?;
+            for (family, value) in families.iter().zip(row) {
+                if let Some(family) = family {
+                    all.push(Row {
+                        family: family.clone(),
+                        subsystem: subsystem.to_owned(),
+                        cpu: cpu.to_string(),
+                        value,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Lnstat {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let Ok(entries) = fs::read_dir(&self.directory) else {
+            // A kernel without such caches has none to tell of, which is a success with node_exporter, too.
+            return Ok(());
+        };
+        let mut files: Vec<String> = entries
+            .take(FILES)
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| !name.starts_with('.'))
+            .collect();
+        files.sort_unstable();
+        let mut all = Vec::new();
+        for file in files {
+            self.read(&file, &mut all)?;
+        }
+        all.sort_by(|one, other| one.family.cmp(&other.family));
+        for rows in all.chunk_by(|one, other| one.family == other.family) {
+            let mut family = page.family(
+                &rows[0].family,
+                "A counter of a cache of the network stack.",
+                MetricType::Counter,
+            );
+            for row in rows {
+                family.sample(
+                    &[("subsystem", &row.subsystem), ("cpu", &row.cpu)],
+                    row.value as f64,
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! `cgroups`: controllers and how many cgroups they have, from `/proc/cgroups`.
+
+use std::collections::HashSet;
+
+use virtfleet_agent_core::procfs::cgroups::controllers;
+use virtfleet_agent_host::Reread;
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::{CollectError, Collector, Context, RegistryError};
+
+struct Cgroups(Reread);
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    Ok(Box::new(Cgroups(Reread::new(context.roots.proc("cgroups")))))
+}
+
+impl Collector for Cgroups {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let path = self.0.path().to_owned();
+        let text = self.0.text()?;
+        let mut rows = Vec::new();
+        let mut names = HashSet::new();
+        for controller in controllers(&text) {
+            let controller = controller.map_err(CollectError::parse(&path))?;
+            if names.insert(controller.name) {
+                rows.push(controller);
+            }
+        }
+        let mut family = page.family(
+            "node_cgroups_cgroups",
+            "How many cgroups the controller has.",
+            MetricType::Gauge,
+        );
+        for row in &rows {
+            family.sample(&[("subsys_name", row.name)], row.cgroups as f64);
+        }
+        let mut family = page.family(
+            "node_cgroups_enabled",
+            "Whether the controller is enabled.",
+            MetricType::Gauge,
+        );
+        for row in &rows {
+            family.sample(&[("subsys_name", row.name)], row.enabled as f64);
+        }
+        Ok(())
+    }
+}

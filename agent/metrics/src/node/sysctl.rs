@@ -1,0 +1,131 @@
+//! `sysctl`: the sysctls that the settings name, from `/proc/sys`.
+
+use std::path::{Path, PathBuf};
+
+use virtfleet_agent_core::settings::sysctl;
+use virtfleet_agent_host::slurp;
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::{CollectError, Collector, Context, RegistryError};
+
+/// Far more than a sysctl holds.
+const LIMIT: usize = 64 << 10;
+/// Values of one sysctl that are exported at the most.
+const VALUES: usize = 256;
+
+struct Sysctls {
+    numbers: Vec<Sysctl>,
+    infos: Vec<Sysctl>,
+    buffer: Vec<u8>,
+}
+
+struct Sysctl {
+    /// As the settings name it, e.g. `kernel.pid_max`.
+    name: String,
+    file: PathBuf,
+    /// `node_sysctl_…`, or one name for each value.
+    families: Vec<String>,
+    /// Whether each value has a name.
+    named: bool,
+}
+
+impl Sysctl {
+    fn new(root: &Path, named: sysctl::Sysctl) -> Self {
+        Self {
+            name: named.name,
+            file: root.join(named.path),
+            families: named.families,
+            named: named.named,
+        }
+    }
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let settings = &context.settings.sysctl;
+    let rooted = |sysctls: Vec<sysctl::Sysctl>| {
+        let root = context.roots.proc("sys");
+        let sysctls = sysctls.into_iter();
+        sysctls.map(|named| Sysctl::new(&root, named)).collect()
+    };
+    let numbers = rooted(sysctl::numbers(settings)?);
+    let infos = rooted(sysctl::infos(settings)?);
+    Ok(Box::new(Sysctls {
+        numbers,
+        infos,
+        buffer: Vec::new(),
+    }))
+}
+
+impl Collector for Sysctls {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        for sysctl in &self.numbers {
+            let text = String::from_utf8_lossy(slurp(&sysctl.file, &mut self.buffer, LIMIT)?);
+            sysctl.write(&text, page)?;
+        }
+        let mut family = page.family(
+            "node_sysctl_info",
+            "The text of a sysctl, always 1.",
+            MetricType::Gauge,
+        );
+        for sysctl in &self.infos {
+            let text = String::from_utf8_lossy(slurp(&sysctl.file, &mut self.buffer, LIMIT)?);
+            let mut words = text.split_ascii_whitespace().peekable();
+            if words.peek().is_none() {
+                return Err(CollectError::failed(format!(
+                    "sysctl {} has no value",
+                    sysctl.name
+                )));
+            }
+            for (index, word) in words.take(VALUES).enumerate() {
+                let index = index.to_string();
+                family.sample(&[("name", &sysctl.name), ("value", word), ("index", &index)], 1.0);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sysctl {
+    fn write(&self, text: &str, page: &mut Page) -> Result<(), CollectError> {
+        let name = &self.name;
+        let mut values = Vec::new();
+        for word in text.split_ascii_whitespace().take(VALUES) {
+            let value: i64 = word.parse().map_err(|_| {
+                let word: String = word.chars().take(40).collect();
+                CollectError::failed(format!("sysctl {name}: {word:?} is no whole number"))
+            })?;
+            values.push(value as f64);
+        }
+        let untyped = MetricType::Untyped;
+        match values.as_slice() {
+            [] => Err(CollectError::failed(format!("sysctl {name} has no value"))),
+            values if self.named && values.len() != self.families.len() => {
+                Err(CollectError::failed(format!(
+                    "sysctl {name} has {} values, and metrics.sysctl.include names {}",
+                    values.len(),
+                    self.families.len()
+                )))
+            }
+            values if self.named => {
+                for (index, (family, value)) in self.families.iter().zip(values).enumerate() {
+                    let help = format!("sysctl {name}, field {index}.");
+                    page.family(family, &help, untyped).sample(&[], *value);
+                }
+                Ok(())
+            }
+            [value] => {
+                let help = format!("sysctl {name}.");
+                page.family(&self.families[0], &help, untyped).sample(&[], *value);
+                Ok(())
+            }
+            values => {
+                let help = format!("sysctl {name}.");
+                let mut family = page.family(&self.families[0], &help, untyped);
+                for (index, value) in values.iter().enumerate() {
+                    family.sample(&[("index", &index.to_string())], *value);
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The folders of `textfile`: paths in the guest, whose parts may hold `*`, `?` and `[a-z]` as a shell has them.
+
+use std::{collections::BTreeSet, fs, io};
+
+use regex_lite::Regex;
+use virtfleet_agent_core::settings::folders::{Folder, Part};
+use virtfleet_agent_host::Roots;
+
+use crate::RegistryError;
+
+/// Folders that are found at the most; names of a folder, and paths on the way, that are looked at.
+const FOLDERS: usize = 256;
+const NAMES: usize = 10_000;
+
+/// The folders of the settings.
+#[derive(Debug)]
+pub(super) struct Folders(Vec<Folder>);
+
+impl Folders {
+    /// An empty path is none, as with node_exporter's flag.
+    pub(super) fn new(paths: &[String]) -> Result<Self, RegistryError> {
+        Folder::all(paths).map(Self)
+    }
+
+    /// Whether nothing is read at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The folders that there are now, by their paths in the guest. Where a pattern finds none, it stands for itself, so
+    /// that whoever opens it is told. What is left out is added to `wrong`.
+    pub(super) fn find(&self, roots: &Roots, wrong: &mut BTreeSet<String>) -> Vec<String> {
+        let mut found = Vec::new();
+        for folder in &self.0 {
+            let mut paths = vec![String::new()];
+            for part in &folder.parts {
+                let mut next = Vec::new();
+                for path in &paths {
+                    match part {
+                        Part::Name(name) => next.push(format!("{path}/{name}")),
+                        Part::Pattern(pattern) => matching(roots, path, pattern, &mut next, wrong),
+                    }
+                }
+                // Only the last part says which of them are folders of files.
+                cut(&mut next, NAMES, wrong);
+                paths = next;
+            }
+            let patterns = folder.parts.iter().any(|part| matches!(part, Part::Pattern(_)));
+            if patterns {
+                paths.retain(|path| roots.root_file(path).exists());
+            }
+            if paths.is_empty() {
+                found.push(folder.path.clone());
+            }
+            found.append(&mut paths);
+        }
+        found.sort_unstable();
+        found.dedup();
+        cut(&mut found, FOLDERS, wrong);
+        found
+    }
+}
+
+fn cut(paths: &mut Vec<String>, most: usize, wrong: &mut BTreeSet<String>) {
+    if let Some(first) = paths.get(most) {
+        wrong.insert(format!("{first} and what follows: more than {most} folders"));
+        paths.truncate(most);
+    }
+}
+
+fn matching(
+    roots: &Roots,
+    path: &str,
+    pattern: &Regex,
+    found: &mut Vec<String>,
+    wrong: &mut BTreeSet<String>,
+) {
+    // A shell's pattern finds nothing where it may not look.
+    let Ok(mut names) = names(roots, if path.is_empty() { "/" } else { path }, wrong) else {
+        return;
+    };
+    names.retain(|name| pattern.is_match(name));
+    names.sort_unstable();
+    found.extend(names.into_iter().map(|name| format!("{path}/{name}")));
+}
+
+/// The names in a folder of the guest, but for those that are no text. Those that are too many, or cannot be told, are left
+/// out and added to `wrong`.
+pub(super) fn names(roots: &Roots, folder: &str, wrong: &mut BTreeSet<String>) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for (index, entry) in fs::read_dir(roots.root_file(folder))?.enumerate() {
+        if index == NAMES {
+            wrong.insert(format!("{folder}: more than {NAMES} names"));
+            break;
+        }
+        match entry {
+            Ok(entry) => names.extend(entry.file_name().into_string()),
+            Err(error) => drop(wrong.insert(format!("{folder}: {error}"))),
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_agent_core::settings::folders::KEY;
+
+    use super::*;
+
+    #[test]
+    fn folders_are_found_or_stand_for_themselves() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["srv/a/metrics", "srv/b/metrics", "srv/c"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        let roots = Roots {
+            rootfs: dir.path().into(),
+            ..Roots::default()
+        };
+        let found = |paths: &[&str]| {
+            let paths: Vec<_> = paths.iter().map(ToString::to_string).collect();
+            Folders::new(&paths).map(|folders| {
+                let mut wrong = BTreeSet::new();
+                let found = folders.find(&roots, &mut wrong);
+                assert_eq!(wrong, BTreeSet::new());
+                found
+            })
+        };
+        assert_eq!(
+            found(&["/srv/*/metrics", "/srv/a//metrics"]).unwrap(),
+            ["/srv/a/metrics", "/srv/b/metrics"]
+        );
+        assert_eq!(found(&["", "/none", "/srv/x*"]).unwrap(), ["/none", "/srv/x*"]);
+        for path in ["relative", "/srv/../etc", "/srv/[a"] {
+            assert_eq!(found(&[path]).unwrap_err().key(), KEY, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_many_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            rootfs: dir.path().into(),
+            ..Roots::default()
+        };
+        let find = |path: &str| {
+            let mut wrong = BTreeSet::new();
+            let found = Folders::new(&[path.to_owned()]).unwrap().find(&roots, &mut wrong);
+            (found.len(), wrong.into_iter().collect::<Vec<_>>())
+        };
+        for n in 0..FOLDERS {
+            fs::create_dir_all(dir.path().join(format!("home/{n:03}/metrics"))).unwrap();
+        }
+        // Those without the folder do not count.
+        for n in 0..FOLDERS {
+            fs::create_dir(dir.path().join(format!("home/a{n}"))).unwrap();
+        }
+        assert_eq!(find("/home/*/metrics"), (FOLDERS, Vec::new()));
+        fs::create_dir(dir.path().join("home/a9/metrics")).unwrap();
+        let too_many = "/home/a9/metrics and what follows: more than 256 folders".to_owned();
+        assert_eq!(find("/home/*/metrics"), (FOLDERS, vec![too_many]));
+        let folder = dir.path().join("full");
+        fs::create_dir(&folder).unwrap();
+        for n in 0..NAMES {
+            fs::write(folder.join(n.to_string()), "").unwrap();
+        }
+        let mut wrong = BTreeSet::new();
+        assert_eq!(names(&roots, "/full", &mut wrong).unwrap().len(), NAMES);
+        assert!(wrong.is_empty());
+        fs::write(folder.join("more"), "").unwrap();
+        assert_eq!(names(&roots, "/full", &mut wrong).unwrap().len(), NAMES);
+        assert!(wrong.contains("/full: more than 10000 names"), "{wrong:?}");
+        assert_eq!(find("/full/none*").1, ["/full: more than 10000 names"]);
+    }
+}

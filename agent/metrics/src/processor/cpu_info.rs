@@ -1,0 +1,122 @@
+//! The part of `cpu` that comes from `/proc/cpuinfo`, when the settings ask for it.
+
+use std::path::PathBuf;
+
+use virtfleet_agent_core::procfs::cpuinfo::{CpuInfo, cpus};
+use virtfleet_agent_host::Reread;
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use super::{cpufreq::tells_frequency, labels::CpuLabels};
+use crate::{CollectError, Context, RegistryError};
+use virtfleet_agent_core::settings::{NameFilter, filters};
+
+/// 16384 CPUs with 4 KiB each.
+const LIMIT: usize = 64 << 20;
+
+pub(super) struct CpuInfos {
+    file: Reread,
+    sysfs: PathBuf,
+    /// Whether the collector `cpufreq` is on: with it the frequency is off, as with node_exporter.
+    frequencies: bool,
+    flags: Option<NameFilter>,
+    bugs: Option<NameFilter>,
+    labels: CpuLabels,
+}
+
+impl CpuInfos {
+    /// None when the settings ask for nothing from `/proc/cpuinfo`.
+    pub(super) fn new(context: &Context) -> Result<Option<Self>, RegistryError> {
+        let (roots, settings) = (&context.roots, &context.settings.cpu);
+        let [flags, bugs] = filters::cpu_info(settings)?;
+        // Either pattern turns the rest on, as with node_exporter.
+        if !settings.info && flags.is_none() && bugs.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            file: Reread::with_limit(roots.proc("cpuinfo"), LIMIT),
+            frequencies: context.settings.collectors.get("cpufreq") != Some(&false),
+            sysfs: roots.sys("devices/system/cpu"),
+            flags,
+            bugs,
+            labels: CpuLabels::default(),
+        }))
+    }
+
+    pub(super) fn write(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let path = self.file.path().to_owned();
+        let text = self.file.text()?;
+        let mut cpus = cpus(&text).map_err(CollectError::parse(&path))?;
+        cpus.sort_by_key(|cpu| cpu.processor);
+        cpus.dedup_by_key(|cpu| cpu.processor);
+        let mut family = page.family(
+            "node_cpu_info",
+            "CPU information from /proc/cpuinfo, always 1.",
+            MetricType::Gauge,
+        );
+        for cpu in &cpus {
+            let labels = [
+                ("package", cpu.package),
+                ("core", cpu.core),
+                ("cpu", self.labels.get(cpu.processor)),
+                ("vendor", cpu.vendor),
+                ("family", cpu.family),
+                ("model", cpu.model),
+                ("model_name", cpu.model_name),
+                ("microcode", cpu.microcode),
+                ("stepping", cpu.stepping),
+                ("cachesize", cpu.cache_size),
+            ];
+            family.sample(&labels, 1.0);
+        }
+        // A page holds the family once: the driver's where it tells one.
+        if self.frequencies && !tells_frequency(&self.sysfs) {
+            write_frequencies(page, &cpus, &mut self.labels);
+        }
+        let first = cpus.first().copied().unwrap_or_default();
+        for (filter, name, help, label, words) in [
+            (
+                &mut self.flags,
+                "node_cpu_flag_info",
+                "Flags of the first CPU from /proc/cpuinfo, always 1.",
+                "flag",
+                first.flags,
+            ),
+            (
+                &mut self.bugs,
+                "node_cpu_bug_info",
+                "Bugs of the first CPU from /proc/cpuinfo, always 1.",
+                "bug",
+                first.bugs,
+            ),
+        ] {
+            let Some(filter) = filter else { continue };
+            let mut words: Vec<_> = words
+                .split_ascii_whitespace()
+                .filter(|word| filter.takes(word))
+                .collect();
+            words.sort_unstable();
+            words.dedup();
+            let mut family = page.family(name, help, MetricType::Gauge);
+            for word in words {
+                family.sample(&[(label, word)], 1.0);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_frequencies(page: &mut Page, cpus: &[CpuInfo<'_>], labels: &mut CpuLabels) {
+    let mut family = page.family(
+        "node_cpu_frequency_hertz",
+        "CPU frequency in hertz from /proc/cpuinfo.",
+        MetricType::Gauge,
+    );
+    for cpu in cpus {
+        let labels = [
+            ("package", cpu.package),
+            ("core", cpu.core),
+            ("cpu", labels.get(cpu.processor)),
+        ];
+        family.sample(&labels, cpu.mhz.unwrap_or_default() * 1e6);
+    }
+}

@@ -1,0 +1,104 @@
+//! `pressure`: pressure stall information, from `/proc/pressure`. The sums only: averages are Prometheus' work.
+
+use virtfleet_agent_core::procfs::pressure::{Pressure, pressure};
+use virtfleet_agent_host::Reread;
+use virtfleet_wire::exposition::Page;
+
+use crate::{CollectError, Collector, Context, RegistryError};
+
+/// A line of a resource's file, and its family.
+struct Line {
+    name: &'static str,
+    help: &'static str,
+    of: fn(&Pressure) -> Option<u64>,
+}
+
+/// The lines of each resource that node_exporter exports. Each must be there if the file is.
+static RESOURCES: [(&str, &[Line]); 4] = [
+    (
+        "cpu",
+        &[Line {
+            name: "node_pressure_cpu_waiting_seconds_total",
+            help: "Seconds in which at least one task waited for a CPU.",
+            of: |pressure| pressure.some_us,
+        }],
+    ),
+    (
+        "io",
+        &[
+            Line {
+                name: "node_pressure_io_waiting_seconds_total",
+                help: "Seconds in which at least one task waited for I/O.",
+                of: |pressure| pressure.some_us,
+            },
+            Line {
+                name: "node_pressure_io_stalled_seconds_total",
+                help: "Seconds in which no task could go on because all waited for I/O.",
+                of: |pressure| pressure.full_us,
+            },
+        ],
+    ),
+    (
+        "memory",
+        &[
+            Line {
+                name: "node_pressure_memory_waiting_seconds_total",
+                help: "Seconds in which at least one task waited for memory.",
+                of: |pressure| pressure.some_us,
+            },
+            Line {
+                name: "node_pressure_memory_stalled_seconds_total",
+                help: "Seconds in which no task could go on because all waited for memory.",
+                of: |pressure| pressure.full_us,
+            },
+        ],
+    ),
+    (
+        "irq",
+        &[Line {
+            name: "node_pressure_irq_stalled_seconds_total",
+            help: "Seconds in which no task could go on because of interrupts.",
+            of: |pressure| pressure.full_us,
+        }],
+    ),
+];
+
+struct PressureStall(Vec<(Reread, &'static [Line])>);
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let dir = context.roots.proc("pressure");
+    let files = RESOURCES.map(|(resource, lines)| (Reread::new(dir.join(resource)).made_at_once(), lines));
+    Ok(Box::new(PressureStall(files.into())))
+}
+
+impl Collector for PressureStall {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let mut found = false;
+        for (file, lines) in &mut self.0 {
+            let path = file.path().to_owned();
+            let text = match file.text() {
+                // No PSI (before 4.20, or not built in); irq came with 6.1.
+                Err(error) if error.is_missing() => continue,
+                Err(error) if error.is_unsupported() => {
+                    return Err(CollectError::no_data(
+                        "pressure stall information is off; the kernel parameter psi=1 enables it",
+                    ));
+                }
+                text => text?,
+            };
+            let pressure = pressure(&text).map_err(CollectError::parse(&path))?;
+            for line in *lines {
+                let microseconds = (line.of)(&pressure)
+                    .ok_or_else(|| CollectError::no_data(format!("{} lacks a line", path.display())))?;
+                page.counter(line.name, line.help, microseconds as f64 / 1e6);
+            }
+            found = true;
+        }
+        if found {
+            return Ok(());
+        }
+        Err(CollectError::no_data(
+            "this kernel has no pressure stall information",
+        ))
+    }
+}

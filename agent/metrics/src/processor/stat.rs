@@ -1,0 +1,94 @@
+//! `stat`: the counters of `/proc/stat` that belong to no CPU. What a kernel does not print is left out.
+
+use virtfleet_agent_core::procfs::stat::{Counters, SOFTIRQS, counters, softirqs};
+use virtfleet_agent_host::Reread;
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::{CollectError, Collector, Context, RegistryError};
+
+/// The vectors of soft interrupts, in the order of the file.
+const VECTORS: [&str; SOFTIRQS] = [
+    "hi",
+    "timer",
+    "net_tx",
+    "net_rx",
+    "block",
+    "block_iopoll",
+    "tasklet",
+    "sched",
+    "hrtimer",
+    "rcu",
+];
+
+struct Stat {
+    file: Reread,
+    /// Whether soft interrupts are exported.
+    softirq: bool,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    Ok(Box::new(Stat {
+        file: Reread::new(context.roots.proc("stat")).made_at_once(),
+        softirq: context.settings.stat.softirq,
+    }))
+}
+
+impl Collector for Stat {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let path = self.file.path().to_owned();
+        let text = self.file.text()?;
+        let found = counters(&text).map_err(CollectError::parse(&path))?;
+        if found == Counters::default() {
+            return Err(CollectError::failed(format!(
+                "{} holds no counter that is known",
+                path.display()
+            )));
+        }
+        let (counter, gauge) = (MetricType::Counter, MetricType::Gauge);
+        for (name, help, kind, value) in [
+            (
+                "node_intr_total",
+                "Total number of interrupts serviced.",
+                counter,
+                found.interrupts,
+            ),
+            (
+                "node_context_switches_total",
+                "Total number of context switches.",
+                counter,
+                found.context_switches,
+            ),
+            ("node_forks_total", "Total number of forks.", counter, found.forks),
+            (
+                "node_boot_time_seconds",
+                "Node boot time, in unixtime.",
+                gauge,
+                found.boot_time,
+            ),
+            (
+                "node_procs_running",
+                "Number of processes that can run.",
+                gauge,
+                found.running,
+            ),
+            (
+                "node_procs_blocked",
+                "Number of processes that wait for I/O to complete.",
+                gauge,
+                found.blocked,
+            ),
+        ] {
+            if let Some(value) = value {
+                page.family(name, help, kind).sample(&[], value as f64);
+            }
+        }
+        if self.softirq {
+            let counts = softirqs(&text).map_err(CollectError::parse(&path))?;
+            let mut family = page.family("node_softirqs_total", "Number of softirq calls.", counter);
+            for (vector, count) in VECTORS.iter().zip(counts.into_iter().flatten()) {
+                family.sample(&[("vector", vector)], count as f64);
+            }
+        }
+        Ok(())
+    }
+}

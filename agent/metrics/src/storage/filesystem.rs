@@ -1,0 +1,291 @@
+//! `filesystem`: space and state of mounts, from `/proc/1/mountinfo` and statfs. A mount that hangs never blocks a scrape.
+//!
+//! Mountinfo seldom changes, so the filters run only when its text does.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use nix::errno::Errno;
+use virtfleet_agent_core::{
+    procfs::mountinfo::mounts,
+    settings::{NameFilter, filters},
+};
+use virtfleet_agent_host::{FsSpace, MountProbe, Outcome, Roots, Target};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::{
+    CollectError, Collector, Context, RegistryError,
+    mounts::{MountInfo, Targets, shown as shown_at},
+};
+
+struct Filesystem {
+    roots: Roots,
+    info: MountInfo,
+    mount_filter: NameFilter,
+    type_filter: NameFilter,
+    probe: MountProbe,
+    /// The mountinfo that `mounts` and `targets` are made from.
+    text: Vec<u8>,
+    mounts: Vec<Shown>,
+    targets: Vec<Target>,
+}
+
+/// A mount that is exported.
+#[derive(Debug, PartialEq, Eq)]
+struct Shown {
+    device: String,
+    mount_point: String,
+    fs_type: String,
+    major: String,
+    minor: String,
+    read_only: bool,
+    /// Whether no other mount has the same labels in `node_filesystem_mount_info`.
+    informs: bool,
+    /// Its place among the targets.
+    target: usize,
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    let settings = &context.settings.filesystem;
+    let timeout = filters::mount_timeout(settings)?;
+    Ok(Box::new(Filesystem {
+        mount_filter: filters::mount_points(settings)?,
+        type_filter: filters::filesystem_types(settings)?,
+        info: MountInfo::new(&context.roots),
+        probe: MountProbe::new(Arc::clone(&context.statfs), timeout),
+        roots: context.roots.clone(),
+        text: Vec::new(),
+        mounts: Vec::new(),
+        targets: Vec::new(),
+    }))
+}
+
+impl Collector for Filesystem {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        self.refresh()?;
+        let outcomes = self
+            .probe
+            .probe(&self.targets)
+            .map_err(|error| CollectError::because("cannot start a thread to ask mounts", error))?;
+        write(page, &self.mounts, &outcomes);
+        Ok(())
+    }
+}
+
+impl Filesystem {
+    fn refresh(&mut self) -> Result<(), CollectError> {
+        let (path, text) = self.info.refresh()?;
+        if text.is_empty() {
+            return Err(CollectError::failed(format!("{} is empty", path.display())));
+        }
+        if text == self.text {
+            return Ok(());
+        }
+        let mut shown: Vec<Shown> = Vec::new();
+        let mut targets = Targets::default();
+        let mut by_labels = HashMap::new();
+        for mount in mounts(text) {
+            let mount = mount.map_err(CollectError::parse(path))?;
+            let label = String::from_utf8_lossy(shown_at(&self.roots, &mount)).into_owned();
+            let fs_type = String::from_utf8_lossy(mount.fs_type);
+            if !self.mount_filter.takes(&label) || !self.type_filter.takes(&fs_type) {
+                continue;
+            }
+            let target = targets.place(&self.roots, &mount);
+            let mount = Shown {
+                device: String::from_utf8_lossy(mount.source).into_owned(),
+                mount_point: label,
+                fs_type: fs_type.into_owned(),
+                major: mount.major.to_string(),
+                minor: mount.minor.to_string(),
+                read_only: mount.read_only,
+                informs: false,
+                target,
+            };
+            let labels = (
+                mount.device.clone(),
+                mount.mount_point.clone(),
+                mount.fs_type.clone(),
+            );
+            // The same labels are exported once, by the mount that is on top.
+            if let Some(at) = by_labels.get(&labels) {
+                shown[*at] = mount;
+            } else {
+                by_labels.insert(labels, shown.len());
+                shown.push(mount);
+            }
+        }
+        let mut informed = HashSet::new();
+        for mount in &mut shown {
+            mount.informs = informed.insert((mount.target, &mount.device, &mount.major, &mount.minor));
+        }
+        self.mounts = shown;
+        self.targets = targets.all;
+        self.text.clear();
+        self.text.extend_from_slice(text);
+        Ok(())
+    }
+}
+
+/// The label `device_error`.
+fn device_error(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Space(_) => String::new(),
+        Outcome::TimedOut => "mountpoint timeout".to_owned(),
+        // node_exporter's words are Go's: in lower case, and old ones for these.
+        Outcome::Failed(Errno::EIO) => "input/output error".to_owned(),
+        Outcome::Failed(Errno::ESTALE) => "stale NFS file handle".to_owned(),
+        Outcome::Failed(Errno::ELOOP) => "too many levels of symbolic links".to_owned(),
+        Outcome::Failed(errno) => {
+            let mut text = errno.desc().to_owned();
+            if let Some(first) = text.get_mut(..1) {
+                first.make_ascii_lowercase();
+            }
+            text
+        }
+    }
+}
+
+/// Name, help, and the value of a family about space.
+type SpaceFamily = (&'static str, &'static str, fn(&FsSpace) -> u64);
+
+fn write(page: &mut Page, mounts: &[Shown], outcomes: &[Outcome]) {
+    let rows: Vec<_> = mounts
+        .iter()
+        .filter_map(|mount| {
+            let outcome = outcomes.get(mount.target)?;
+            Some((mount, outcome, device_error(outcome)))
+        })
+        .collect();
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Shown, &Outcome) -> Option<f64>| {
+        let mut family = page.family(name, help, MetricType::Gauge);
+        for (mount, outcome, error) in &rows {
+            if let Some(value) = value(mount, outcome) {
+                let labels = [
+                    ("device", mount.device.as_str()),
+                    ("mountpoint", &mount.mount_point),
+                    ("fstype", &mount.fs_type),
+                    ("device_error", error),
+                ];
+                family.sample(&labels, value);
+            }
+        }
+    };
+    gauge(
+        "node_filesystem_device_error",
+        "Whether the filesystem could not be asked for its space.",
+        &|_, outcome| Some(f64::from(u8::from(!matches!(outcome, Outcome::Space(_))))),
+    );
+    gauge(
+        "node_filesystem_readonly",
+        "Whether the filesystem is read-only.",
+        &|mount, _| Some(f64::from(u8::from(mount.read_only))),
+    );
+    let spaces: [SpaceFamily; 6] = [
+        (
+            "node_filesystem_size_bytes",
+            "Filesystem size in bytes.",
+            |space| space.size,
+        ),
+        (
+            "node_filesystem_free_bytes",
+            "Filesystem free space in bytes.",
+            |space| space.free,
+        ),
+        (
+            "node_filesystem_avail_bytes",
+            "Filesystem space available to non-root users in bytes.",
+            |space| space.available,
+        ),
+        ("node_filesystem_files", "Filesystem total file nodes.", |space| {
+            space.files
+        }),
+        (
+            "node_filesystem_files_free",
+            "Filesystem total free file nodes.",
+            |space| space.files_free,
+        ),
+        (
+            "node_filesystem_purgeable_bytes",
+            "Space that macOS could free, always 0 here; node_exporter exports it on Linux, too.",
+            |_| 0,
+        ),
+    ];
+    for (name, help, field) in spaces {
+        gauge(name, help, &|_, outcome| match outcome {
+            Outcome::Space(space) => Some(field(space) as f64),
+            Outcome::Failed(_) | Outcome::TimedOut => None,
+        });
+    }
+    let mut family = page.family(
+        "node_filesystem_mount_info",
+        "Which device is mounted where, always 1.",
+        MetricType::Gauge,
+    );
+    for (mount, outcome, _) in &rows {
+        if mount.informs && matches!(outcome, Outcome::Space(_)) {
+            let labels = [
+                ("device", mount.device.as_str()),
+                ("major", &mount.major),
+                ("minor", &mount.minor),
+                ("mountpoint", &mount.mount_point),
+            ];
+            family.sample(&labels, 1.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use virtfleet_wire::settings::MetricsSettings;
+
+    use super::*;
+
+    #[test]
+    fn errors_in_node_exporters_words() {
+        for (errno, text) in [
+            (Errno::EACCES, "permission denied"),
+            (Errno::ENOENT, "no such file or directory"),
+            (Errno::EIO, "input/output error"),
+            (Errno::ENOTCONN, "transport endpoint is not connected"),
+            (Errno::ESTALE, "stale NFS file handle"),
+        ] {
+            assert_eq!(device_error(&Outcome::Failed(errno)), text);
+        }
+    }
+
+    #[test]
+    fn of_mounts_with_the_same_labels_the_top_one_counts_and_changes_show() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            procfs: dir.path().into(),
+            ..Roots::default()
+        };
+        fs::create_dir(dir.path().join("1")).unwrap();
+        let write = |text: &str| fs::write(dir.path().join("1/mountinfo"), text).unwrap();
+        write(
+            "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:1 / / ro - ext4 /dev/a rw\n3 1 0:9 / / rw - rootfs none rw\n",
+        );
+        let mut collector = new(&Context::new(roots, MetricsSettings::default())).unwrap();
+        let mut page = Page::new();
+        collector.collect(&mut page).unwrap();
+        let text = page.to_text();
+        assert!(text.contains(
+            "node_filesystem_readonly{device=\"/dev/a\",mountpoint=\"/\",fstype=\"ext4\",device_error=\"\"} 1"
+        ));
+        assert_eq!(text.matches("node_filesystem_size_bytes{").count(), 2, "{text}");
+        write("1 0 8:1 / / rw - ext4 /dev/b rw\n");
+        page.clear();
+        collector.collect(&mut page).unwrap();
+        assert!(page.to_text().contains("readonly{device=\"/dev/b\""));
+        write("1 0 8:1 / /");
+        assert!(collector.collect(&mut page).is_err());
+        write("");
+        let error = collector.collect(&mut page).unwrap_err().to_string();
+        assert!(error.ends_with("1/mountinfo is empty"), "{error}");
+    }
+}

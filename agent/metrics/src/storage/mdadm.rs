@@ -1,0 +1,176 @@
+//! `mdadm`: software RAID, from `/proc/mdstat` and `/sys/block/md*/md`.
+
+use std::{collections::HashSet, path::Path};
+
+use virtfleet_agent_core::procfs::mdstat::{Activity, Array, arrays};
+use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, Reread, attribute_buffer};
+use virtfleet_wire::exposition::{MetricType, Page};
+
+use crate::{CollectError, Collector, Context, RegistryError};
+
+/// The states of `node_md_state`.
+const STATES: [(&str, Activity); 5] = [
+    ("active", Activity::Active),
+    ("inactive", Activity::Inactive),
+    ("recovering", Activity::Recovering),
+    ("resync", Activity::Resyncing),
+    ("check", Activity::Checking),
+];
+
+struct Mdadm {
+    stat: Reread,
+    devices: Devices<Md>,
+    buffer: Box<AttributeBuffer>,
+}
+
+/// What sysfs says of an array.
+struct Md {
+    level: Attribute,
+    raid_disks: Attribute,
+    degraded: Attribute,
+    disks_now: Option<u64>,
+    degraded_now: Option<u64>,
+}
+
+impl Md {
+    fn new(path: &Path) -> Self {
+        let attribute = |name| Attribute::new(path.join("md").join(name));
+        Self {
+            level: attribute("level"),
+            raid_disks: attribute("raid_disks"),
+            degraded: attribute("degraded"),
+            disks_now: None,
+            degraded_now: None,
+        }
+    }
+
+    /// An array that stops meanwhile says nothing more.
+    fn read(&mut self, buffer: &mut AttributeBuffer) {
+        (self.disks_now, self.degraded_now) = (None, None);
+        let Ok(level) = self.level.read(buffer) else {
+            return;
+        };
+        let has_disks = !matches!(&*level, "" | "container" | "imsm" | "ddf");
+        let has_redundancy = matches!(&*level, "raid1" | "raid4" | "raid5" | "raid6" | "raid10");
+        if has_disks && let Ok(text) = self.raid_disks.read(buffer) {
+            // While its shape changes: `NEW (OLD)`.
+            let first = text.split(' ').next().unwrap_or_default();
+            self.disks_now = first.parse().ok();
+        }
+        self.degraded_now = if has_redundancy {
+            self.degraded.number(buffer).ok().flatten()
+        } else {
+            Some(0)
+        };
+    }
+}
+
+pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
+    Ok(Box::new(Mdadm {
+        stat: Reread::new(context.roots.proc("mdstat")),
+        devices: Devices::new(context.roots.sys("block")),
+        buffer: attribute_buffer(),
+    }))
+}
+
+impl Collector for Mdadm {
+    fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let path = self.stat.path().to_owned();
+        let text = match self.stat.text() {
+            Err(error) if error.is_missing() => {
+                return Err(CollectError::no_data("this kernel has no software RAID"));
+            }
+            done => done?,
+        };
+        let mut rows = Vec::new();
+        let mut names = HashSet::new();
+        for array in arrays(&text) {
+            let array = array.map_err(CollectError::parse(&path))?;
+            if names.insert(array.name) {
+                rows.push(array);
+            }
+        }
+        write(page, &rows);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        match self
+            .devices
+            .refresh(|name| name.starts_with("md"), |_, path| Md::new(path))
+        {
+            Err(error) if error.is_missing() => return Ok(()),
+            done => done?,
+        };
+        for device in self.devices.all() {
+            device.kept.read(&mut self.buffer);
+        }
+        let mut family = page.family(
+            "node_md_raid_disks",
+            "How many disks the array has when it is whole.",
+            MetricType::Gauge,
+        );
+        for device in self.devices.all() {
+            if let Some(disks) = device.kept.disks_now {
+                family.sample(&[("device", &device.name)], disks as f64);
+            }
+        }
+        let mut family = page.family(
+            "node_md_degraded",
+            "How many disks the array lacks.",
+            MetricType::Gauge,
+        );
+        for device in self.devices.all() {
+            if let Some(degraded) = device.kept.degraded_now {
+                family.sample(&[("device", &device.name)], degraded as f64);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(page: &mut Page, rows: &[Array<'_>]) {
+    type Value = fn(&Array<'_>) -> u64;
+    let mut family = page.family("node_md_state", "What the array does.", MetricType::Gauge);
+    for row in rows {
+        for (state, activity) in STATES {
+            let labels = [("device", row.name), ("state", state)];
+            family.sample(&labels, f64::from(u8::from(row.activity == activity)));
+        }
+    }
+    let mut family = page.family(
+        "node_md_disks",
+        "How many of the array's disks work, failed or wait.",
+        MetricType::Gauge,
+    );
+    for row in rows {
+        let states = [
+            ("active", row.active),
+            ("failed", row.failed),
+            ("spare", row.spare),
+        ];
+        for (state, disks) in states {
+            family.sample(&[("device", row.name), ("state", state)], disks as f64);
+        }
+    }
+    let families: [(&str, &str, Value); 3] = [
+        (
+            "node_md_disks_required",
+            "How many disks the array should have.",
+            |row| row.required,
+        ),
+        ("node_md_blocks", "The array's size in blocks of 1 KiB.", |row| {
+            row.blocks
+        }),
+        (
+            "node_md_blocks_synced",
+            "How many of the array's blocks are in line.",
+            |row| row.synced,
+        ),
+    ];
+    for (name, help, value) in families {
+        let mut family = page.family(name, help, MetricType::Gauge);
+        for row in rows {
+            family.sample(&[("device", row.name)], value(row) as f64);
+        }
+    }
+}

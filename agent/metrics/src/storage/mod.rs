@@ -1,0 +1,54 @@
+//! Disks, filesystems and the drivers above them.
+
+mod btrfs;
+mod btrfs_devices;
+mod diskstats;
+mod dmmultipath;
+mod filesystem;
+mod mdadm;
+mod mountstats;
+mod nvme;
+mod tapestats;
+mod udev;
+mod xfs;
+mod zfs;
+
+use super::{Entry, Flag};
+
+/// The room's collectors, by name.
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry::on("btrfs", "Space, devices and commits of btrfs", btrfs::new),
+    Entry::on(
+        "diskstats",
+        "I/O of block devices, and what they are",
+        diskstats::new,
+    )
+    .with(&[
+        Flag::text("device-exclude", "deviceExclude"),
+        Flag::text("device-include", "deviceInclude"),
+    ]),
+    Entry::on(
+        "dmmultipath",
+        "Multipath devices and their paths",
+        dmmultipath::new,
+    ),
+    Entry::on(
+        "filesystem",
+        "Space and state of mounted filesystems",
+        filesystem::new,
+    )
+    .with(&[
+        Flag::text("mount-points-exclude", "mountPointsExclude"),
+        Flag::text("mount-points-include", "mountPointsInclude"),
+        Flag::text("fs-types-exclude", "fsTypesExclude"),
+        Flag::text("fs-types-include", "fsTypesInclude"),
+        Flag::text("mount-timeout", "mountTimeout"),
+    ]),
+    Entry::on("mdadm", "Software RAID", mdadm::new),
+    Entry::off("mountstats", "What NFS clients count", mountstats::new),
+    Entry::on("nvme", "NVMe controllers and their namespaces", nvme::new),
+    Entry::on("tapestats", "What tape drives do", tapestats::new)
+        .with(&[Flag::text("ignored-devices", "ignored")]),
+    Entry::on("xfs", "What XFS filesystems do", xfs::new),
+    Entry::on("zfs", "The cache, the log and the pools of ZFS", zfs::new),
+];

@@ -1,0 +1,431 @@
+//! The machine, kept fresh: counters, interrupts, channels and status bytes are read at each scrape, because they are what changes; all the rest is looked at
+//! anew when devices, disks, CPUs or channels have changed, and once a minute.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nix::errno::Errno;
+use virtfleet_agent_core::{
+    procfs::interrupts::table,
+    virtio::{
+        Counters, Machine, Nic,
+        counters::{self, ByQueue},
+    },
+};
+use virtfleet_agent_host::{
+    Attribute, AttributeBuffer, Devices, NicCalls, Reread, Roots, attribute_buffer, virtio::INTERRUPTS_LIMIT,
+};
+
+/// After that time all of it is looked at anew.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// Where devices and disks come and go, below the root of sysfs. Network interfaces are not among them: those with a device come with it, and nodes have many
+/// that have none.
+const PLACES: [&str; 3] = ["bus/virtio/devices", "bus/pci/devices", "block"];
+
+/// Looks at the machine; the last argument says whether to look for what only root sees.
+pub(super) type Observe = fn(&Roots, &dyn NicCalls, bool) -> Machine;
+
+pub(super) struct Watch {
+    roots: Roots,
+    calls: Arc<dyn NicCalls>,
+    observe: Observe,
+    places: [Devices<()>; 3],
+    online: Reread,
+    interrupts: Reread,
+    buffer: Box<AttributeBuffer>,
+    counts: Vec<u64>,
+    machine: Machine,
+    kept: Option<Kept>,
+}
+
+/// What belongs to the machine as it was looked at.
+struct Kept {
+    at: Instant,
+    online: Vec<u8>,
+    /// Of each device, its status byte.
+    status: Vec<Attribute>,
+    /// Where an interrupt is: devices and vectors of theirs. A line may be shared.
+    vectors: HashMap<u32, Vec<(usize, usize)>>,
+}
+
+/// What was kept is no longer so.
+struct Outdated;
+
+impl Watch {
+    /// Nothing is read before the first [`Watch::machine`].
+    pub(super) fn new(roots: &Roots, calls: &Arc<dyn NicCalls>, observe: Observe) -> Self {
+        Self {
+            places: PLACES.map(|place| Devices::new(roots.sys(place))),
+            online: Reread::new(roots.sys("devices/system/cpu/online")),
+            interrupts: Reread::with_limit(roots.proc("interrupts"), INTERRUPTS_LIMIT),
+            buffer: attribute_buffer(),
+            counts: Vec::new(),
+            machine: Machine::default(),
+            kept: None,
+            roots: roots.clone(),
+            calls: Arc::clone(calls),
+            observe,
+        }
+    }
+
+    /// The machine as it is now.
+    pub(super) fn machine(&mut self) -> &mut Machine {
+        // Each of them is asked, so that none tells of an old change later.
+        let mut moved = false;
+        for place in &mut self.places {
+            // A place that is not there has nothing that could come or go.
+            moved |= place.refresh(|_| true, |_, _| ()).unwrap_or(false);
+        }
+        // Where it cannot be read nobody tells of CPUs that come.
+        let online = self.online.read().unwrap_or_default().to_vec();
+        let fresh = self
+            .kept
+            .as_ref()
+            .is_some_and(|kept| !moved && kept.at.elapsed() < LOOK_AGAIN && kept.online == online);
+        if !fresh || self.refresh().is_err() {
+            self.look(online);
+        }
+        &mut self.machine
+    }
+
+    fn look(&mut self, online: Vec<u8>) {
+        let before = std::mem::replace(
+            &mut self.machine,
+            (self.observe)(&self.roots, &*self.calls, false),
+        );
+        carry(&before, &mut self.machine);
+        let devices = self.roots.sys(PLACES[0]);
+        let mut vectors: HashMap<u32, Vec<(usize, usize)>> = HashMap::new();
+        for (index, device) in self.machine.devices.iter().enumerate() {
+            for (at, vector) in device.vectors.iter().enumerate() {
+                vectors.entry(vector.irq).or_default().push((index, at));
+            }
+        }
+        self.kept = Some(Kept {
+            at: Instant::now(),
+            online,
+            status: self
+                .machine
+                .devices
+                .iter()
+                .map(|device| Attribute::new(devices.join(&device.name).join("status")))
+                .collect(),
+            vectors,
+        });
+    }
+
+    /// Reads what changes all the time.
+    fn refresh(&mut self) -> Result<(), Outdated> {
+        let kept = self.kept.as_mut().ok_or(Outdated)?;
+        for (device, status) in self.machine.devices.iter_mut().zip(&mut kept.status) {
+            let text = status.read(&mut self.buffer).ok();
+            device.status = text.and_then(|text| byte(&text));
+        }
+        if !kept.vectors.is_empty() {
+            let text = self.interrupts.text().map_err(|_| Outdated)?;
+            let table = table(&text).map_err(|_| Outdated)?;
+            let devices = &mut self.machine.devices;
+            let (mut rows, mut others) = (0, false);
+            let read = table.rows(&mut self.counts, |interrupt, counts| {
+                let places = interrupt.name.parse().ok().and_then(|irq| kept.vectors.get(&irq));
+                let Some(places) = places else { return };
+                rows += 1;
+                for (device, vector) in places {
+                    let vector = &mut devices[*device].vectors[*vector];
+                    // A number may be another's by now.
+                    if !interrupt
+                        .handlers()
+                        .split(',')
+                        .any(|name| name.trim() == vector.name)
+                    {
+                        others = true;
+                        return;
+                    }
+                    // What came to CPUs that have no column, because they are offline, stays.
+                    let landed = &mut vector.landed;
+                    landed.retain(|one| table.cpus.binary_search(&one.0).is_err());
+                    let by_cpu = table.cpus.iter().copied().zip(counts.iter().copied());
+                    landed.extend(by_cpu.filter(|(_, count)| *count > 0));
+                    landed.sort_unstable();
+                }
+            });
+            read.map_err(|_| Outdated)?;
+            if others || rows != kept.vectors.len() {
+                return Err(Outdated);
+            }
+        }
+        for nic in &mut self.machine.nics {
+            count(nic, &*self.calls)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes over what came to CPUs that are offline now, where the kernel does not tell of them: a counter must not go back.
+fn carry(before: &Machine, now: &mut Machine) {
+    let online = &now.cpus.online;
+    if online.is_empty() {
+        return;
+    }
+    for device in &mut now.devices {
+        let Some(old) = before.devices.iter().find(|old| old.name == device.name) else {
+            continue;
+        };
+        for vector in &mut device.vectors {
+            let same = old.vector(vector.irq).filter(|old| old.name == vector.name);
+            let gone = same.into_iter().flat_map(|old| &old.landed);
+            for one in gone.filter(|one| !online.contains(&one.0)) {
+                if vector.landed.iter().all(|known| known.0 != one.0) {
+                    vector.landed.push(*one);
+                }
+            }
+            vector.landed.sort_unstable();
+        }
+    }
+}
+
+/// The counters of an interface's queues as they are now.
+///
+/// Errors: it is gone, or has another number of queues.
+fn count(nic: &mut Nic, calls: &dyn NicCalls) -> Result<(), Outdated> {
+    let gone = |errno: Errno| errno == Errno::ENODEV;
+    match calls.channels(&nic.name) {
+        Ok(channels) if channels == nic.channels => {}
+        Err(errno) if !gone(errno) => {}
+        _ => return Err(Outdated),
+    }
+    let mut all = match calls.statistics(&nic.name) {
+        Ok(all) => counters::of_statistics(&all),
+        Err(errno) if gone(errno) => return Err(Outdated),
+        Err(_) => ByQueue::new(),
+    };
+    match calls.queue_counters(nic.index) {
+        Ok(queues) => {
+            let queues = queues.into_iter().flatten();
+            counters::merge(
+                &mut all,
+                queues.map(|queue| ((queue.direction, queue.index), queue.counters)),
+            );
+        }
+        Err(errno) if gone(errno) => return Err(Outdated),
+        Err(_) => {}
+    }
+    for queue in &mut nic.queues {
+        let now = all.get(&(queue.direction, queue.index)).copied();
+        let now = now.unwrap_or_default();
+        queue.counters = Counters {
+            // Of drivers that do not count them sysfs has them, which is read with all the rest. What else cannot be had now is not told as of a moment ago.
+            timeouts: now.timeouts.or(queue.counters.timeouts),
+            ..now
+        };
+    }
+    Ok(())
+}
+
+/// The number that sysfs prints with `0x`.
+fn byte(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Mutex};
+
+    use virtfleet_agent_core::virtio::{Channels, Coalescing, Device, Direction, NicQueue, Rings, Vector};
+    use virtfleet_agent_host::QueueCounters;
+
+    use super::*;
+
+    /// How often all was looked at, channels, and a counter.
+    #[derive(Default)]
+    struct Fake(Mutex<(u32, u32, u64)>);
+
+    impl NicCalls for Fake {
+        fn channels(&self, nic: &str) -> Result<Option<Channels>, Errno> {
+            let current = self.0.lock().unwrap().1;
+            match (nic, current) {
+                ("eth0", 0) => Err(Errno::ENODEV),
+                ("eth0", 99) => Err(Errno::EBUSY),
+                ("eth0", current) => Ok(Some(Channels { current, possible: 4 })),
+                _ => Ok(None),
+            }
+        }
+        fn set_channels(&self, _: &str, _: u32) -> Result<(), Errno> {
+            Err(Errno::EPERM)
+        }
+        fn rings(&self, _: &str) -> Result<Option<Rings>, Errno> {
+            // Asked by `observe` alone.
+            self.0.lock().unwrap().0 += 1;
+            Ok(None)
+        }
+        fn set_rings(&self, _: &str, _: u32, _: u32) -> Result<(), Errno> {
+            Err(Errno::EPERM)
+        }
+        fn coalescing(&self, _: &str) -> Result<Option<Coalescing>, Errno> {
+            Ok(None)
+        }
+        fn statistics(&self, _: &str) -> Result<Vec<(String, u64)>, Errno> {
+            Ok(vec![("rx0_kicks".to_owned(), self.0.lock().unwrap().2)])
+        }
+        fn queue_counters(&self, _: u32) -> Result<Option<Vec<QueueCounters>>, Errno> {
+            Ok(Some(vec![QueueCounters {
+                direction: Direction::Receive,
+                index: 0,
+                counters: Counters {
+                    packets: Some(7),
+                    ..Counters::default()
+                },
+            }]))
+        }
+    }
+
+    fn observe(_: &Roots, calls: &dyn NicCalls, _: bool) -> Machine {
+        assert_eq!(calls.rings("eth0"), Ok(None));
+        Machine {
+            devices: vec![Device {
+                name: "virtio0".to_owned(),
+                vectors: vec![Vector {
+                    irq: 25,
+                    name: "virtio0-input.0".to_owned(),
+                    ..Vector::default()
+                }],
+                ..Device::default()
+            }],
+            nics: vec![Nic {
+                name: "eth0".to_owned(),
+                channels: calls.channels("eth0").ok().flatten(),
+                queues: vec![NicQueue {
+                    counters: Counters {
+                        timeouts: Some(3),
+                        drops: Some(4),
+                        ..Counters::default()
+                    },
+                    ..NicQueue::default()
+                }],
+                ..Nic::default()
+            }],
+            ..Machine::default()
+        }
+    }
+
+    #[test]
+    fn what_changes_is_read_and_the_rest_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let row = " 25: 5 0 PCI-MSIX-0000:00:02.0 1-edge virtio0-input.0\n";
+        put(
+            "proc/interrupts",
+            &format!("     CPU0 CPU3\n{row}NMI: 0 0 Non-maskable\n"),
+        );
+        put("sys/bus/virtio/devices/virtio0/status", "0x0000000f\n");
+        put("sys/devices/system/cpu/online", "0,3\n");
+        let roots = Roots {
+            procfs: dir.path().join("proc"),
+            sysfs: dir.path().join("sys"),
+            ..Roots::default()
+        };
+        let fake = Arc::new(Fake::default());
+        let set = |channels, kicks| {
+            let mut now = fake.0.lock().unwrap();
+            (now.1, now.2) = (channels, kicks);
+        };
+        set(2, 1);
+        let calls: Arc<dyn NicCalls> = fake.clone();
+        let mut watch = Watch::new(&roots, &calls, observe);
+        let looks = || fake.0.lock().unwrap().0;
+        assert_eq!(watch.machine().devices.len(), 1);
+        assert_eq!(looks(), 1);
+
+        set(2, 50);
+        let machine = watch.machine();
+        assert_eq!(machine.devices[0].status, Some(15));
+        assert_eq!(machine.devices[0].vectors[0].landed, [(0, 5)]);
+        let counters = machine.nics[0].queues[0].counters;
+        assert_eq!((counters.kicks, counters.packets), (Some(50), Some(7)));
+        assert_eq!((counters.timeouts, counters.drops), (Some(3), None));
+        assert_eq!(looks(), 1);
+
+        put("sys/bus/virtio/devices/virtio0/status", "0x0000004f\n");
+        assert_eq!(watch.machine().devices[0].status, Some(0x4f));
+        // The driver is busy: nothing is known to have changed.
+        set(99, 50);
+        watch.machine();
+        assert_eq!(looks(), 1);
+
+        set(3, 50);
+        assert_eq!(watch.machine().nics[0].channels.unwrap().current, 3);
+        assert_eq!(looks(), 2, "other channels");
+        set(0, 50);
+        watch.machine();
+        assert_eq!(looks(), 3, "an interface that is gone");
+        set(3, 50);
+        watch.machine();
+        put("sys/devices/system/cpu/online", "0-3\n");
+        let before = looks();
+        watch.machine();
+        assert_eq!(looks(), before + 1, "a CPU came");
+        put("sys/block/vda/size", "8\n");
+        watch.machine();
+        put("sys/block/vdb/size", "8\n");
+        watch.machine();
+        assert_eq!(looks(), before + 3, "disks came");
+        watch.machine();
+        assert_eq!(looks(), before + 3);
+        if let Some(kept) = &mut watch.kept {
+            kept.at -= LOOK_AGAIN;
+        }
+        watch.machine();
+        assert_eq!(looks(), before + 4, "a minute has passed");
+        put("proc/interrupts", "what is this\n");
+        watch.machine();
+        assert_eq!(looks(), before + 5, "interrupts that cannot be read");
+        put("proc/interrupts", "     CPU0\n 26: 5 PCI-MSI virtio0-input.0\n");
+        watch.machine();
+        assert_eq!(looks(), before + 6, "an interrupt that is gone");
+        put("proc/interrupts", "     CPU0\n 25: 5 PCI-MSI virtio0-output.0\n");
+        watch.machine();
+        assert_eq!(looks(), before + 7, "a number that is another's now");
+    }
+
+    #[test]
+    fn counts_do_not_go_back_when_a_cpu_goes_offline() {
+        let machine = |online: &[u32], landed: &[(u32, u64)], name: &str| {
+            let vector = Vector {
+                irq: 25,
+                name: name.to_owned(),
+                landed: landed.to_vec(),
+                ..Vector::default()
+            };
+            let mut machine = Machine {
+                devices: vec![Device {
+                    name: "virtio0".to_owned(),
+                    vectors: vec![vector],
+                    ..Device::default()
+                }],
+                ..Machine::default()
+            };
+            machine.cpus.online = online.to_vec();
+            machine
+        };
+        let before = machine(&[0, 1], &[(0, 10), (1, 20)], "virtio0-input.0");
+        let carried = |mut now: Machine| {
+            carry(&before, &mut now);
+            now.devices.remove(0).vectors.remove(0).landed
+        };
+        let gone = machine(&[0], &[(0, 11)], "virtio0-input.0");
+        assert_eq!(carried(gone.clone()), [(0, 11), (1, 20)]);
+        let told = machine(&[0], &[(0, 11), (1, 21)], "virtio0-input.0");
+        assert_eq!(carried(told), [(0, 11), (1, 21)], "what the kernel tells counts");
+        let anew = machine(&[0, 1], &[(0, 11)], "virtio0-input.0");
+        assert_eq!(carried(anew), [(0, 11)]);
+        let other = machine(&[0], &[(0, 11)], "virtio0-output.0");
+        assert_eq!(carried(other), [(0, 11)]);
+    }
+}

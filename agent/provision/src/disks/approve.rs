@@ -1,0 +1,119 @@
+//! A person's word on a refusal.
+
+use virtfleet_agent_core::disks::{DiskPlan, Refusal, journal::Approval};
+use virtfleet_agent_host::{JournalError, JournalStore, clock};
+use virtfleet_wire::settings::DiskSettings;
+
+use super::pass::{Engine, EngineError};
+
+/// Why an approval was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ApproveError {
+    /// There is no plan.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// Nobody is called so.
+    #[error("no declared disk has the name or serial {0:?}; virtfleet-agent plan disks lists them")]
+    Unknown(String),
+    /// The serial is that of several declared disks, e.g. of partitions of one disk.
+    #[error(
+        "several declared disks have the serial {serial:?}: {}; name one of them: \
+         `virtfleet-agent disks approve {first} --evidence HASH`", names.join(", ")
+    )]
+    Several {
+        /// The serial.
+        serial: String,
+        /// The name of one.
+        first: String,
+        /// Each name, with the device and the PARTUUID.
+        names: Vec<String>,
+    },
+    /// It is not refused for this reason, or not any more.
+    #[error("disk {name} has no refusal with that evidence{}", known(.evidence))]
+    Other {
+        /// The disk.
+        name: String,
+        /// What evidence its refusals have that may be approved.
+        evidence: Vec<String>,
+    },
+}
+
+fn known(evidence: &[String]) -> String {
+    if evidence.is_empty() {
+        "; none of its refusals can be approved: virtfleet-agent plan disks says what to do instead"
+            .to_owned()
+    } else {
+        format!(
+            "; the disk was written to, or the guest was booted, since that evidence was printed. `virtfleet-agent plan disks` says what is on it; its \
+             evidence is {} now",
+            evidence.join(", ")
+        )
+    }
+}
+
+/// The declared name, with the device that it is, e.g. `logs (/dev/vda3, PARTUUID …)`.
+fn with_device(plan: &DiskPlan) -> String {
+    let Some(device) = &plan.device else {
+        return plan.name.clone();
+    };
+    let partition = device.partition.as_ref();
+    let uuid = partition.and_then(|partition| partition.uuid.as_deref());
+    let uuid = uuid.map_or(String::new(), |uuid| format!(", PARTUUID {uuid}"));
+    format!("{} (/dev/{}{uuid})", plan.name, device.name)
+}
+
+/// Writes down that the refusal with that evidence was judged; the disk's name.
+pub fn approve(
+    engine: &Engine<'_>,
+    declared: &[DiskSettings],
+    who: &str,
+    evidence: &str,
+) -> Result<String, ApproveError> {
+    let store = JournalStore::open(engine.roots)?;
+    let observed = engine.plan(declared)?;
+    let serial = |name: &str| {
+        let wanted = observed.wanted.iter().find(|wanted| wanted.name == name);
+        wanted.and_then(|wanted| wanted.serial.clone())
+    };
+    let named = observed.plan.disks.iter().find(|plan| plan.name == who);
+    let of_serial = observed.plan.disks.iter().filter(|plan| {
+        let seen = plan.device.as_ref().and_then(|device| device.serial.clone());
+        seen.as_deref() == Some(who) || serial(&plan.name).as_deref() == Some(who)
+    });
+    let plan = match (named, &of_serial.collect::<Vec<_>>()[..]) {
+        (Some(plan), _) => plan,
+        (None, [plan]) => plan,
+        (None, []) => return Err(ApproveError::Unknown(who.to_owned())),
+        (None, several) => {
+            return Err(ApproveError::Several {
+                serial: who.to_owned(),
+                first: several[0].name.clone(),
+                names: several.iter().map(|plan| with_device(plan)).collect(),
+            });
+        }
+    };
+    let open: Vec<&Refusal> = plan
+        .refusals
+        .iter()
+        .filter(|refusal| refusal.kind.may_be_approved() && !refusal.evidence.is_empty())
+        .collect();
+    let Some(refusal) = open.iter().find(|refusal| refusal.evidence == evidence) else {
+        return Err(ApproveError::Other {
+            name: plan.name.clone(),
+            evidence: open.iter().map(|refusal| refusal.evidence.clone()).collect(),
+        });
+    };
+    let mut approvals = observed.journal.approvals.clone();
+    approvals.retain(|approval| approval.name != plan.name);
+    approvals.push(Approval {
+        name: plan.name.clone(),
+        hash: evidence.to_owned(),
+        at_ns: clock().realtime_ns,
+        facts: refusal.facts.clone(),
+    });
+    store.write_approvals(&approvals)?;
+    Ok(plan.name.clone())
+}

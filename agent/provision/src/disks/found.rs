@@ -1,0 +1,80 @@
+//! Remembers where a proof by time has found data, so that a slower probe of the same disk does not miss it.
+
+use virtfleet_agent_core::disks::{Probe, journal::FoundByte};
+use virtfleet_agent_host::JournalStore;
+use virtfleet_wire::settings::DiskSettings;
+
+use super::pass::{Engine, Observed, chain};
+
+/// Writes down what an apply has found, and forgets what is zero now.
+pub(super) fn remember(observed: &Observed) {
+    if let Ok(Some(store)) = &observed.store {
+        write(store, observed, &found(observed));
+    }
+}
+
+/// Writes down what a plan has found beyond what was known. It is the one thing that a plan writes, and the journal is made for it: a person who has read that a disk
+/// holds data must not find it formatted by a run that had less time to read.
+pub(super) fn remember_of_plan(engine: &Engine<'_>, declared: &[DiskSettings], observed: &Observed) {
+    let known = &observed.journal.found;
+    let now = found(observed);
+    if now.iter().all(|found| known.contains(found)) {
+        return;
+    }
+    match &observed.store {
+        Ok(Some(store)) => write(store, observed, &now),
+        Ok(None) => {
+            let made = JournalStore::open(engine.roots).map_err(chain);
+            match made.and_then(|store| engine.off_disks(Some(store), declared)) {
+                Ok(Some(store)) => write(&store, observed, &now),
+                Ok(None) => {}
+                Err(error) => warn(&error),
+            }
+        }
+        // Without a journal nothing is formatted.
+        Err(_) => {}
+    }
+}
+
+fn write(store: &JournalStore, observed: &Observed, found: &[FoundByte]) {
+    if found != observed.journal.found
+        && let Err(error) = store.write_found(found)
+    {
+        warn(&chain(error));
+    }
+}
+
+fn warn(error: &str) {
+    tracing::warn!(error, "where data was found on a disk is not remembered");
+}
+
+/// Which byte beyond the regions of every proof was found, one a disk. What is zero now and of which no approval is open is left out, and so are disks that are no longer
+/// declared.
+fn found(observed: &Observed) -> Vec<FoundByte> {
+    let mut found = observed.journal.found.clone();
+    for disk in &observed.plan.disks {
+        let Some(device) = &disk.device else { continue };
+        match observed.seen.probes.get(&disk.name) {
+            Some(Probe::HasData(content)) => {
+                if let Some(offset) = content.apart {
+                    found.retain(|found| found.name != disk.name);
+                    found.push(FoundByte {
+                        name: disk.name.clone(),
+                        serial: device.serial.clone(),
+                        size: device.size,
+                        offset,
+                    });
+                }
+            }
+            Some(Probe::Blank(_)) => {
+                let approvals = &observed.journal.approvals;
+                if !approvals.iter().any(|approval| approval.name == disk.name) {
+                    found.retain(|found| !found.is_on(&disk.name, device));
+                }
+            }
+            _ => {}
+        }
+    }
+    found.retain(|found| observed.wanted.iter().any(|wanted| wanted.name == found.name));
+    found
+}

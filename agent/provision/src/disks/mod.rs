@@ -1,0 +1,45 @@
+//! Secondary disks: what is declared becomes what is there.
+//!
+//! ```text
+//! settings ─ check ─▶ Wanted ─┐
+//! host ─ observe ─▶ Seen ─────┼─ plan (agent/core) ─▶ Plan ─ act ─▶ what was done ─ observe again ─▶ disks.json
+//! journal (root disk) ────────┘   │                     │ each step: journal, audit, witness, host
+//!        looks, several at a time ┘                     └ again (rounds) when a disk has answered late
+//! ```
+//!
+//! The plan decides and this only does. Every destructive step claims its device anew, and is in the journal and the audit record before
+//! it begins. Between two effects a [`Witness`](virtfleet_agent_host::Witness) is told, so that tests can end the process at any of them.
+
+mod act;
+mod approve;
+mod around;
+mod binds;
+mod carriers;
+mod clone;
+mod files;
+mod format;
+mod found;
+mod gate;
+mod grow;
+mod health;
+mod looks;
+mod luks;
+mod observe;
+mod pass;
+mod place;
+mod record;
+mod rounds;
+mod seed;
+mod session;
+mod step;
+mod unlock;
+mod unread;
+
+pub use approve::{ApproveError, approve};
+pub use gate::{CheckError, check};
+pub use pass::{Engine, EngineError, Observed, Passed};
+
+pub(super) use pass::chain;
+pub use step::failed;
+pub(super) use step::run;
+pub use step::{Machine, unusable};

@@ -1,0 +1,374 @@
+//! Everything that a plan is made from, besides settings and journal. Nothing is written.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use virtfleet_agent_core::disks::{
+    CloneState, Content, Device, DeviceId, Key, Plan, Probe, Seen, Use, Wanted,
+    device::DevNumber,
+    journal::{Entry, Journal, Progress},
+    matching, mkfs,
+    seen::{Mapping, Mounted},
+    state::DisksState,
+};
+use virtfleet_agent_host::{
+    disk_files, disk_mounts,
+    disks::tools::{blkid, btrfs, check, ext4, xfs},
+    mount_point, own_program, owner_of, swapped,
+};
+use virtfleet_wire::settings::DiskFilesystem;
+
+use super::{
+    around, carriers, clone,
+    looks::{Looks, Wait},
+    pass::{Engine, EngineError},
+    seed::SEED_DIRECTORY,
+};
+
+/// What our containers are called in `/dev/mapper`.
+const MAPPINGS: &str = "virtfleet-";
+
+/// Where the data of a LUKS2 container begin: cryptsetup's default.
+const HEADER: u64 = 16 << 20;
+
+/// What need not be found out anew.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    /// What is on disks that were looked at a moment ago, and which device that was.
+    probes: BTreeMap<String, (DeviceId, Probe)>,
+    /// What was found out about clones, for the same devices.
+    clones: BTreeMap<String, CloneState>,
+    /// By UUID: sizes of a device and of the filesystem that filled it, as an earlier pass of this boot saw them. A mounted filesystem does not shrink.
+    sizes: BTreeMap<String, (u64, u64)>,
+}
+
+impl Known {
+    pub(super) fn of(previous: &DisksState) -> Self {
+        let sizes = previous.disks.iter().filter_map(|disk| {
+            let bytes = disk.filesystem_bytes?;
+            (!disk.uuid.is_empty()).then(|| (disk.uuid.clone(), (disk.size_bytes, bytes)))
+        });
+        Self {
+            probes: BTreeMap::new(),
+            clones: BTreeMap::new(),
+            sizes: sizes.collect(),
+        }
+    }
+
+    /// The same with what was seen by now; what was made since counts for more.
+    #[must_use]
+    pub(super) fn with(&self, plan: &Plan, seen: &Seen, made: &[(String, Probe)]) -> Self {
+        let mut known = self.clone();
+        known.clones.extend(seen.clones.clone());
+        known
+            .clones
+            .retain(|name, _| !made.iter().any(|(made, _)| made == name));
+        for disk in &plan.disks {
+            let made = made
+                .iter()
+                .rfind(|(name, _)| *name == disk.name)
+                .map(|(_, probe)| probe);
+            if let (Some(device), Some(probe)) = (&disk.device, made.or_else(|| seen.probes.get(&disk.name)))
+            {
+                known
+                    .probes
+                    .insert(disk.name.clone(), (device.clone(), probe.clone()));
+            }
+        }
+        known
+    }
+
+    /// Forgets what was seen on these disks.
+    pub(super) fn forget(&mut self, names: &BTreeSet<String>) {
+        self.probes.retain(|name, _| !names.contains(name));
+    }
+
+    /// Forgets the sizes: something has grown.
+    pub(super) fn regrow(&mut self) {
+        self.sizes.clear();
+    }
+
+    fn probe(&self, name: &str, device: &Device) -> Option<&Probe> {
+        let (id, probe) = self.probes.get(name)?;
+        (*id == device.id).then_some(probe)
+    }
+}
+
+/// Looks at everything. Disks that are not in their place are looked at together; `wait` says whether those are waited for that take long.
+pub(super) fn observe(
+    engine: &Engine<'_>,
+    wanted: &[Wanted],
+    journal: &Journal,
+    known: &Known,
+    looks: &mut Looks<'_, '_>,
+    wait: Wait,
+) -> Result<Seen, EngineError> {
+    let disks = engine.disks();
+    let mut devices = if wanted.iter().any(Wanted::names_partition) {
+        disks.devices_and_partitions()?
+    } else {
+        disks.devices()?
+    };
+    disks.add_writers(&mut devices)?;
+    carriers::ask(engine, wanted, &mut devices);
+    for device in &mut devices {
+        // A copy that was interrupted is ours; an apply unmounts it first.
+        device
+            .uses
+            .retain(|used| !matches!(used, Use::Mounted(at) if at.starts_with(SEED_DIRECTORY)));
+    }
+    let mut mounts = disk_mounts(engine.roots)?;
+    mounts.retain(|mount| !mount.mount_point.starts_with(SEED_DIRECTORY));
+    let swaps = swapped(engine.roots)?;
+    let mut seen = Seen {
+        vm_uuid: engine.vm_uuid.to_owned(),
+        boot_id: engine.boot_id.to_owned(),
+        files: disk_files(engine.roots, engine.systemd),
+        systemd: engine.systemd,
+        missing_tools: around::missing_tools(engine, wanted),
+        bad_keys: around::bad_keys(engine, wanted),
+        agent: if engine.systemd {
+            own_program()
+        } else {
+            String::new()
+        },
+        gate_off: around::gate_off(engine),
+        users: around::numbers(engine, "/etc/passwd", wanted, |owner| owner.user.as_ref()),
+        groups: around::numbers(engine, "/etc/group", wanted, |owner| owner.group.as_ref()),
+        ..Seen::default()
+    };
+    let udev = carriers::of_udev(&devices);
+    let selections = matching::select(wanted, &devices, engine.vm_uuid);
+    let mut settled = true;
+    let mut looked_at = Vec::new();
+    for (wanted, selection) in wanted.iter().zip(&selections) {
+        let Ok((_, index)) = &selection.found else {
+            settled = false;
+            continue;
+        };
+        let device = &devices[*index];
+        let entry = journal.entries.iter().find(|entry| entry.name == wanted.name);
+        let uuid = udev.get(&device.id.number);
+        let probe = in_place(engine, wanted, device, entry, &mounts, &swaps, uuid);
+        settled &= probe.is_some();
+        if let Some(probe) = probe.or_else(|| known.probe(&wanted.name, device).cloned()) {
+            seen.probes.insert(wanted.name.clone(), probe);
+            let judged = known.clones.get(&wanted.name);
+            seen.clones
+                .extend(judged.map(|state| (wanted.name.clone(), state.clone())));
+        } else {
+            looks.want(wanted, device, journal);
+            looked_at.push((wanted, device));
+        }
+    }
+    looks.wait(wait);
+    let looked_at: Vec<_> = looked_at
+        .into_iter()
+        .map(|(wanted, device)| (wanted, device, looks.probe(&wanted.name, &device.id)))
+        .collect();
+    seen.clones.extend(clone::observe(engine, &looked_at));
+    let probes = looked_at
+        .into_iter()
+        .map(|(wanted, _, probe)| (wanted.name.clone(), probe));
+    seen.probes.extend(probes);
+    seen.mappings = mappings(engine, wanted, &devices, journal);
+    seen.uuids = carriers::all(engine, &devices, &seen.probes, &selections, settled);
+    sizes_and_owners(engine, wanted, &devices, &seen, &mut mounts, known);
+    let points: Vec<&str> = mounts.iter().map(|mount| mount.mount_point.as_str()).collect();
+    for path in wanted.iter().flat_map(Wanted::paths) {
+        if points.contains(&path) {
+            continue;
+        }
+        seen.mount_points
+            .insert(path.to_owned(), mount_point(engine.roots, path, &points));
+    }
+    seen.devices = devices;
+    seen.mounts = mounts;
+    seen.swaps = swaps;
+    Ok(seen)
+}
+
+/// What is on a disk that is where it belongs: mounted there or swapped to, as the declared kind. Its UUID is what udev knows, or what the journal
+/// says of this very device in this boot; without either it is looked at.
+fn in_place(
+    engine: &Engine<'_>,
+    wanted: &Wanted,
+    device: &Device,
+    entry: Option<&Entry>,
+    mounts: &[Mounted],
+    swaps: &BTreeSet<DevNumber>,
+    udev: Option<&String>,
+) -> Option<Probe> {
+    if wanted.encryption.is_some() {
+        return None;
+    }
+    let kind = wanted.filesystem.word();
+    let there = match &wanted.mount_point {
+        Some(path) => mounts
+            .iter()
+            .rev()
+            .find(|mount| mount.mount_point == *path)
+            .is_some_and(|mount| {
+                mount.number == device.id.number && mount.filesystem == kind && mount.root == "/"
+            }),
+        None => wanted.filesystem == DiskFilesystem::Swap && swaps.contains(&device.id.number),
+    };
+    if !there {
+        return None;
+    }
+    let journaled = entry
+        .filter(|entry| {
+            entry.boot_id == engine.boot_id
+                && entry.progress == Progress::Used
+                && (entry.device.number, entry.device.diskseq) == (device.id.number, device.id.diskseq)
+                && entry.device.place() == device.id.place()
+        })
+        .map(|entry| &entry.uuid);
+    Some(Probe::HasData(Content {
+        kind: kind.to_owned(),
+        uuid: Some(journaled.or(udev)?.clone()),
+        ..Content::default()
+    }))
+}
+
+fn mappings(
+    engine: &Engine<'_>,
+    wanted: &[Wanted],
+    devices: &[Device],
+    journal: &Journal,
+) -> BTreeMap<String, Mapping> {
+    if wanted.iter().all(|wanted| wanted.encryption.is_none()) {
+        return BTreeMap::new();
+    }
+    let mut mappings = BTreeMap::new();
+    for container in engine.disks().containers(MAPPINGS) {
+        let node = engine.disks().mapping_node(&container.mapping);
+        let name = container.mapping.strip_prefix(MAPPINGS).unwrap_or_default();
+        let begun = |kind: &str| {
+            journal.entries.iter().find(|entry| {
+                let this = entry.name == name && entry.filesystem == kind;
+                this && entry.progress <= Progress::Encrypted
+                    && entry.luks_uuid.as_ref() == Some(&container.luks_uuid)
+            })
+        };
+        let wanted = wanted.iter().find(|wanted| wanted.name == name);
+        let left = |kind: &str| {
+            let entry = begun(kind)?;
+            let (_, arguments) = mkfs::arguments(wanted?, &entry.uuid);
+            let left = engine.disks().left_in(&container, entry, &arguments);
+            left.map_err(|doubt| {
+                tracing::warn!(disk = name, reason = doubt.reason, "its container is not judged");
+            })
+            .ok()
+        };
+        let probe = match blkid::probe(engine.commands, &node) {
+            Ok(Some(mut known)) => {
+                let kind = known.kinds.remove(0);
+                let complete =
+                    begun(&kind).and_then(|_| check::is_content(engine.commands, &kind, &node).ok());
+                Probe::HasData(Content {
+                    left: left(&kind),
+                    kind,
+                    also: known.kinds,
+                    uuid: known.uuid,
+                    label: known.label,
+                    complete,
+                    ..Content::default()
+                })
+            }
+            // In a new container everything reads as noise; what was written through it, the device below shows.
+            Ok(None) => Probe::HasData(Content {
+                left: wanted.and_then(|wanted| left(wanted.filesystem.word())),
+                ..Content::default()
+            }),
+            Err(doubt) => Probe::Unknown(doubt),
+        };
+        let below = devices
+            .iter()
+            .find(|device| container.below.first() == Some(&device.id.name));
+        mappings.insert(
+            container.mapping.clone(),
+            Mapping {
+                number: container.number,
+                luks_uuid: container.luks_uuid,
+                size: container.size,
+                could_be: below.map_or(container.size, |device| device.id.size.saturating_sub(HEADER)),
+                probe,
+            },
+        );
+    }
+    mappings
+}
+
+/// What the plan compares with the device and with the declared owner.
+fn sizes_and_owners(
+    engine: &Engine<'_>,
+    wanted: &[Wanted],
+    devices: &[Device],
+    seen: &Seen,
+    mounts: &mut [Mounted],
+    known: &Known,
+) {
+    for wanted in wanted {
+        for bind in &wanted.binds {
+            let there = mounts
+                .iter_mut()
+                .rev()
+                .find(|mount| mount.mount_point == bind.path);
+            if let Some(there) = there {
+                there.owner = owner_of(&engine.roots.root(&bind.path));
+            }
+        }
+        let Some(path) = &wanted.mount_point else {
+            continue;
+        };
+        let Some(mounted) = mounts.iter_mut().rev().find(|mount| mount.mount_point == *path) else {
+            continue;
+        };
+        let place = engine.roots.root(path);
+        mounted.owner = owner_of(&place);
+        let device = devices.iter().find(|device| device.id.number == mounted.number);
+        let uuid = match seen.probes.get(&wanted.name) {
+            Some(Probe::HasData(content)) => content.uuid.as_deref(),
+            _ => None,
+        };
+        let before = uuid.and_then(|uuid| known.sizes.get(uuid));
+        mounted.filesystem_bytes = match (before, device) {
+            (Some((size, bytes)), Some(device)) if *size == device.id.size => Some(*bytes),
+            _ => size(engine, &mounted.filesystem, device, seen, mounted.number, &place),
+        };
+    }
+}
+
+fn size(
+    engine: &Engine<'_>,
+    filesystem: &str,
+    device: Option<&Device>,
+    seen: &Seen,
+    number: DevNumber,
+    place: &Path,
+) -> Option<u64> {
+    let node = device.map_or_else(
+        || {
+            let mapping = seen.mappings.iter().find(|(_, mapping)| mapping.number == number);
+            mapping.map(|(name, _)| engine.disks().mapping_node(name))
+        },
+        |device| Some(engine.roots.root(device.node())),
+    )?;
+    let asked = match filesystem {
+        "ext4" => ext4::size(engine.commands, &node),
+        "xfs" => xfs::size(engine.commands, place),
+        "btrfs" => btrfs::size(engine.commands, &node),
+        _ => return None,
+    };
+    asked
+        .map_err(|error| tracing::warn!(%error, "the size of a filesystem is not known"))
+        .ok()
+}
+
+/// By what a disk was found, in words.
+pub(super) fn key_words(key: Option<&Key>) -> String {
+    key.map(ToString::to_string).unwrap_or_default()
+}

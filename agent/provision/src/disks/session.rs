@@ -1,0 +1,340 @@
+//! What an apply carries from step to step: the journal, what is known by now, and whether units must be read again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use virtfleet_agent_core::disks::{
+    Blankness, Content, DeviceId, FormatIntent, Probe, Refusal,
+    journal::{AuditRecord, BindRecord, Entry, Evidence, FORMAT, Progress},
+};
+use virtfleet_agent_host::{
+    Change, CommandError, JournalStore, Services as _, Systemctl, Tool, UNDO_DIRECTORY, clock,
+};
+
+use super::{
+    gate::Stood,
+    pass::{Engine, Observed, chain},
+    unread,
+};
+
+/// Why a step failed, in one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StepError(pub(super) String);
+
+impl<E: std::error::Error> From<E> for StepError {
+    fn from(error: E) -> Self {
+        Self(chain(error))
+    }
+}
+
+impl StepError {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// Whether a step found something to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    Changed,
+    Unchanged,
+}
+
+pub(super) struct Session<'e> {
+    pub(super) engine: &'e Engine<'e>,
+    pub(super) observed: Observed,
+    /// Anything was changed.
+    pub(super) changed: bool,
+    /// Units were written that systemd has not read.
+    pub(super) unread: bool,
+    /// A disk's steps have ended before its line of fstab was written: the texts that were planned for later ones have that line.
+    pub(super) fstab_stale: bool,
+    /// Where disks were mounted by this pass: what was seen below before is hidden.
+    pub(super) mounted: Vec<String>,
+    /// Where disks were to be mounted by this pass that have failed, with their names.
+    pub(super) failed: Vec<(String, String)>,
+    /// What the files were that this pass has copied to a disk, by [`virtfleet_agent_host::stamp_of`]; by the disk's name, and by
+    /// path for those of a place.
+    pub(super) copied: BTreeMap<String, u64>,
+    /// Disks on which the zeros were put back in this pass, and the proof that they are blank since.
+    pub(super) cleared: BTreeMap<String, Blankness>,
+    /// Disks whose container no key opens.
+    pub(super) shut: BTreeMap<String, Refusal>,
+    /// Disks whose container this pass has opened with the recovery key.
+    pub(super) recovered: BTreeSet<String>,
+    /// What must be on disks now that steps have been done.
+    pub(super) made: Vec<(String, Probe)>,
+    /// Steps that belong to no disk and failed.
+    pub(super) failures: Vec<String>,
+}
+
+impl<'e> Session<'e> {
+    pub(super) fn new(engine: &'e Engine<'e>, observed: Observed) -> Self {
+        Self {
+            engine,
+            observed,
+            changed: false,
+            unread: engine.systemd && unread::is_noted(engine.roots),
+            fstab_stale: false,
+            mounted: Vec::new(),
+            failed: Vec::new(),
+            copied: BTreeMap::new(),
+            cleared: BTreeMap::new(),
+            shut: BTreeMap::new(),
+            recovered: BTreeSet::new(),
+            made: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// A point between two effects.
+    pub(super) fn at(&self, disk: &str, point: &str) {
+        self.engine.witness.at(&format!("{disk} {point}"));
+    }
+
+    /// The journal; without it nothing that destroys is done.
+    pub(super) fn store(&self) -> Result<&JournalStore, StepError> {
+        match &self.observed.store {
+            Ok(Some(store)) => Ok(store),
+            Ok(None) => Err(StepError::new("there is no journal")),
+            Err(reason) => Err(StepError::new(format!("the journal cannot be used: {reason}"))),
+        }
+    }
+
+    pub(super) fn entry(&self, disk: &str) -> Option<&Entry> {
+        self.observed
+            .journal
+            .entries
+            .iter()
+            .find(|entry| entry.name == disk)
+    }
+
+    /// Writes an entry and remembers it.
+    pub(super) fn write(&mut self, entry: Entry) -> Result<(), StepError> {
+        self.store()?.write_entry(&entry)?;
+        let entries = &mut self.observed.journal.entries;
+        entries.retain(|other| other.name != entry.name);
+        entries.push(entry);
+        Ok(())
+    }
+
+    /// Keeps the first and the last MiB of a disk whose data a person has approved to be erased. That
+    /// is an extra: where it is not possible, the run goes on and says so.
+    pub(super) fn keep_for_undo(&self, intent: &FormatIntent) {
+        let judged = matches!(&intent.evidence, Evidence::Approved { digest: Some(_), .. });
+        if judged {
+            self.keep_ends(&intent.name, &intent.device);
+        }
+    }
+
+    /// Keeps the first and the last MiB of a disk that is about to be erased, where that is possible.
+    pub(super) fn keep_ends(&self, name: &str, device: &DeviceId) {
+        let folder = self.engine.roots.root(UNDO_DIRECTORY);
+        let at = clock().realtime_ns / 1_000_000_000;
+        let disks = self.engine.disks();
+        match disks.keep_for_undo(&folder, name, device, at) {
+            Ok(files) => {
+                let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+                tracing::info!(disk = name, files = files.join(", "), "kept for undo");
+            }
+            Err(error) => {
+                tracing::warn!(disk = name, %error, "its first and last MiB are not kept for undo");
+            }
+        }
+    }
+
+    /// Puts back the entry that a disk had before, or none.
+    pub(super) fn restore(&mut self, disk: &str, before: Option<Entry>) -> Result<(), StepError> {
+        if let Some(entry) = before {
+            return self.write(entry);
+        }
+        self.store()?.remove_entry(disk)?;
+        self.observed.journal.entries.retain(|entry| entry.name != disk);
+        Ok(())
+    }
+
+    /// Moves an entry on.
+    pub(super) fn progress(&mut self, disk: &str, progress: Progress) -> Result<(), StepError> {
+        let mut entry = self.known_entry(disk)?;
+        entry.progress = progress;
+        self.write(entry)
+    }
+
+    /// What the journal knows of a directory of a disk with places.
+    pub(super) fn bind_record(&self, disk: &str, directory: &str) -> Option<&BindRecord> {
+        let mut records = self.entry(disk)?.binds.iter();
+        records.find(|record| record.directory == directory)
+    }
+
+    /// Writes such a record, in place of the one that the directory had.
+    pub(super) fn record_bind(&mut self, disk: &str, record: BindRecord) -> Result<(), StepError> {
+        if self.bind_record(disk, &record.directory) == Some(&record) {
+            return Ok(());
+        }
+        let mut entry = self.known_entry(disk)?;
+        entry.binds.retain(|other| other.directory != record.directory);
+        entry.binds.push(record);
+        self.write(entry)
+    }
+
+    /// Removes such a record.
+    pub(super) fn forget_bind(&mut self, disk: &str, directory: &str) -> Result<(), StepError> {
+        let mut entry = self.known_entry(disk)?;
+        entry.binds.retain(|other| other.directory != directory);
+        self.write(entry)
+    }
+
+    fn known_entry(&self, disk: &str) -> Result<Entry, StepError> {
+        let entry = self.entry(disk).cloned();
+        entry.ok_or_else(|| StepError::new("the journal has no entry of it; make a new plan"))
+    }
+
+    /// The entry of an intent that is about to be carried out.
+    pub(super) fn intended(
+        &self,
+        intent: &FormatIntent,
+        uuid: &str,
+        luks_uuid: Option<String>,
+        filesystem: &str,
+    ) -> Entry {
+        Entry {
+            format: FORMAT,
+            name: intent.name.clone(),
+            key: intent.key.clone(),
+            progress: Progress::Intended,
+            device: intent.device.clone(),
+            boot_id: self.engine.boot_id.to_owned(),
+            filesystem: filesystem.to_owned(),
+            uuid: uuid.to_owned(),
+            luks_uuid,
+            evidence: intent.evidence.clone(),
+            at_ns: clock().realtime_ns,
+            arguments: intent.arguments.clone(),
+            others_wrote: false,
+            binds: Vec::new(),
+        }
+    }
+
+    /// A line of the audit record for a step, before it (`about-to`), or after it.
+    pub(super) fn audit(
+        &self,
+        moment: &str,
+        step: &str,
+        intent: &FormatIntent,
+        content: Option<&Content>,
+        error: Option<&StepError>,
+    ) -> Result<(), StepError> {
+        let record = AuditRecord {
+            at_ns: clock().realtime_ns,
+            boot_id: self.engine.boot_id.to_owned(),
+            name: intent.name.clone(),
+            moment: moment.to_owned(),
+            step: step.to_owned(),
+            device: intent.device.clone(),
+            evidence: Some(intent.evidence.clone()),
+            content: content.cloned(),
+            uuid: Some(intent.uuid.clone()),
+            tool: self.tool(intent),
+            error: error.map(|error| error.0.clone()),
+        };
+        Ok(self.store()?.audit(&record)?)
+    }
+
+    /// The tool as it is called, and its version.
+    fn tool(&self, intent: &FormatIntent) -> String {
+        let program = match intent.filesystem.as_str() {
+            "swap" => "mkswap".to_owned(),
+            "luks2" => "cryptsetup".to_owned(),
+            filesystem => format!("mkfs.{filesystem}"),
+        };
+        // e2fsprogs know `-V` alone and print to standard error.
+        let version = Tool::new(&program).arg("-V").deadline(Duration::from_secs(5));
+        let version = self
+            .engine
+            .commands
+            .run(&version)
+            .map(|done| done.stdout + &done.stderr);
+        let version = version.unwrap_or_default();
+        let version = version.lines().map(str::trim).find(|line| !line.is_empty());
+        let arguments = intent.arguments.join(" ");
+        format!(
+            "{program} {arguments} /dev/{} ({})",
+            intent.device.name,
+            version.unwrap_or("version unknown")
+        )
+    }
+
+    /// Takes an approval out of the journal: it is good once.
+    pub(super) fn use_approval(&mut self, intent: &FormatIntent) -> Result<(), StepError> {
+        let Evidence::Approved { hash, .. } = &intent.evidence else {
+            return Ok(());
+        };
+        let mut approvals = self.observed.journal.approvals.clone();
+        approvals.retain(|approval| approval.name != intent.name || approval.hash != *hash);
+        self.store()?.write_approvals(&approvals)?;
+        self.observed.journal.approvals = approvals;
+        Ok(())
+    }
+
+    /// The device is the one that the plan was made for.
+    pub(super) fn same(&self, id: &DeviceId) -> Result<(), StepError> {
+        let device = self.engine.disks().current(id)?;
+        if device.is_some_and(|device| {
+            let now = &device.id;
+            (&now.name, now.number, now.diskseq, &now.serial) == (&id.name, id.number, id.diskseq, &id.serial)
+                && now.place() == id.place()
+        }) {
+            Ok(())
+        } else {
+            Err(StepError::new(format!("/dev/{} is another device now", id.name)))
+        }
+    }
+
+    /// Lets systemd read units that were written.
+    pub(super) fn reload(&mut self) {
+        if self.unread && self.engine.systemd {
+            self.failures.extend(unread::reload(self.engine).err().map(chain));
+        }
+        self.unread = false;
+    }
+
+    /// Starts a unit and waits for it.
+    pub(super) fn start(&mut self, unit: &str) -> Result<(), StepError> {
+        self.reload();
+        let tool = Tool::new("systemctl")
+            .args(["start", "--", unit])
+            .deadline(Duration::from_mins(15));
+        self.engine.commands.check(&tool)?;
+        Ok(())
+    }
+}
+
+impl Session<'_> {
+    /// Takes over what was written before there was a plan.
+    pub(super) fn take(&mut self, stood: Stood) {
+        self.unread |= stood.written && !stood.read;
+        self.changed |= stood.written;
+        self.failures.extend(stood.failures);
+    }
+}
+
+/// Starts a unit and does not wait.
+pub(super) fn queue(engine: &Engine<'_>, unit: &str) -> Result<(), CommandError> {
+    Systemctl(By(engine.commands)).change(unit, Change::Start)
+}
+
+/// What a unit is doing.
+pub(super) fn active(engine: &Engine<'_>, unit: &str) -> Result<virtfleet_agent_host::Service, CommandError> {
+    Systemctl(By(engine.commands)).show(unit)
+}
+
+/// The engine's runner of commands.
+struct By<'e>(&'e dyn virtfleet_agent_host::Commands);
+
+impl virtfleet_agent_host::Commands for By<'_> {
+    fn run(&self, tool: &Tool) -> Result<virtfleet_agent_host::Done, CommandError> {
+        self.0.run(tool)
+    }
+}

@@ -1,0 +1,166 @@
+//! Step `disks` of a pass.
+
+use std::path::{Path, PathBuf};
+
+use virtfleet_agent_core::{
+    disks::{
+        state::{DisksState, Standing},
+        units,
+    },
+    identity::{cloud::plain, dmi},
+    pass::{Outcome, Stage},
+};
+use virtfleet_agent_host::{Roots, SystemCommands, Unwatched, disk_files, disks::Kinds, read_text};
+use virtfleet_agent_state::settings::LoadedSettings;
+
+use super::pass::{Engine, chain};
+use crate::steps::{Guest, Report};
+
+/// The VM's UUID, the boot, and whether systemd runs: what an [`Engine`] must be told of the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// SMBIOS; empty without.
+    pub vm_uuid: String,
+    /// The boot.
+    pub boot_id: String,
+    /// Whether systemd runs the guest, and the root filesystem is its.
+    pub systemd: bool,
+}
+
+impl Machine {
+    /// As the roots show it.
+    pub fn of(roots: &Roots) -> Self {
+        let line = |path: PathBuf| read_text(&path, 4096).unwrap_or_default();
+        Self {
+            vm_uuid: dmi::uuid(&line(roots.sys("class/dmi/id/product_uuid"))).unwrap_or_default(),
+            boot_id: plain(&line(roots.proc("sys/kernel/random/boot_id"))).unwrap_or_default(),
+            systemd: roots.rootfs == Path::new("/") && Path::new("/run/systemd/system").is_dir(),
+        }
+    }
+
+    /// The engine of a guest.
+    ///
+    /// `unusable` is what [`unusable`] says of its settings.
+    pub fn engine<'a>(&'a self, roots: &'a Roots, unusable: Option<&'a str>) -> Engine<'a> {
+        Engine {
+            unusable,
+            roots,
+            commands: &SystemCommands,
+            kinds: Kinds::Real,
+            witness: &Unwatched,
+            vm_uuid: &self.vm_uuid,
+            boot_id: &self.boot_id,
+            systemd: self.systemd,
+        }
+    }
+}
+
+/// Why it is not known which disks are declared; none when that is known.
+///
+/// Settings whose section `disks` is wrong are loaded without it, and a file that cannot be read is left out: then nothing is declared, as far as is
+/// known, and the gate must not open because of that.
+pub fn unusable(roots: &Roots, settings: &LoadedSettings) -> Option<String> {
+    if !settings.config.disks.is_empty() {
+        return None;
+    }
+    let wrong = settings
+        .problems
+        .iter()
+        .find(|problem| problem.section() == "disks");
+    if let Some(problem) = wrong {
+        return Some(format!("the section is not used: {problem}"));
+    }
+    let file = settings.skipped.first()?;
+    let gate = disk_files(roots, true).values().any(|text| units::is_gates(text));
+    gate.then(|| format!("{file} is left out, and disks were required before"))
+}
+
+pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
+    let machine = Machine::of(guest.roots);
+    let unusable = unusable(guest.roots, guest.settings);
+    let engine = Engine {
+        witness: guest.lock,
+        ..machine.engine(guest.roots, unusable.as_deref())
+    };
+    let declared = &guest.settings.config.disks;
+    if engine.is_idle(declared) {
+        return Report::new(Outcome::Skipped, "no disk is declared");
+    }
+    match engine.apply(declared, guest.stage == Stage::Reconcile, None) {
+        Err(error) => Report::new(Outcome::Failed, chain(error)),
+        Ok(None) => Report::new(Outcome::Failed, "there was no plan to compare with"),
+        Ok(Some(passed)) => {
+            let outcome = if failed(&passed.state) {
+                Outcome::Failed
+            } else {
+                Outcome::Ok
+            };
+            Report::new(outcome, passed.state.summary())
+        }
+    }
+}
+
+/// Whether something failed, or something that is required is not in place.
+pub fn failed(state: &DisksState) -> bool {
+    state.error.is_some()
+        || !state.absent().is_empty()
+        || state.disks.iter().any(|disk| disk.standing == Standing::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{super::gate, *};
+
+    use virtfleet_agent_state::settings;
+
+    const HEAD: &str = "HEAD";
+
+    #[test]
+    fn a_section_that_cannot_be_used_is_no_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            rootfs: dir.path().to_owned(),
+            procfs: dir.path().join("proc"),
+            ..Roots::default()
+        };
+        let file = dir.path().join("agent.yaml");
+        let said = |text: &str| {
+            let head = format!(
+                "apiVersion: {}\nkind: {}\n",
+                virtfleet_wire::settings::CONFIG_API_VERSION,
+                virtfleet_wire::settings::AGENT_CONFIG_KIND
+            );
+            fs::write(&file, text.replace(HEAD, &head)).unwrap();
+            let settings = settings::load(&roots, Some(&file));
+            (unusable(&roots, &settings), settings.config.disks)
+        };
+        let good = "disks: [{name: data, match: {serial: s}, filesystem: ext4, mountPoint: /srv}]\n";
+        assert_eq!(said(HEAD).0, None);
+        assert_eq!(said(&format!("{HEAD}{good}")).0, None);
+        let (reason, disks) = said(&format!("{HEAD}{}", good.replace("ext4", "7")));
+        assert!(
+            disks.is_empty() && reason.as_ref().is_some_and(|reason| reason.contains("disks")),
+            "{reason:?}"
+        );
+        // The gate is not passed by it, and the pass has something to do.
+        let refused = gate::check(&roots, "boot", &[], reason.as_deref())
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("not known which disks"), "{refused}");
+        assert_eq!(gate::check(&roots, "boot", &[], None).unwrap(), 0);
+        let machine = Machine::default();
+        assert!(!machine.engine(&roots, reason.as_deref()).is_idle(&[]));
+        assert!(machine.engine(&roots, None).is_idle(&[]));
+        // A file that is left out counts where disks were required before.
+        assert_eq!(said("{").0, None);
+        for (path, text) in units::gate_files("") {
+            let path = roots.root(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        assert!(said("{").0.is_some());
+        assert_eq!(said(HEAD).0, None);
+    }
+}

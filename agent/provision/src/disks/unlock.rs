@@ -1,0 +1,193 @@
+//! Which of the declared keys opens a container, and what is said when none does.
+
+use std::path::Path;
+
+use virtfleet_agent_core::disks::{
+    Seen, Step,
+    keys::Shut,
+    wanted::{Encryption, KeySource},
+};
+use virtfleet_agent_host::{
+    CommandError,
+    disks::tools::luks::{self, Opened},
+};
+
+use super::{
+    pass::{Engine, Observed},
+    session::StepError,
+};
+
+/// A key that may open a container.
+#[derive(Debug)]
+pub(super) enum Way<'a> {
+    File(&'a Path),
+    Token,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unlocked {
+    ByKey,
+    ByRecovery,
+    No {
+        /// What came of each key.
+        said: String,
+        /// Whether the recovery key was tried.
+        recovery: bool,
+    },
+}
+
+/// Tries the boot key, and then the recovery key when that is on the guest.
+///
+/// A recovery key that lies here is used: whoever can read it has the data anyway, so leaving it unused protects nothing and costs the node.
+pub(super) fn unlock(
+    engine: &Engine<'_>,
+    seen: &Seen,
+    encryption: &Encryption,
+    attempt: &mut dyn FnMut(Way<'_>) -> Result<Opened, CommandError>,
+) -> Result<Unlocked, StepError> {
+    let mut said = Vec::new();
+    let mut by = |way: Way<'_>, word: &str| -> Result<bool, StepError> {
+        if let Some(why) = seen.bad_keys.get(word) {
+            said.push(format!("{word}: {why}"));
+            return Ok(false);
+        }
+        match attempt(way)? {
+            Opened::Yes => Ok(true),
+            Opened::KeyDoesNotFit(text) => {
+                said.push(format!("{word}: {text}"));
+                Ok(false)
+            }
+        }
+    };
+    let opened = match &encryption.key {
+        KeySource::File(path) => by(Way::File(&engine.roots.root(path)), path)?,
+        KeySource::Tpm2 => by(Way::Token, "tpm2")?,
+    };
+    if opened {
+        return Ok(Unlocked::ByKey);
+    }
+    if let Some(path) = &encryption.recovery
+        && by(Way::File(&engine.roots.root(path)), path)?
+    {
+        return Ok(Unlocked::ByRecovery);
+    }
+    let recovery = encryption.recovery.as_ref();
+    Ok(Unlocked::No {
+        said: said.join("; "),
+        recovery: recovery.is_some_and(|path| !seen.bad_keys.contains_key(path)),
+    })
+}
+
+/// Refuses what no key opens that can be had: a plan that a person reads says so before anybody tries. It takes a key derivation, seconds, for
+/// each closed container, so the passes do without, and learn it by opening.
+pub(super) fn refuse_shut(engine: &Engine<'_>, observed: &mut Observed) {
+    let seen = &observed.seen;
+    for plan in &mut observed.plan.disks {
+        // What is made first has the keys that are there.
+        if plan.steps.iter().any(Step::destroys) {
+            continue;
+        }
+        let open = plan.steps.iter().find_map(|step| match step {
+            Step::Open {
+                device,
+                luks_uuid,
+                encryption,
+                ..
+            } => Some((device.clone(), luks_uuid.clone(), encryption.clone())),
+            _ => None,
+        });
+        let Some((device, luks_uuid, encryption)) = open else {
+            continue;
+        };
+        let node = engine.roots.root(format!("/dev/{}", device.name));
+        let fits = |fits| {
+            if fits {
+                Opened::Yes
+            } else {
+                Opened::KeyDoesNotFit("does not fit".to_owned())
+            }
+        };
+        let tried = unlock(engine, seen, &encryption, &mut |way| match way {
+            Way::File(path) => luks::fits(engine.commands, path, &node).map(fits),
+            Way::Token => luks::token_fits(engine.commands, &node).map(fits),
+        });
+        match tried {
+            Ok(Unlocked::No { said, recovery }) => {
+                let shut = Shut {
+                    name: &plan.name,
+                    device: &device,
+                    luks_uuid: &luks_uuid,
+                    encryption: &encryption,
+                };
+                plan.refusals.push(shut.refusal(&said, recovery));
+                plan.steps.clear();
+            }
+            Ok(_) => {}
+            Err(StepError(reason)) => tracing::warn!(disk = plan.name, reason, "its key was not tried"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use virtfleet_agent_host::{FakeCommands, Roots};
+
+    use crate::disks::Machine;
+
+    /// What came of the keys, with these that fit and these that are not there.
+    fn tried(key: &KeySource, fitting: &[&str], bad: &[&str]) -> (Unlocked, Vec<String>) {
+        let roots = Roots::default();
+        let machine = Machine::default();
+        let commands = FakeCommands::content();
+        let engine = Engine {
+            commands: &commands,
+            ..machine.engine(&roots, None)
+        };
+        let encryption = Encryption {
+            key: key.clone(),
+            recovery: Some("/r".into()),
+        };
+        let mut seen = Seen::default();
+        for bad in bad {
+            seen.bad_keys.insert((*bad).to_owned(), "no such file".into());
+        }
+        let mut asked = Vec::new();
+        let unlocked = unlock(&engine, &seen, &encryption, &mut |way| {
+            let word = match way {
+                Way::File(path) => path.display().to_string(),
+                Way::Token => "tpm2".to_owned(),
+            };
+            let fits = fitting.contains(&word.as_str());
+            asked.push(word);
+            Ok(if fits {
+                Opened::Yes
+            } else {
+                Opened::KeyDoesNotFit("No key available".into())
+            })
+        });
+        (unlocked.unwrap(), asked)
+    }
+
+    #[test]
+    fn the_boot_key_then_the_recovery_key_that_is_here() {
+        for (key, word) in [(KeySource::File("/k".into()), "/k"), (KeySource::Tpm2, "tpm2")] {
+            let by = |fitting: &[&str], bad: &[&str]| tried(&key, fitting, bad);
+            assert_eq!(by(&[word, "/r"], &[]), (Unlocked::ByKey, vec![word.to_owned()]));
+            assert_eq!(
+                by(&["/r"], &[]),
+                (Unlocked::ByRecovery, vec![word.to_owned(), "/r".into()])
+            );
+            assert_eq!(
+                by(&["/r"], &[word]),
+                (Unlocked::ByRecovery, vec!["/r".to_owned()])
+            );
+            let no = |said: String, recovery| Unlocked::No { said, recovery };
+            let both = format!("{word}: No key available; /r: No key available");
+            assert_eq!(by(&[], &[]).0, no(both, true));
+            let gone = format!("{word}: No key available; /r: no such file");
+            assert_eq!(by(&[], &["/r"]).0, no(gone, false));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! From the plan that is left and from what was done to how DNS stands.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use virtfleet_agent_core::dns::{
+    effective::effective,
+    findings::findings,
+    ours,
+    plan::Step,
+    seen::Kubelet,
+    state::{DnsState, FORMAT, Standing},
+};
+use virtfleet_agent_host::{clock, dns::Applied};
+use virtfleet_agent_state::settings::dns::Wanted;
+use virtfleet_wire::finding::{Finding, Severity};
+
+use super::{Engine, Observed};
+
+/// What came of a pass.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Outcome {
+    pub(super) standing: Standing,
+    pub(super) applied: Applied,
+    pub(super) changed: bool,
+    pub(super) rollbacks: u32,
+    pub(super) error: Option<String>,
+    pub(super) milliseconds: u64,
+    pub(super) put_back: Vec<Step>,
+    pub(super) put_back_at: u64,
+    /// How many questions each nameserver was asked.
+    pub(super) questions: BTreeMap<IpAddr, u32>,
+    /// Kubelet's drop-in, when it was changed.
+    pub(super) kubelet_told: bool,
+}
+
+pub(super) fn state(
+    engine: &Engine<'_>,
+    wanted: &Wanted,
+    observed: &Observed,
+    previous: &DnsState,
+    outcome: Outcome,
+) -> DnsState {
+    let Observed { seen, plan } = observed;
+    let now = clock();
+    // What is in use answers and collides with nothing, be it what was asked for or not.
+    let answers = matches!(outcome.standing, Standing::Verified | Standing::Differs);
+    let told_at = if outcome.kubelet_told {
+        now.boottime_ns
+    } else {
+        previous.kubelet_told_at_boottime_ns
+    };
+    let waits = |kubelet: &&Kubelet| kubelet.started_ns.is_some_and(|started| started < told_at);
+    let mut state = DnsState {
+        v: FORMAT,
+        boot_id: engine.boot_id.to_owned(),
+        at_boottime_ns: now.boottime_ns,
+        at_ns: now.realtime_ns,
+        questions: outcome.questions,
+        kubelet_told_at_boottime_ns: told_at,
+        kubelet_waits_for: seen
+            .kubelet
+            .as_ref()
+            .filter(waits)
+            .and_then(ours::kubelet_drop_in),
+        manage: wanted.asked.manage,
+        standing: outcome.standing,
+        owner: seen.owner,
+        owner_because: seen.owner_because.clone(),
+        effective: effective(seen),
+        asked: plan.asked.clone(),
+        fallback: plan.is_fallback(),
+        ours: ours::paths(seen),
+        links: seen.links.clone(),
+        judged: plan.judged.clone(),
+        collisions: plan.collisions.clone(),
+        refusals: plan.refusals.clone(),
+        done: outcome.applied.done,
+        reloaded: outcome.applied.reloaded,
+        error: outcome.error,
+        verified_after_ms: answers.then_some(outcome.milliseconds),
+        verified_at_boottime_ms: previous
+            .verified_at_boottime_ms
+            .or_else(|| answers.then_some(now.boottime_ns / 1_000_000)),
+        changes: previous.changes + u32::from(outcome.changed),
+        rollbacks: previous.rollbacks + outcome.rollbacks,
+        put_back: outcome.put_back,
+        put_back_at_boottime_ns: outcome.put_back_at,
+        findings: Vec::new(),
+    };
+    state.findings = findings(&state, &wanted.asked, plan);
+    if let Some(error) = state
+        .error
+        .clone()
+        .filter(|_| state.standing != Standing::RolledBack)
+    {
+        state.findings.push(failure(&error));
+    }
+    state
+}
+
+/// The state when nothing could be observed: that of before, with the reason.
+pub(super) fn failed(engine: &Engine<'_>, wanted: &Wanted, previous: &DnsState, reason: &str) -> DnsState {
+    let now = clock();
+    let mut state = DnsState {
+        v: FORMAT,
+        boot_id: engine.boot_id.to_owned(),
+        at_boottime_ns: now.boottime_ns,
+        at_ns: now.realtime_ns,
+        manage: wanted.asked.manage,
+        standing: Standing::Unknown,
+        error: Some(reason.to_owned()),
+        ..previous.clone()
+    };
+    state.findings = vec![failure(reason)];
+    state
+}
+
+fn failure(error: &str) -> Finding {
+    Finding::new(
+        "dns-pass-failed",
+        Severity::Warning,
+        ("DNS", "resolver"),
+        "PassFailed",
+        error.to_owned(),
+    )
+    .remedy("journalctl -b -u virtfleet-dns.service -u virtfleet-reconcile.service")
+}

@@ -1,0 +1,338 @@
+mod fallback;
+mod giving_back;
+mod kubelet;
+
+use std::{cell::RefCell, fs, net::IpAddr, time::Duration};
+
+use virtfleet_agent_core::dns::{
+    answers::{Answer, Outcome, Purpose, Question},
+    plan::RefusalKind,
+    state::{DnsState, Standing},
+};
+use virtfleet_agent_host::{FakeCommands, Roots, Unwatched, Witness, dns::Asker};
+use virtfleet_agent_state::{
+    DNS_STATE,
+    settings::{
+        self,
+        dns::{Wanted, wanted},
+    },
+};
+use virtfleet_wire::finding::Severity;
+
+use super::*;
+
+const BOOT: &str = "b";
+const GOOD: &str = "192.0.2.1";
+const CACHE: &str = "169.254.20.10";
+const AUTO: &str = "dns: {manage: auto, config: {nameservers: [192.0.2.1]}}\n";
+const REPORT: &str = "dns: {config: {nameservers: [192.0.2.1]}}\n";
+
+/// A guest with a plain `/etc/resolv.conf` that names the cache's address.
+struct Guest {
+    dir: tempfile::TempDir,
+    roots: Roots,
+}
+
+/// Who answers, given what `/etc/resolv.conf` says at that moment.
+struct Answers<'a> {
+    guest: &'a Guest,
+    alive: fn(&str, &str) -> bool,
+    asked: RefCell<usize>,
+}
+
+impl Asker for Answers<'_> {
+    fn ask(&self, questions: &[Question], _: Duration) -> Vec<Answer> {
+        *self.asked.borrow_mut() += questions.len();
+        let conf = self.guest.resolv_conf();
+        let answer = |question: &Question| Answer {
+            question: question.clone(),
+            outcome: match question.purpose {
+                _ if !(self.alive)(&question.nameserver.to_string(), &conf) => Outcome::Timeout,
+                Purpose::Random => Outcome::NoSuchName,
+                _ => Outcome::Addresses { count: 1 },
+            },
+            micros: 900,
+        };
+        questions.iter().map(answer).collect()
+    }
+}
+
+impl Guest {
+    fn new(settings: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            rootfs: dir.path().join("root"),
+            procfs: dir.path().join("proc"),
+            sysfs: dir.path().join("sys"),
+            udev_data: dir.path().join("udev"),
+        };
+        let guest = Self { dir, roots };
+        guest.write("proc/net/fib_trie", "Main:\n");
+        guest.write("root/etc/resolv.conf", &format!("nameserver {CACHE}\n"));
+        guest.settings(settings);
+        guest
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn settings(&self, text: &str) {
+        let head = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\n";
+        self.write("root/etc/virtfleet/agent.yaml", &format!("{head}{text}"));
+    }
+
+    fn resolv_conf(&self) -> String {
+        fs::read_to_string(self.dir.path().join("root/etc/resolv.conf")).unwrap_or_default()
+    }
+
+    fn wanted(&self) -> Wanted {
+        wanted(&self.roots, &settings::load(&self.roots, None))
+    }
+
+    fn with<T>(&self, alive: fn(&str, &str) -> bool, run: impl FnOnce(&Engine<'_>) -> T) -> T {
+        let commands = FakeCommands::content();
+        let asker = Answers {
+            guest: self,
+            alive,
+            asked: RefCell::default(),
+        };
+        run(&Engine {
+            roots: &self.roots,
+            commands: &commands,
+            witness: &Unwatched,
+            asker: &asker,
+            boot_id: BOOT,
+            settle: Duration::ZERO,
+        })
+    }
+
+    fn pass(&self, alive: fn(&str, &str) -> bool, how: How<'_>) -> Passed {
+        self.with(alive, |engine| engine.pass(&self.wanted(), how).unwrap().unwrap())
+    }
+}
+
+fn all(_: &str, _: &str) -> bool {
+    true
+}
+
+#[test]
+fn the_foreseen_collision_is_taken_out_before_it_happens_and_once() {
+    let guest = Guest::new(AUTO);
+    let passed = guest.pass(all, How::default());
+    assert!(passed.changed, "{:?}", passed.state);
+    assert_eq!(passed.state.standing, Standing::Verified);
+    assert!(guest.resolv_conf().contains(&format!("nameserver {GOOD}\n")));
+    assert!(!guest.resolv_conf().contains(CACHE), "{}", guest.resolv_conf());
+    let kept = DNS_STATE.read(&guest.roots, BOOT).unwrap();
+    assert_eq!(kept, passed.state);
+    assert_eq!((kept.changes, kept.rollbacks), (1, 0));
+    assert!(kept.verified_after_ms.is_some() && kept.verified_at_boottime_ms.is_some());
+    let good = virtfleet_agent_host::dns::last_good(&guest.roots)
+        .unwrap()
+        .unwrap();
+    assert_eq!(good.nameservers, [GOOD.parse::<IpAddr>().unwrap()]);
+    // Again: nothing to do, and the figure of this boot stays.
+    let again = guest.pass(all, How::default());
+    assert!(!again.changed);
+    assert_eq!(again.state.changes, 1);
+    assert_eq!(again.state.verified_at_boottime_ms, kept.verified_at_boottime_ms);
+    // Off gives back what was there.
+    guest.settings("dns: {manage: off}\n");
+    let off = guest.pass(all, How::default());
+    assert_eq!(off.state.standing, Standing::Off);
+    assert_eq!(guest.resolv_conf(), format!("nameserver {CACHE}\n"));
+}
+
+#[test]
+fn report_only_changes_nothing_until_a_person_asks() {
+    let guest = Guest::new(REPORT);
+    let before = guest.resolv_conf();
+    let passed = guest.pass(all, How::default());
+    assert_eq!(passed.state.standing, Standing::Colliding);
+    assert!(!passed.changed);
+    assert_eq!(guest.resolv_conf(), before);
+    let plan = guest.with(all, |engine| engine.plan(&guest.wanted().asked).unwrap().plan);
+    // A plan whose grounds have changed is not carried out.
+    let expected = How {
+        by_hand: true,
+        expected: Some(&plan),
+        ..How::default()
+    };
+    let dead = guest.with(
+        |who, _| who == CACHE,
+        |engine| engine.pass(&guest.wanted(), expected).unwrap(),
+    );
+    assert_eq!(dead, None);
+    assert_eq!(guest.resolv_conf(), before);
+    let passed = guest.pass(all, expected);
+    assert_eq!(
+        (passed.changed, passed.state.standing),
+        (true, Standing::Verified)
+    );
+}
+
+#[test]
+fn wrong_settings_never_undo_what_is_there() {
+    let guest = Guest::new(AUTO);
+    guest.pass(all, How::default());
+    let written = guest.resolv_conf();
+    for wrong in [
+        "dns: {manage: auto, config: {nameservers: [nonsense]}}\n",
+        "dns: {manage: of}\n",
+        "dns: {manage: off, config: {nameservers: [nonsense]}}\n",
+        "dns: [\n",
+    ] {
+        guest.settings(wrong);
+        let passed = guest.pass(all, How::default());
+        assert!(!passed.changed, "{wrong}");
+        assert_eq!(guest.resolv_conf(), written, "{wrong}");
+        let kinds: Vec<_> = passed.state.refusals.iter().map(|one| one.kind).collect();
+        assert!(
+            !kinds.is_empty() && kinds.iter().all(|kind| *kind == RefusalKind::Settings),
+            "{wrong}: {kinds:?}"
+        );
+        assert!(passed.state.findings.iter().any(|one| one.id == "dns-settings"));
+        // Not by hand, either.
+        let by_hand = How {
+            by_hand: true,
+            ..How::default()
+        };
+        assert!(!guest.pass(all, by_hand).changed);
+        assert_eq!(guest.resolv_conf(), written, "{wrong}");
+    }
+}
+
+#[test]
+fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
+    let guest = Guest::new(AUTO);
+    let before = guest.resolv_conf();
+    let until_written: fn(&str, &str) -> bool = |who, conf| who != GOOD || !conf.contains(GOOD);
+    let passed = guest.pass(until_written, How::default());
+    assert_eq!(passed.state.standing, Standing::RolledBack);
+    assert_eq!(guest.resolv_conf(), before);
+    assert_eq!((passed.state.changes, passed.state.rollbacks), (0, 1));
+    assert!(passed.state.error.as_ref().unwrap().contains("put back"));
+    assert!(
+        passed
+            .state
+            .findings
+            .iter()
+            .any(|one| one.id == "dns-rolled-back")
+    );
+    // The pass that our own change asks for leaves it.
+    let again = guest.pass(until_written, How::default());
+    assert_eq!(
+        (again.state.rollbacks, again.state.standing),
+        (1, Standing::RolledBack)
+    );
+    // Nor is it forgotten by a pass that has nothing to do.
+    let nobody = guest.pass(|_, _| false, How::default());
+    assert_eq!(nobody.state.standing, Standing::Broken);
+    assert_eq!(guest.pass(until_written, How::default()).state.rollbacks, 1);
+    // A while later, or by hand, it is tried again.
+    let mut old = again.state.clone();
+    old.put_back_at_boottime_ns = 0;
+    old.put_back.clear();
+    DNS_STATE.write(&guest.roots, &old).unwrap();
+    let verified = guest.pass(all, How::default());
+    assert_eq!(verified.state.standing, Standing::Verified);
+    assert!(verified.state.put_back.is_empty());
+}
+
+#[test]
+fn nothing_is_written_when_nothing_answers() {
+    let guest = Guest::new(AUTO);
+    let before = guest.resolv_conf();
+    let passed = guest.pass(|_, _| false, How::default());
+    assert_eq!(passed.state.standing, Standing::Broken);
+    assert_eq!(guest.resolv_conf(), before);
+    assert!(failed(&passed.state));
+    assert!(
+        passed
+            .state
+            .summary()
+            .starts_with("broken; 169.254.20.10 by /etc/resolv.conf; ")
+    );
+}
+
+#[test]
+fn a_guest_that_is_given_no_nameserver_is_told_of_and_holds_nothing_up() {
+    let guest = Guest::new("dns: {manage: auto}\n");
+    guest.write("root/etc/resolv.conf", "");
+    let passed = guest.pass(all, How::default());
+    assert_eq!(passed.state.standing, Standing::Broken);
+    assert!(!failed(&passed.state) && !passed.changed);
+    let worst = passed.state.findings.iter().map(|one| one.severity).max();
+    assert_eq!(worst, Some(Severity::Warning), "{:?}", passed.state.findings);
+    // One that is asked for and does not answer is another matter.
+    guest.settings(AUTO);
+    assert!(failed(&guest.pass(|_, _| false, How::default()).state));
+}
+
+#[test]
+fn a_guest_that_cannot_be_looked_at_is_told_and_keeps_what_was_known() {
+    let guest = Guest::new(AUTO);
+    guest.pass(all, How::default());
+    fs::remove_file(guest.dir.path().join("proc/net/fib_trie")).unwrap();
+    let error = guest.with(all, |engine| {
+        engine.pass(&guest.wanted(), How::default()).unwrap_err()
+    });
+    assert!(error.to_string().contains("addresses are not known"), "{error}");
+    let state = DNS_STATE.read(&guest.roots, BOOT).unwrap();
+    assert_eq!(state.standing, Standing::Unknown);
+    assert_eq!(state.effective.nameservers, [GOOD.parse::<IpAddr>().unwrap()]);
+    assert!(state.findings.iter().any(|one| one.id == "dns-pass-failed"));
+}
+
+/// systemd-resolved whose link keeps its server, whatever we write: a drop-in of somebody else's, or NetworkManager.
+#[test]
+fn what_is_better_than_before_stays_and_what_is_worse_is_put_back() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let upstreams = "root/run/systemd/resolve/resolv.conf";
+    let run = |before: &str, left: &'static str| {
+        let guest = Guest::new(AUTO);
+        let etc = guest.dir.path().join("root/etc/resolv.conf");
+        fs::remove_file(&etc).unwrap();
+        symlink("../run/systemd/resolve/resolv.conf", &etc).unwrap();
+        guest.write(upstreams, &format!("nameserver {before}\n"));
+        for tool in ["systemctl", "resolvectl"] {
+            let path = format!("root/usr/bin/{tool}");
+            guest.write(&path, "");
+            fs::set_permissions(guest.dir.path().join(path), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let (file, ours) = (
+            guest.dir.path().join(upstreams),
+            guest.roots.root(virtfleet_agent_core::dns::ours::RESOLVED),
+        );
+        let original = before.to_owned();
+        let commands = FakeCommands::new(move |line| {
+            if line.starts_with("systemctl try-reload") {
+                let own = if ours.exists() { GOOD } else { &original };
+                fs::write(&file, format!("nameserver {own}\nnameserver {left}\n")).unwrap();
+            }
+            Some(virtfleet_agent_host::Done::default())
+        });
+        let asker = Answers {
+            guest: &guest,
+            alive: all,
+            asked: RefCell::default(),
+        };
+        let engine = Engine {
+            roots: &guest.roots,
+            commands: &commands,
+            witness: &Unwatched,
+            asker: &asker,
+            boot_id: BOOT,
+            settle: Duration::ZERO,
+        };
+        let passed = engine.pass(&guest.wanted(), How::default()).unwrap().unwrap();
+        (passed.state.standing, passed.state.rollbacks, passed.state.error)
+    };
+    let (standing, rollbacks, error) = run(CACHE, CACHE);
+    assert_eq!((standing, rollbacks), (Standing::Colliding, 0), "{error:?}");
+    let (standing, rollbacks, error) = run("192.0.2.9", CACHE);
+    assert_eq!((standing, rollbacks), (Standing::RolledBack, 1), "{error:?}");
+}

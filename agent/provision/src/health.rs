@@ -1,0 +1,103 @@
+//! The step `guest-health`: what only root may read of the node's health goes to `/run/virtfleet/state/guest-health.json`.
+
+use std::path::Path;
+
+use virtfleet_agent_core::{
+    guest::{
+        certificate::validity,
+        health::{Certificate, FORMAT, GuestHealth},
+    },
+    pass::Outcome,
+};
+use virtfleet_agent_host::{ReadError, Roots, clock, read_text};
+use virtfleet_agent_state::GUEST_HEALTH;
+
+use super::steps::{Guest, Report};
+
+/// Kubelet's certificates, where kubeadm and kubelet itself have them.
+const CERTIFICATES: [&str; 3] = [
+    "/var/lib/kubelet/pki/kubelet-client-current.pem",
+    "/var/lib/kubelet/pki/kubelet-server-current.pem",
+    "/var/lib/kubelet/pki/kubelet.crt",
+];
+const MAX_BYTES: usize = 256 * 1024;
+
+pub(super) fn run(guest: &mut Guest<'_>) -> Report {
+    let path = guest.roots.proc("sys/kernel/random/boot_id");
+    let boot_id = match read_text(&path, 256) {
+        Ok(boot_id) => boot_id,
+        Err(error) => return Report::new(Outcome::Failed, format!("{:#}", anyhow::Error::new(error))),
+    };
+    let (certificates, problems) = certificates(guest.roots);
+    let count = certificates.len();
+    let health = GuestHealth {
+        v: FORMAT,
+        boot_id: boot_id.trim().to_owned(),
+        at_ns: clock().realtime_ns,
+        certificates,
+    };
+    if let Err(error) = GUEST_HEALTH.write(guest.roots, &health) {
+        return Report::new(Outcome::Failed, format!("{:#}", anyhow::Error::new(error)));
+    }
+    let mut message = format!("wrote {GUEST_HEALTH}; certificates of kubelet: {count}");
+    for problem in problems {
+        message.push_str("; ");
+        message.push_str(&problem);
+    }
+    // A certificate that cannot be read is kubelet's trouble, and no fault of the pass.
+    Report::new(Outcome::Ok, message)
+}
+
+/// The dates of kubelet's certificates, and what is wrong with those that are there and have none.
+fn certificates(roots: &Roots) -> (Vec<Certificate>, Vec<String>) {
+    let (mut found, mut problems) = (Vec::new(), Vec::new());
+    for path in CERTIFICATES {
+        let text = match read_text(&roots.root(Path::new(path)), MAX_BYTES) {
+            Ok(text) => text,
+            Err(ReadError::Missing) => continue,
+            Err(error) => {
+                problems.push(format!("{path}: {error}"));
+                continue;
+            }
+        };
+        match validity(&text) {
+            Ok(validity) => found.push(Certificate {
+                path: path.to_owned(),
+                not_before: validity.not_before,
+                not_after: validity.not_after,
+            }),
+            Err(error) => problems.push(format!("{path}: {error}")),
+        }
+    }
+    (found, problems)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn certificates_that_are_there_and_those_that_are_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            rootfs: dir.path().into(),
+            ..Roots::default()
+        };
+        assert_eq!(certificates(&roots), (Vec::new(), Vec::new()));
+        let pki = dir.path().join("var/lib/kubelet/pki");
+        fs::create_dir_all(&pki).unwrap();
+        fs::write(pki.join("kubelet.crt"), "nothing").unwrap();
+        let pem = include_str!("../../core/src/guest/certificate_sample.pem");
+        fs::write(pki.join("kubelet-client-current.pem"), pem).unwrap();
+        let (found, problems) = certificates(&roots);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, CERTIFICATES[0]);
+        assert_eq!(found[0].not_after - found[0].not_before, 365 * 86_400);
+        assert_eq!(
+            problems,
+            [format!("{}: it holds no certificate", CERTIFICATES[2])]
+        );
+    }
+}

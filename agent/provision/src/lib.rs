@@ -1,0 +1,26 @@
+//! Root's part of the agent (`virtfleet-agent apply`): reconcile runs over disks, DNS and queues. A run executes the steps of
+//! one stage in their order and records the results in `/run/virtfleet/state/guest.json`, from which the report is made.
+//! It touches the guest through `virtfleet-agent-host` only; nothing but the CLI depends on this crate.
+//!
+//! ```text
+//! /run/virtfleet/ask ─ take ─▶ triggers ─┐
+//! lock ──────────────────────────────────┴▶ steps (table): observe ─▶ decide (agent/core) ─▶ act (host) ─▶ guest.json
+//! ```
+//!
+//! To add a step: a file here with its `run`, and a line in [`STEPS`]. A failed step stops only the steps that need it.
+
+pub mod disks;
+pub mod dns;
+mod health;
+pub mod nic;
+mod pass;
+mod print;
+mod settings;
+mod steps;
+
+pub use pass::{Applied, ApplyError, LOCK_FILE, PATIENCE, apply};
+pub use print::text;
+pub use steps::{Guest, STEPS, Step};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Setting the number of queues of one interface, and looking whether all is as before.
+
+use std::{net::IpAddr, time::Duration};
+
+use nix::errno::Errno;
+use virtfleet_agent_core::nic::{
+    plan::{Refusal, RefusalKind, Target},
+    state::{Pending, Rates},
+};
+use virtfleet_agent_host::{Link, Traffic};
+
+use super::pass::Engine;
+
+/// The pause between two looks at the link.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// So long all must be as before without a break: the kernel tells of a carrier that went up to a second late (`linkwatch`).
+pub(super) const STEADY: Duration = Duration::from_secs(1);
+/// Bytes a second that tell that something is coming (or going): a hundred of the smallest packets.
+const FLOWS: f64 = 6000.0;
+/// A driver that is busy is asked so often.
+const TRIES: u32 = 3;
+
+/// Why a number of queues is not what was planned.
+#[derive(Debug)]
+pub(super) enum ChangeError {
+    /// It is not the interface of the plan any more, not as the plan found it, or the driver cannot do it; nothing was done.
+    Refused(Refusal),
+    /// The driver refused for now; nothing has changed.
+    Failed(String),
+    /// The interface went away meanwhile.
+    Gone(String),
+    /// All is not as before: so the number that was there is to be put back.
+    Broke(Fault),
+    /// All was not as before, and what was done about it.
+    PutBack(String),
+}
+
+/// What is not as before.
+#[derive(Debug, Clone)]
+pub(super) enum Fault {
+    /// The link, an address, or the number itself.
+    Lost(String),
+    /// There was traffic, and there is none. It may have ended by itself.
+    Silent(&'static str),
+}
+
+impl Fault {
+    /// In words.
+    pub(super) fn words(&self) -> &str {
+        match self {
+            Self::Lost(why) => why,
+            Self::Silent(why) => why,
+        }
+    }
+}
+
+/// What there was before a change, and is to be there afterwards.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    carrier: bool,
+    up: bool,
+    /// Each of them.
+    addresses: Vec<IpAddr>,
+    /// One at least: all that is known after a pass that was cut short.
+    address: bool,
+    /// Whether packets were received, and whether they were sent.
+    flows: (bool, bool),
+}
+
+impl Before {
+    /// As a pass that was cut short has written it down.
+    pub(super) fn of(pending: &Pending) -> Self {
+        Self {
+            carrier: pending.carrier,
+            up: pending.up,
+            address: pending.address,
+            ..Self::default()
+        }
+    }
+}
+
+impl Engine<'_> {
+    /// What there is before `from` queues become `to`. Nothing is done yet.
+    pub(super) fn begin(
+        &self,
+        target: &Target,
+        (from, to): (u32, u32),
+        rates: Option<&Rates>,
+    ) -> Result<(Pending, Before), ChangeError> {
+        let nic = &target.nic;
+        let link = self.still(target).map_err(ChangeError::Refused)?;
+        match self.calls.channels(nic) {
+            Ok(Some(now)) if now.current == from => {}
+            Ok(now) => {
+                let now = now.map_or("unknown".to_owned(), |now| now.current.to_string());
+                let message = format!("{nic} has {now} queues by now, and the plan was made for {from}");
+                return Err(ChangeError::Refused(refusal(nic, message)));
+            }
+            Err(errno) => return Err(ChangeError::Failed(told(nic, "asking for its queues", errno))),
+        }
+        let addresses = self.world.addresses(nic);
+        let before = Before {
+            carrier: link.carrier == Some(true),
+            up: link.operstate == UP,
+            address: !addresses.is_empty(),
+            addresses,
+            flows: rates.map_or((false, false), |rates| {
+                (rates.rx_bytes >= FLOWS, rates.tx_bytes >= FLOWS)
+            }),
+        };
+        let pending = Pending {
+            from,
+            to,
+            carrier: before.carrier,
+            up: before.up,
+            address: before.address,
+            ..Pending::default()
+        };
+        Ok((pending, before))
+    }
+
+    /// Sets `to` queues, and looks whether all is as before then.
+    pub(super) fn change(
+        &self,
+        target: &Target,
+        to: u32,
+        before: &mut Before,
+        settle: Duration,
+    ) -> Result<(), ChangeError> {
+        let nic = &target.nic;
+        self.witness.at(&format!("set {nic} to {to} queues"));
+        self.set(nic, to).map_err(|errno| {
+            let message = told(nic, &format!("setting {to} queues"), errno);
+            if matches!(errno, Errno::EINVAL | Errno::EOPNOTSUPP) {
+                ChangeError::Refused(Refusal {
+                    kind: RefusalKind::Unsupported,
+                    remedy: format!("ip -d link show {nic}; sudo virtfleet-agent apply nic tries it again"),
+                    ..refusal(nic, message)
+                })
+            } else {
+                ChangeError::Failed(message)
+            }
+        })?;
+        self.witness.at(&format!("{nic} has {to} queues"));
+        let verified = self.verified(target, to, before, settle);
+        verified.map_err(|why| match self.still(target) {
+            Ok(_) => ChangeError::Broke(why),
+            Err(_) => ChangeError::Gone(format!(
+                "{nic} went away, or was replaced, while its queues were changed; the next pass looks again"
+            )),
+        })
+    }
+
+    /// The link, as long as it is that of the interface of the plan.
+    pub(super) fn still(&self, target: &Target) -> Result<Link, Refusal> {
+        let Target { nic, index, mac } = target;
+        let Some(link) = self.world.link(nic) else {
+            return Err(refusal(nic, format!("{nic} is gone since the plan was made")));
+        };
+        if link.index != *index || link.mac != *mac {
+            let message = format!(
+                "{nic} is another interface ({}, number {}) than that of the plan ({mac}, number {index})",
+                link.mac, link.index
+            );
+            return Err(refusal(nic, message));
+        }
+        Ok(link)
+    }
+
+    pub(super) fn set(&self, nic: &str, queues: u32) -> Result<(), Errno> {
+        let mut result = self.calls.set_channels(nic, queues);
+        for _ in 1..TRIES {
+            if result != Err(Errno::EBUSY) {
+                break;
+            }
+            self.world.pause(LOOK_AGAIN);
+            result = self.calls.set_channels(nic, queues);
+        }
+        result
+    }
+
+    /// Waits until all is as before with this number of queues, stays so for [`STEADY`], and goes on where something came and went before; else what is not once
+    /// `settle` is over.
+    pub(super) fn verified(
+        &self,
+        target: &Target,
+        queues: u32,
+        before: &mut Before,
+        settle: Duration,
+    ) -> Result<(), Fault> {
+        let began = self.world.now();
+        let mut steady = None;
+        loop {
+            let result = self.as_before(target, queues, before).map_err(Fault::Lost);
+            let now = self.world.now();
+            let result = match result {
+                Ok(()) => {
+                    let window = steady.get_or_insert(Window {
+                        since: now,
+                        middle: None,
+                    });
+                    self.goes_on(target, window, before)
+                }
+                Err(lost) => {
+                    steady = None;
+                    Err(lost)
+                }
+            };
+            match result {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(fault) => {
+                    if now.saturating_sub(began) >= settle || self.still(target).is_err() {
+                        return Err(fault);
+                    }
+                }
+            }
+            self.world.pause(LOOK_AGAIN);
+        }
+    }
+
+    /// Whether the window is over. After its middle there must be traffic where there was some before, at once or a little later, as few packets come now and then: what
+    /// came at its beginning says nothing of a link that died since.
+    fn goes_on(&self, target: &Target, window: &mut Window, before: &Before) -> Result<bool, Fault> {
+        let age = self.world.now().saturating_sub(window.since);
+        let traffic = self.world.traffic(&target.nic);
+        if age >= STEADY / 2 && window.middle.is_none() {
+            window.middle = traffic;
+        }
+        if age < STEADY {
+            return Ok(false);
+        }
+        if let (Some(then), Some(now)) = (window.middle, traffic) {
+            if before.flows.0 && now.rx_bytes == then.rx_bytes {
+                return Err(Fault::Silent("nothing was received any more"));
+            }
+            if before.flows.1 && now.tx_bytes == then.tx_bytes {
+                return Err(Fault::Silent("nothing was sent any more"));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Only what is lost is a fault: an interface that comes up meanwhile is to stay up from then on.
+    fn as_before(&self, target: &Target, queues: u32, before: &mut Before) -> Result<(), String> {
+        let nic = &target.nic;
+        let link = self.still(target).map_err(|refusal| refusal.message)?;
+        match self.calls.channels(nic) {
+            Ok(Some(now)) if now.current == queues => {}
+            Ok(Some(now)) => return Err(format!("the driver kept {} queues", now.current)),
+            Ok(None) => return Err("the driver did not say any more how many queues it has".to_owned()),
+            Err(errno) => return Err(told(nic, "asking for its queues", errno)),
+        }
+        let (carrier, up) = (link.carrier == Some(true), link.operstate == UP);
+        if before.up && !up {
+            return Err(format!(
+                "the link did not come back (it was up, and is {})",
+                link.operstate
+            ));
+        }
+        if before.carrier && !carrier {
+            return Err("the link did not come back (it has lost its carrier)".to_owned());
+        }
+        let held = self.world.addresses(nic);
+        if let Some(lost) = before.addresses.iter().find(|address| !held.contains(address)) {
+            return Err(format!("the address {lost} was lost"));
+        }
+        if before.address && held.is_empty() {
+            return Err("it has no address any more".to_owned());
+        }
+        before.carrier |= carrier;
+        before.up |= up;
+        Ok(())
+    }
+}
+
+/// `operstate` of a link that is up.
+const UP: &str = "up";
+
+/// A time in which all was as before.
+#[derive(Debug)]
+struct Window {
+    since: Duration,
+    /// Traffic in its middle.
+    middle: Option<Traffic>,
+}
+
+fn refusal(nic: &str, message: String) -> Refusal {
+    Refusal {
+        kind: RefusalKind::Replaced,
+        subject: nic.to_owned(),
+        message,
+        remedy: "sudo virtfleet-agent plan nic".to_owned(),
+    }
+}
+
+/// An error of the kernel with what it means here and what to do next.
+pub(super) fn told(subject: &str, what: &str, errno: Errno) -> String {
+    let next = match errno {
+        Errno::EPERM | Errno::EACCES => "it needs root: sudo virtfleet-agent apply nic",
+        Errno::ENODEV | Errno::ENOENT => "it is gone; the next pass looks again",
+        Errno::EBUSY => "something else is at it; the next pass tries again",
+        Errno::EINVAL => {
+            "the driver refuses that; an XDP program that needs the queues is a reason (ip -d link show)"
+        }
+        Errno::EOPNOTSUPP => {
+            "the driver cannot do that; take it out of the settings, or name the interface in nic.exclude"
+        }
+        _ => "the kernel may say more: journalctl -k -b",
+    };
+    format!("{subject}: {what}: {}: {next}", errno.desc())
+}

@@ -1,0 +1,133 @@
+//! Step `settings`: the running agent serves with the settings on disk, or the report says why not.
+
+use virtfleet_agent_core::pass::{
+    Agent, Outcome, SettingsPlan, SettingsProblem, SettingsSeen, plan_settings, serving,
+};
+use virtfleet_agent_host::{Change, CommandError, Service};
+use virtfleet_runtime::exit::Code;
+
+use super::steps::{Guest, Report};
+
+const UNIT: &str = "virtfleet-agent.service";
+/// The most problems that are recorded.
+const MOST: usize = 50;
+
+pub(super) fn run(guest: &mut Guest<'_>) -> Report {
+    let Some(services) = guest.services else {
+        let message = "the root filesystem is not the running machine's; its services are left alone";
+        return Report::new(Outcome::Skipped, message);
+    };
+    let service = match services.show(UNIT) {
+        Ok(service) => service,
+        Err(CommandError::Missing(_)) => return Report::new(Outcome::Skipped, "there is no systemd here"),
+        Err(error) => return failed(error),
+    };
+    let problems = &guest.settings.problems;
+    let seen = SettingsSeen {
+        on_disk: guest.settings.digest(),
+        problems: problems.len(),
+        agent: agent(&service),
+        restarted_for: guest.record.restarted_for.clone(),
+    };
+    let change = match plan_settings(&seen) {
+        SettingsPlan::Applied => {
+            return Report::new(Outcome::Ok, "the agent serves with the settings on disk");
+        }
+        SettingsPlan::AtItsStart => {
+            let message = format!("{UNIT} does not run yet; it reads the settings when it starts");
+            return Report::new(Outcome::Skipped, message);
+        }
+        SettingsPlan::Wrong => {
+            let first = problems.first().map(ToString::to_string).unwrap_or_default();
+            let more = problems.len().saturating_sub(1);
+            let message = format!(
+                "the settings on disk are not applied: {first}{}",
+                if more > 0 {
+                    format!(" (and {more} more)")
+                } else {
+                    String::new()
+                }
+            );
+            let problems = problems.iter().take(MOST).map(|problem| SettingsProblem {
+                file: problem.file.clone(),
+                line: problem.line,
+                path: problem.path.clone(),
+                message: problem.to_string(),
+            });
+            return Report {
+                problems: problems.collect(),
+                ..Report::new(Outcome::Failed, message)
+            };
+        }
+        SettingsPlan::Unreadable => {
+            let message = format!(
+                "{UNIT} was restarted for the settings on disk and does not serve with them; look whether its user can \
+                 read them, and at journalctl -u {UNIT}"
+            );
+            return Report::new(Outcome::Failed, message);
+        }
+        SettingsPlan::Restart => Change::RestartIfRunning,
+        SettingsPlan::Start => Change::Start,
+    };
+    if let Err(error) = services.change(UNIT, change) {
+        return failed(error);
+    }
+    guest.record.restarted_for = Some(seen.on_disk);
+    let word = match change {
+        Change::RestartIfRunning => "restarted",
+        Change::Start => "started",
+    };
+    Report::new(
+        Outcome::Ok,
+        format!("the settings have changed; {UNIT} is being {word}"),
+    )
+}
+
+fn failed(error: CommandError) -> Report {
+    Report::new(Outcome::Failed, format!("{:#}", anyhow::Error::new(error)))
+}
+
+fn agent(service: &Service) -> Agent {
+    let digest = serving(&service.status).map(str::to_owned);
+    let gave_up = service.result == "exit-code" && service.exit_code == i32::from(Code::Config.number());
+    match service.active.as_str() {
+        _ if !service.loaded => Agent::Off,
+        "active" | "reloading" => Agent::Runs(digest),
+        // It says what it serves with as soon as it has read it, before its first scrape has ended.
+        "activating" if digest.is_some() => Agent::Runs(digest),
+        "activating" | "deactivating" => Agent::Starting,
+        "failed" if gave_up => Agent::GaveUp,
+        _ => Agent::Off,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_is_understood() {
+        let service = |active: &str, code, status: &str| Service {
+            loaded: true,
+            active: active.into(),
+            result: "exit-code".into(),
+            exit_code: code,
+            status: status.into(),
+        };
+        let says = "serving, settings 00000000000000aa";
+        let runs = Agent::Runs(Some("00000000000000aa".into()));
+        for (service, expected) in [
+            (Service::default(), Agent::Off),
+            (service("active", 0, says), runs.clone()),
+            (service("active", 0, "serving"), Agent::Runs(None)),
+            (service("activating", 0, says), runs),
+            (service("activating", 1, ""), Agent::Starting),
+            (service("deactivating", 0, says), Agent::Starting),
+            (service("failed", 78, ""), Agent::GaveUp),
+            (service("failed", 1, ""), Agent::Off),
+            (service("inactive", 0, ""), Agent::Off),
+        ] {
+            assert_eq!(agent(&service), expected, "{service:?}");
+        }
+    }
+}

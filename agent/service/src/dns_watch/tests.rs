@@ -1,0 +1,135 @@
+use std::{cell::RefCell, fs, net::IpAddr, path::Path};
+
+use virtfleet_agent_core::dns::{
+    answers::{Answer, Outcome, Question},
+    resolv::ResolvConf,
+    state::{FORMAT, Standing},
+};
+use virtfleet_agent_host::REQUEST_DIRECTORY;
+use virtfleet_wire::settings::DnsSettings;
+
+use super::*;
+
+/// Answers each question with the same.
+struct Says(Outcome, RefCell<Vec<Question>>);
+
+impl Asker for Says {
+    fn ask(&self, questions: &[Question], _: Duration) -> Vec<Answer> {
+        self.1.borrow_mut().extend(questions.iter().cloned());
+        let each = questions.iter().cloned();
+        each.map(|question| Answer {
+            question,
+            outcome: self.0.clone(),
+            micros: 1500,
+        })
+        .collect()
+    }
+}
+
+fn roots(at: &Path) -> Roots {
+    Roots {
+        rootfs: at.to_owned(),
+        procfs: at.join("proc"),
+        ..Roots::default()
+    }
+}
+
+fn write(at: &Path, path: &str, text: &str) {
+    let path = at.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// What happened between the boot's pass and the start of the watch was heard by nobody.
+#[test]
+fn a_pass_is_asked_for_when_the_watch_begins_and_nothing_is_known_to_be_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = roots(dir.path());
+    fs::create_dir_all(roots.root(REQUEST_DIRECTORY)).unwrap();
+    let wish = roots.root(REQUEST_DIRECTORY).join("dns");
+    let settings = virtfleet_agent_state::settings::load(&roots, None);
+    let begin = || {
+        start(&roots, &settings, &DnsHistory::default()).unwrap();
+        let asks = wish.exists();
+        fs::remove_file(&wish).ok();
+        asks
+    };
+    write(dir.path(), "proc/sys/kernel/random/boot_id", "b\n");
+    assert!(begin());
+    let mut state = DnsState {
+        v: FORMAT,
+        boot_id: "b".into(),
+        standing: Standing::Broken,
+        ..DnsState::default()
+    };
+    let mut found = |standing| {
+        state.standing = standing;
+        write(
+            dir.path(),
+            "run/virtfleet/state/dns.json",
+            &serde_json::to_string(&state).unwrap(),
+        );
+    };
+    found(Standing::Broken);
+    assert!(begin());
+    found(Standing::Verified);
+    assert!(!begin());
+}
+
+#[test]
+fn what_is_in_use_is_asked_kept_and_told_root_when_it_fails_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = roots(dir.path());
+    let write = |path: &str, text: &str| write(dir.path(), path, text);
+    write("proc/sys/kernel/random/boot_id", "b\n");
+    fs::create_dir_all(roots.root(REQUEST_DIRECTORY)).unwrap();
+    let nameserver: IpAddr = "192.0.2.1".parse().unwrap();
+    let state = DnsState {
+        v: FORMAT,
+        boot_id: "b".into(),
+        standing: Standing::Verified,
+        effective: ResolvConf {
+            nameservers: vec![nameserver],
+            ..ResolvConf::default()
+        },
+        judged: vec![virtfleet_agent_core::dns::answers::Judged {
+            nameserver,
+            health: virtfleet_agent_core::dns::answers::Health::Healthy,
+            because: String::new(),
+            micros: Some(1),
+            answers: Vec::new(),
+        }],
+        ..DnsState::default()
+    };
+    write(
+        "run/virtfleet/state/dns.json",
+        &serde_json::to_string(&state).unwrap(),
+    );
+    let asked = virtfleet_agent_core::dns::asked::check(&DnsSettings::default(), None).unwrap();
+    let history = DnsHistory::default();
+    let mut watch = Watch::new(&roots, asked, history.clone());
+    let silence = Says(Outcome::Timeout, RefCell::default());
+    for minute in 0..20 {
+        let now = Duration::from_mins(2) * minute;
+        watch.round(now, &silence, &mut || 0);
+    }
+    let questions = silence.1.into_inner();
+    assert_eq!(questions.len(), 20);
+    assert!(questions.iter().all(|one| one.name == "cluster.local"));
+    let heard = history.heard();
+    assert_eq!(heard.len(), 1);
+    assert_eq!(heard[0].answers.len(), 10);
+    assert_eq!(heard[0].outcomes["timeout"], 20);
+    let last = heard[0].last().unwrap();
+    assert_eq!((last.good, last.micros), (false, None));
+    assert!(roots.root(REQUEST_DIRECTORY).join("dns").exists());
+
+    let good = Says(Outcome::NoSuchName, RefCell::default());
+    watch.round(Duration::from_hours(2), &good, &mut || 0);
+    let heard = history.heard();
+    assert_eq!(heard[0].last().unwrap().micros, Some(1500));
+    // What is not in use any more is not shown.
+    fs::remove_file(roots.root(DNS_STATE.path)).unwrap();
+    watch.round(Duration::from_hours(3), &good, &mut || 0);
+    assert_eq!(history.heard(), []);
+}

@@ -1,0 +1,83 @@
+//! The guest's DNS: a line for all of it and one for each nameserver in use or asked for, with the next command to type.
+
+use std::net::IpAddr;
+
+use virtfleet_agent_core::dns::{
+    answers::Health,
+    state::{DnsState, Standing},
+};
+use virtfleet_wire::settings::DnsManage;
+
+use super::{Line, Seen, Status};
+
+const LOOK: &str = "sudo virtfleet-agent plan dns";
+
+pub(super) fn dns(seen: &Seen) -> Vec<Line> {
+    let state = match &seen.dns {
+        Ok(state) => state,
+        // Nobody is to look.
+        Err(_) if seen.settings.config.dns.manage == DnsManage::Off => return Vec::new(),
+        Err(reason) => {
+            return vec![Line {
+                status: Status::Warn,
+                what: "resolver".to_owned(),
+                detail: reason.clone(),
+                next: LOOK.to_owned(),
+            }];
+        }
+    };
+    let mut lines = vec![whole(state)];
+    if state.standing != Standing::Off {
+        lines.extend(state.shown().filter_map(|address| nameserver(state, address)));
+    }
+    lines
+}
+
+fn whole(state: &DnsState) -> Line {
+    let status = match state.standing {
+        Standing::Broken if state.knows_nobody() => Status::Warn,
+        Standing::Broken | Standing::RolledBack => Status::Fail,
+        _ if state.error.is_some() => Status::Fail,
+        Standing::Verified | Standing::Off => Status::Ok,
+        Standing::Colliding | Standing::Differs | Standing::Unknown => Status::Warn,
+    };
+    let detail = state.summary();
+    let mut remedies = state.findings.iter().map(|finding| finding.remedy.as_str());
+    let remedy = remedies.find(|remedy| !remedy.is_empty());
+    Line {
+        status,
+        what: "resolver".to_owned(),
+        detail,
+        next: if status == Status::Ok {
+            String::new()
+        } else {
+            remedy.unwrap_or(LOOK).to_owned()
+        },
+    }
+}
+
+fn nameserver(state: &DnsState, address: IpAddr) -> Option<Line> {
+    let judged = state.judged.iter().find(|one| one.nameserver == address)?;
+    let in_use = state.effective.nameservers.contains(&address);
+    let collision = state.collisions.iter().find(|one| one.nameserver == address);
+    let well = judged.health == Health::Healthy && collision.is_none();
+    let status = if well || !in_use { Status::Ok } else { Status::Warn };
+    let mut detail = format!("{}: {}", judged.health.word(), judged.because);
+    if let Some(one) = collision {
+        let when = if one.now { "collides" } else { "will collide" };
+        detail = format!("{when} with {}, from {}; {detail}", one.with, one.given_by);
+    }
+    if !in_use {
+        detail.push_str("; not in use");
+    }
+    Some(Line {
+        status,
+        what: format!("nameserver {address}"),
+        detail,
+        next: if status == Status::Ok {
+            String::new()
+        } else {
+            LOOK.to_owned()
+        },
+    })
+}

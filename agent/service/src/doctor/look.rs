@@ -1,0 +1,146 @@
+//! The effects of the doctor: reads files, tries ports, runs the collectors once.
+
+use std::{net::SocketAddr, path::Path};
+
+use virtfleet_agent_core::disks::duplicates;
+use virtfleet_agent_host::{
+    Roots, clock, identified, is_root, list, read_bounded, read_text, references, try_port,
+};
+use virtfleet_agent_state::{
+    DISKS_STATE, DNS_STATE, GUEST_RECORD,
+    identity::{observe, state::IDENTITY_STATE},
+    settings::LoadedSettings,
+};
+use virtfleet_wire::settings::ServerTls;
+
+use super::{CollectorRun, ListenerSeen, PemFile, Seen, StateSeen, Validity};
+
+/// The most that a PEM file may weigh.
+const MAX_PEM: usize = 1 << 20;
+/// The agent's name as the kernel has it (15 characters at the most).
+const COMM: &str = "virtfleet-agent";
+
+/// Services that must not start before provisioning.
+const WAITING: [&str; 2] = ["kubelet.service", "containerd.service"];
+/// What makes them wait.
+const DROP_IN: &str = "10-virtfleet.conf";
+/// Where systemd looks for units (systemd.unit(5)).
+const UNIT_DIRECTORIES: [&str; 5] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+
+/// Reads a PEM file's content: the validity of its certificates (the narrowest), none for a private key, or what is wrong.
+/// The first argument is the key in the settings: `certificate`, `key` or `clientCA`.
+pub type Inspect<'a> = dyn Fn(&str, &[u8]) -> Result<Option<Validity>, String> + 'a;
+
+/// Tries the TLS files of the settings together, as `run` would use them; why they do not go together.
+pub type Agree<'a> = dyn Fn(&ServerTls) -> Result<(), String> + 'a;
+
+/// Looks at everything. `inspect` parses PEM, `agree` tries the TLS files together, `collectors` runs each collector that is on once.
+pub fn look(
+    roots: &Roots,
+    settings: LoadedSettings,
+    inspect: &Inspect<'_>,
+    agree: &Agree<'_>,
+    collectors: impl FnOnce() -> Vec<CollectorRun>,
+) -> Seen {
+    let observed = observe(roots);
+    let clock = clock();
+    let state = IDENTITY_STATE
+        .read_any_boot(roots)
+        .map_err(|error| error.to_string())
+        .map(|state| StateSeen {
+            age_ms: state.age_ms(&clock, &observed.boot_id),
+            this_boot: state.boot_id == observed.boot_id,
+        });
+    let tls = &settings.config.server.tls;
+    let pem: Vec<PemFile> = [
+        ("certificate", &tls.certificate),
+        ("key", &tls.key),
+        ("clientCA", &tls.client_ca),
+    ]
+    .into_iter()
+    .filter_map(|(key, path)| {
+        let path = path.clone().filter(|path| !path.is_empty())?;
+        let content = read_bounded(Path::new(&path), MAX_PEM)
+            .map_err(|error| error.to_string())
+            .and_then(|bytes| inspect(key, &bytes));
+        Some(PemFile { key, path, content })
+    })
+    .collect();
+    let each_good = pem.len() == 3 && pem.iter().all(|file| file.content.is_ok());
+    let together = each_good.then(|| agree(tls).err()).flatten();
+    let listeners = settings.config.server.listeners.iter().filter_map(|listener| {
+        let address: SocketAddr = listener.address.parse().ok()?;
+        Some(ListenerSeen {
+            name: listener.name.clone(),
+            address: listener.address.clone(),
+            port: try_port(address),
+        })
+    });
+    let readable = |flag, path: &Path| {
+        let readable = list(path).map(|_| ()).map_err(|error| error.to_string());
+        (flag, path.display().to_string(), readable)
+    };
+    Seen {
+        pem,
+        tls: together,
+        listeners: listeners.collect(),
+        agent_pid: running_agent(roots),
+        roots: vec![
+            readable("--path.rootfs", &roots.rootfs),
+            readable("--path.procfs", &roots.procfs),
+            readable("--path.sysfs", &roots.sysfs),
+            readable("--path.udev.data", &roots.udev_data),
+        ],
+        vendor: observed.identity.vendor.map(|vendor| vendor.value),
+        missing: observed.identity.missing,
+        passes: GUEST_RECORD
+            .read(roots, &observed.boot_id)
+            .map_err(|error| format!("{GUEST_RECORD}: {error}")),
+        duplicates: duplicates::findings(&identified(roots), &references(roots)),
+        disks: DISKS_STATE
+            .read(roots, &observed.boot_id)
+            .map_err(|error| format!("{DISKS_STATE}: {error}")),
+        dns: DNS_STATE
+            .read(roots, &observed.boot_id)
+            .map_err(|error| format!("{DNS_STATE}: {error}")),
+        virtio: virtfleet_agent_state::virtio::look(
+            roots,
+            &observed.boot_id,
+            &settings.config.nic,
+            is_root(),
+        ),
+        drop_ins: drop_ins(roots),
+        boot_id: observed.boot_id,
+        state,
+        clock,
+        collectors: collectors(),
+        settings,
+    }
+}
+
+fn drop_ins(roots: &Roots) -> Vec<(&'static str, bool)> {
+    let there = |file: &str| {
+        let mut directories = UNIT_DIRECTORIES.iter();
+        directories.any(|directory| roots.root(format!("{directory}/{file}")).exists())
+    };
+    let installed = WAITING.into_iter().filter(|unit| there(unit));
+    installed
+        .map(|unit| (unit, there(&format!("{unit}.d/{DROP_IN}"))))
+        .collect()
+}
+
+fn running_agent(roots: &Roots) -> Option<u32> {
+    let own = std::process::id();
+    let names = list(&roots.procfs).unwrap_or_default();
+    let mut pids = names.iter().filter_map(|name| name.parse().ok());
+    pids.find(|pid| {
+        *pid != own
+            && read_text(&roots.proc(format!("{pid}/comm")), 64).is_ok_and(|comm| comm.trim_end() == COMM)
+    })
+}

@@ -1,0 +1,422 @@
+use virtfleet_agent_core::dns::{
+    ResolvConf,
+    answers::{Health, Judged},
+    collision::{Collision, CollisionKind},
+    state::Standing,
+};
+use virtfleet_agent_core::pass::{Outcome as PassOutcome, Stage, StageRecord, StepRecord};
+use virtfleet_agent_host::Roots;
+use virtfleet_agent_state::{settings, virtio::sample};
+use virtfleet_wire::{report::Clock, settings::NicSettings};
+
+use super::*;
+
+const NOW: u64 = 1_800_000_000;
+
+/// A machine on which all is well.
+pub(super) fn healthy() -> Seen {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Roots {
+        rootfs: dir.path().to_owned(),
+        ..Roots::default()
+    };
+    let mut settings = settings::load(&roots, None);
+    settings.problems.clear();
+    let pem = |key, content| PemFile {
+        key,
+        path: format!("/etc/virtfleet/{key}.pem"),
+        content,
+    };
+    let valid = Ok(Some(Validity {
+        not_before: NOW - 1,
+        not_after: NOW + 90 * 86_400,
+    }));
+    Seen {
+        settings,
+        pem: vec![pem("certificate", valid), pem("key", Ok(None))],
+        tls: None,
+        listeners: vec![ListenerSeen {
+            name: "default".into(),
+            address: "[::]:10911".into(),
+            port: Port::Free,
+        }],
+        agent_pid: None,
+        roots: vec![("--path.procfs", "/proc".into(), Ok(()))],
+        missing: Vec::new(),
+        vendor: Some("KubeVirt".into()),
+        boot_id: "0b9f0b8e".into(),
+        state: Ok(StateSeen {
+            age_ms: 120_000,
+            this_boot: true,
+        }),
+        passes: Ok(passes()),
+        dns: Ok(dns_state()),
+        disks: Ok(DisksState::default()),
+        duplicates: Vec::new(),
+        virtio: Virtio::of(sample::healthy(), None, None, &NicSettings::default()),
+        drop_ins: vec![("kubelet.service", true)],
+        clock: Clock {
+            realtime_ns: NOW * 1_000_000_000,
+            boottime_ns: 3600 * 1_000_000_000,
+            ..Clock::default()
+        },
+        collectors: vec![CollectorRun {
+            name: "cpu".into(),
+            result: Ok(16),
+        }],
+    }
+}
+
+/// One nameserver, which answers.
+fn dns_state() -> DnsState {
+    let nameserver = "10.96.0.10".parse().unwrap();
+    let conf = ResolvConf {
+        nameservers: vec![nameserver],
+        ..ResolvConf::default()
+    };
+    DnsState {
+        standing: Standing::Verified,
+        effective: conf.clone(),
+        asked: conf,
+        judged: vec![Judged {
+            nameserver,
+            health: Health::Healthy,
+            because: "answers in 2 ms".into(),
+            micros: Some(1500),
+            answers: Vec::new(),
+        }],
+        ..DnsState::default()
+    }
+}
+
+/// Every stage has run, a minute before the hour.
+fn passes() -> GuestRecord {
+    let mut record = GuestRecord::new("0b9f0b8e");
+    for stage in Stage::ALL {
+        let step = StepRecord {
+            name: "identity".into(),
+            outcome: PassOutcome::Ok,
+            message: "wrote it".into(),
+            ..StepRecord::default()
+        };
+        let done = StageRecord {
+            outcome: PassOutcome::Ok,
+            ended_at_boottime_ns: 3540 * 1_000_000_000,
+            steps: vec![step],
+            ..StageRecord::default()
+        };
+        record.stages.insert(stage, done);
+    }
+    record
+}
+
+#[test]
+fn a_healthy_machine_has_only_ok_lines() {
+    let lines = check(&healthy());
+    assert!(
+        lines
+            .iter()
+            .all(|line| line.status == Status::Ok && line.next.is_empty()),
+        "{lines:#?}"
+    );
+    assert!(!any_failed(&lines));
+}
+
+fn certificate(seen: &mut Seen, not_before: u64, not_after: u64) {
+    seen.pem[0].content = Ok(Some(Validity {
+        not_before,
+        not_after,
+    }));
+}
+
+type Harm = fn(&mut Seen);
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn each_ailment_gives_its_line_and_the_next_command() {
+    let cases: [(Harm, Status, &str); 22] = [
+        (
+            |seen| seen.passes = Err("guest.json: no such file".into()),
+            Status::Warn,
+            "passes: guest.json: no such file",
+        ),
+        (
+            |seen| seen.passes = Ok(GuestRecord::new("0b9f0b8e")),
+            Status::Warn,
+            "dns: has not run in this boot",
+        ),
+        (
+            |seen| {
+                let mut record = passes();
+                let stage = record.stages.get_mut(&Stage::Provision).unwrap();
+                stage.steps[0].outcome = PassOutcome::Failed;
+                stage.steps[0].message = "no".into();
+                seen.passes = Ok(record);
+            },
+            Status::Fail,
+            "provision: 1 min ago, step identity failed: no",
+        ),
+        (
+            |seen| seen.clock.boottime_ns = 90_000 * 1_000_000_000,
+            Status::Warn,
+            "reconcile: 1441 min ago",
+        ),
+        (
+            |seen| seen.drop_ins[0].1 = false,
+            Status::Warn,
+            "drop-in kubelet.service: not there: the service may start before its disks and DNS are ready",
+        ),
+        (
+            |seen| certificate(seen, 0, NOW - 86_400),
+            Status::Fail,
+            "tls certificate: /etc/virtfleet/certificate.pem: expired 1 d ago",
+        ),
+        (
+            |seen| certificate(seen, 0, NOW + 86_400),
+            Status::Warn,
+            "tls certificate: /etc/virtfleet/certificate.pem: 1 d left",
+        ),
+        (
+            |seen| certificate(seen, NOW + 1, NOW + 9),
+            Status::Fail,
+            "tls certificate: /etc/virtfleet/certificate.pem: not valid yet",
+        ),
+        (
+            |seen| seen.pem[1].content = Err("permission denied".into()),
+            Status::Fail,
+            "tls key: /etc/virtfleet/key.pem: permission denied",
+        ),
+        (
+            |seen| seen.tls = Some("c.pem cannot be used".into()),
+            Status::Fail,
+            "tls: the files do not go together: c.pem cannot be used",
+        ),
+        (
+            |seen| seen.settings.problems = vec![virtfleet_wire::layered::Problem::of_file("f", 3, "wrong")],
+            Status::Fail,
+            "settings: f:3: wrong",
+        ),
+        (
+            |seen| seen.listeners[0].port = Port::InUse,
+            Status::Fail,
+            "listener default: [::]:10911: in use by another program",
+        ),
+        (
+            |seen| seen.listeners[0].port = Port::Refused("no such address".into()),
+            Status::Fail,
+            "listener default: [::]:10911: no such address",
+        ),
+        (
+            |seen| seen.listeners.clear(),
+            Status::Fail,
+            "listeners: none can be served, so nobody can read metrics or the report",
+        ),
+        (
+            |seen| seen.roots[0].2 = Err("no such file".into()),
+            Status::Fail,
+            "--path.procfs: /proc: no such file",
+        ),
+        (
+            |seen| seen.roots[0] = ("--path.udev.data", "/u".into(), Err("no such file".into())),
+            Status::Warn,
+            "--path.udev.data: /u: no such file",
+        ),
+        (
+            |seen| seen.vendor = None,
+            Status::Warn,
+            "platform: SMBIOS vendor is unknown, not KubeVirt: the collector may not know this machine",
+        ),
+        (
+            |seen| {
+                seen.missing = vec![Missing {
+                    field: "smbiosUuid".into(),
+                    reason: "/sys/x: permission denied".into(),
+                }];
+            },
+            Status::Warn,
+            "identity smbiosUuid: /sys/x: permission denied",
+        ),
+        (
+            |seen| {
+                seen.state = Ok(StateSeen {
+                    age_ms: 0,
+                    this_boot: false,
+                });
+            },
+            Status::Warn,
+            "state file: written in another boot",
+        ),
+        (
+            |seen| seen.boot_id.clear(),
+            Status::Warn,
+            "boot id: cannot be read: a reboot will go unnoticed",
+        ),
+        (
+            |seen| seen.clock.realtime_ns = 1,
+            Status::Fail,
+            "clock: before 2024: it was never set, and certificates will not be valid",
+        ),
+        (
+            |seen| seen.collectors[0].result = Err("/proc/stat: no such file".into()),
+            Status::Fail,
+            "collector cpu: /proc/stat: no such file",
+        ),
+    ];
+    for (harm, status, expected) in cases {
+        let mut seen = healthy();
+        harm(&mut seen);
+        let lines = check(&seen);
+        let found = lines
+            .iter()
+            .find(|line| format!("{}: {}", line.what, line.detail) == expected);
+        let found = found.unwrap_or_else(|| panic!("no line {expected:?} in {lines:#?}"));
+        assert_eq!(found.status, status, "{expected}");
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.status == Status::Ok || !line.next.is_empty()),
+            "{lines:#?}"
+        );
+        if status == Status::Fail {
+            assert!(any_failed(&lines));
+        }
+    }
+}
+
+#[test]
+fn a_port_that_a_running_agent_holds_is_fine() {
+    let mut seen = healthy();
+    seen.listeners[0].port = Port::InUse;
+    seen.agent_pid = Some(7);
+    assert!(!any_failed(&check(&seen)));
+}
+
+#[test]
+fn lines_are_aligned_and_machines_can_read_them() {
+    let mut seen = healthy();
+    seen.boot_id.clear();
+    seen.collectors[0].result = Err("a\u{1b}[31mb".into());
+    let lines = check(&seen);
+    let text = text(&lines);
+    assert!(
+        !text.contains("\u{1b}[31mb"),
+        "a guest's escape sequences are not passed on"
+    );
+    insta::assert_snapshot!("doctor", anstream::adapter::strip_str(&text).to_string());
+    let json: serde_json::Value = serde_json::to_value(&lines).unwrap();
+    assert_eq!(json[0]["status"], "ok");
+}
+
+#[test]
+fn looking_at_this_machine_gives_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("agent.yaml");
+    let text = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  tls: {certificate: /nowhere}\n  \
+                listeners: [{name: default, address: \"127.0.0.1:0\", plain: true}]\n";
+    std::fs::write(&file, text).unwrap();
+    let roots = Roots::default();
+    let settings = settings::load(&roots, Some(&file));
+    let seen = look(&roots, settings, &|_, _| Ok(None), &|_| Ok(()), Vec::new);
+    assert_eq!(seen.listeners[0].port, Port::Free);
+    assert_eq!(seen.pem[0].content, Err("no such file".into()));
+    assert!(any_failed(&check(&seen)));
+}
+
+#[test]
+fn drop_ins_are_looked_for_where_the_service_is_installed() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Roots {
+        rootfs: dir.path().to_owned(),
+        ..Roots::default()
+    };
+    let write = |path: &str| {
+        let path = roots.root(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    };
+    let drop_ins = || {
+        look(
+            &roots,
+            settings::load(&roots, None),
+            &|_, _| Ok(None),
+            &|_| Ok(()),
+            Vec::new,
+        )
+        .drop_ins
+    };
+    assert_eq!(drop_ins(), []);
+    write("/usr/lib/systemd/system/kubelet.service");
+    assert_eq!(drop_ins(), [("kubelet.service", false)]);
+    write("/etc/systemd/system/kubelet.service.d/10-virtfleet.conf");
+    assert_eq!(drop_ins(), [("kubelet.service", true)]);
+}
+
+#[test]
+fn tls_files_are_tried_together_once_each_is_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    for name in ["c", "k", "ca"] {
+        std::fs::write(at(name), "x").unwrap();
+    }
+    let (c, k, ca) = (at("c"), at("k"), at("ca"));
+    let text = format!(
+        "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  \
+         tls: {{certificate: {c}, key: {k}, clientCA: {ca}}}\n  listeners: [{{name: default, address: \"127.0.0.1:0\"}}]\n"
+    );
+    std::fs::write(at("agent.yaml"), text).unwrap();
+    let tls = |good: bool| {
+        let settings = settings::load(&Roots::default(), Some(&dir.path().join("agent.yaml")));
+        let inspect = |_: &str, _: &[u8]| if good { Ok(None) } else { Err("no PEM".to_owned()) };
+        let agree = |_: &_| Err("a key of another certificate".to_owned());
+        look(&Roots::default(), settings, &inspect, &agree, Vec::new).tls
+    };
+    assert_eq!(tls(true).as_deref(), Some("a key of another certificate"));
+    assert_eq!(tls(false), None, "each file has its own line then");
+}
+
+#[test]
+fn dns_has_a_line_and_each_nameserver_one() {
+    let lines = |seen: &Seen| -> Vec<Line> {
+        let of_dns = |line: &Line| line.what == "resolver" || line.what.starts_with("nameserver ");
+        check(seen).into_iter().filter(of_dns).collect()
+    };
+    let mut seen = healthy();
+    let good = lines(&seen);
+    assert_eq!(good.len(), 2);
+    assert!(
+        good.iter()
+            .all(|line| line.status == Status::Ok && line.next.is_empty())
+    );
+    assert_eq!(good[0].detail, "verified; 10.96.0.10 by /etc/resolv.conf");
+    assert_eq!(good[1].detail, "healthy: answers in 2 ms");
+
+    let mut state = dns_state();
+    state.standing = Standing::Colliding;
+    state.collisions = vec![Collision {
+        nameserver: "10.96.0.10".parse().unwrap(),
+        kind: CollisionKind::ServiceRange,
+        now: false,
+        with: "10.96.0.0/12".into(),
+        given_by: "a lease".into(),
+    }];
+    seen.dns = Ok(state.clone());
+    let warned = lines(&seen);
+    assert!(
+        warned
+            .iter()
+            .all(|line| line.status == Status::Warn && line.next.contains("plan dns"))
+    );
+    assert!(
+        warned[1]
+            .detail
+            .starts_with("will collide with 10.96.0.0/12, from a lease; ")
+    );
+
+    state.standing = Standing::Broken;
+    seen.dns = Ok(state);
+    assert_eq!(lines(&seen)[0].status, Status::Fail);
+    seen.dns = Err("no such file".into());
+    assert_eq!(lines(&seen).len(), 1);
+    seen.settings.config.dns.manage = virtfleet_wire::settings::DnsManage::Off;
+    assert_eq!(lines(&seen), []);
+}

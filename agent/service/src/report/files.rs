@@ -1,0 +1,36 @@
+//! One-line files of procfs and sysfs as values; none where there is no file or no sense in it.
+
+use std::{fs, path::Path, str::FromStr};
+
+use serde_json::{Map, Value};
+use virtfleet_agent_host::read_text;
+
+/// A trimmed line; none when it is empty.
+pub(super) fn line(path: &Path) -> Option<String> {
+    let text = read_text(path, 4096).ok()?;
+    let text: String = text.trim().chars().filter(|c| !c.is_control()).collect();
+    (!text.is_empty()).then_some(text)
+}
+
+/// A number.
+pub(super) fn number<T: FromStr>(path: &Path) -> Option<T> {
+    line(path)?.parse().ok()
+}
+
+/// `0` or `1`.
+pub(super) fn flag(path: &Path) -> Option<bool> {
+    Some(number::<u8>(path)? != 0)
+}
+
+/// The last part of what a link points to, e.g. a device's driver.
+pub(super) fn link_name(path: &Path) -> Option<String> {
+    Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
+}
+
+/// An object of those values that are there.
+pub(super) fn object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
+    let present = entries
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Object(present.collect::<Map<_, _>>())
+}

@@ -1,0 +1,100 @@
+//! Findings of the settings and of the identity. `docs/findings.md` lists the ids.
+
+use virtfleet_agent_state::identity::is_important;
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    identity::Missing,
+    layered::Problem,
+};
+
+/// The most findings that the settings give; the last one then counts the others.
+pub(super) const MOST: usize = 50;
+const NOT_APPLIED: &str = "settings-not-applied";
+
+/// One finding a problem.
+pub(super) fn of_settings(problems: &[Problem]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = problems.iter().take(MOST).map(of_problem).collect();
+    if problems.len() > MOST {
+        let message = format!(
+            "{} more problems with the settings are not listed",
+            problems.len() - MOST
+        );
+        let subject = ("Settings", "(more)");
+        findings.push(
+            Finding::new(NOT_APPLIED, Severity::Warning, subject, "MoreProblems", message)
+                .remedy("virtfleet-agent check-config"),
+        );
+    }
+    findings
+}
+
+fn of_problem(problem: &Problem) -> Finding {
+    let name = if problem.path.is_empty() {
+        problem.file.clone()
+    } else {
+        format!("{}#{}", problem.file, problem.path)
+    };
+    let reason = if problem.path.is_empty() {
+        "FileNotApplied"
+    } else {
+        "ValueNotApplied"
+    };
+    // Without its certificates the agent answers nobody, and a client list that is not applied lets others in.
+    let severity = if problem.path.starts_with("server.tls") {
+        Severity::Critical
+    } else {
+        Severity::Warning
+    };
+    let mut finding = Finding::new(
+        NOT_APPLIED,
+        severity,
+        ("Settings", &name),
+        reason,
+        problem.to_string(),
+    )
+    .with("file", &problem.file)
+    .remedy("virtfleet-agent check-config");
+    if problem.line > 0 {
+        finding = finding.with("line", problem.line);
+    }
+    if let Some(nearest) = &problem.nearest {
+        finding = finding.with("nearest", nearest);
+    }
+    finding
+}
+
+/// One finding for each missing field without which the guest is hard to tell from another.
+pub(super) fn of_identity(missing: &[Missing]) -> impl Iterator<Item = Finding> {
+    missing
+        .iter()
+        .filter(|missing| is_important(missing))
+        .map(|missing| {
+            let message = format!("{} is not known: {}", missing.field, missing.reason);
+            let subject = ("Identity", missing.field.as_str());
+            // A machine without SMBIOS has nothing that root could read; its machine-id confirms it instead.
+            let nothing_there =
+                missing.field == "smbiosUuid" && missing.reason.contains("product_uuid: no such file");
+            let severity = if nothing_there {
+                Severity::Info
+            } else {
+                Severity::Warning
+            };
+            Finding::new("identity-incomplete", severity, subject, "FieldMissing", message)
+                .with("looked", &missing.reason)
+                .remedy(if nothing_there {
+                    "nothing to do: this machine shows no SMBIOS"
+                } else {
+                    remedy(&missing.field)
+                })
+        })
+}
+
+/// The command that gets a field of the identity.
+pub(crate) fn remedy(field: &str) -> &'static str {
+    match field {
+        "smbiosUuid" | "smbiosSerial" => "sudo virtfleet-agent state",
+        "machineId" => "sudo systemd-machine-id-setup",
+        "hostname" => "hostnamectl",
+        _ => "virtfleet-agent doctor",
+    }
+}

@@ -1,0 +1,208 @@
+//! The guest's report: identity, claims, what the machine is made of, how the settings came out, and findings.
+//!
+//! Reads small files of procfs and sysfs afresh each time; nothing in it waits for a device or starts a process, so it may
+//! be asked every few seconds. `docs/report.md` lists the sections.
+
+mod disks;
+mod dns;
+mod files;
+mod findings;
+mod nics;
+mod provision;
+mod storage;
+mod system;
+mod virtio;
+
+use std::collections::BTreeMap;
+
+pub(crate) use findings::remedy;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use virtfleet_agent_core::disks::duplicates;
+use virtfleet_agent_host::{Roots, clock, identified, references};
+use virtfleet_agent_state::{DnsHistory, identity::Observer, settings::LoadedSettings};
+use virtfleet_wire::{
+    finding::{Finding, Subject},
+    report::{AgentInfo, Clock, GuestReport, REPORT_API_VERSION, REPORT_KIND, Section, SectionStatus},
+    settings::NicSettings,
+};
+pub use virtio::state as device_state;
+
+use crate::pause::ClockWatch;
+
+/// What this agent can do, sorted.
+const FEATURES: [&str; 2] = ["metrics", "report"];
+
+/// Makes the reports of one process.
+#[derive(Debug)]
+pub struct Reporter {
+    roots: Roots,
+    version: String,
+    seq: u64,
+    observer: Observer,
+    settings: Section,
+    declares_disks: bool,
+    nic: NicSettings,
+    history: DnsHistory,
+    /// Of the settings: they do not change while the process runs.
+    standing: Vec<Finding>,
+    since: BTreeMap<(String, Subject), Since>,
+}
+
+/// When a finding was first seen, in nanoseconds.
+#[derive(Debug, Clone, Copy)]
+struct Since {
+    boottime: u64,
+    /// By the wall clock, since 1970.
+    realtime: u64,
+    /// How long the guest had stood still until then.
+    paused: u64,
+}
+
+/// How far a date may be off before it is told anew, in nanoseconds: slewing, the time between the readings of two clocks.
+const DATE_NS: u64 = 1_000_000_000;
+/// The same when a pause lies between, whose length is known less well.
+const DATE_AFTER_PAUSE_NS: u64 = 5 * DATE_NS;
+
+impl Reporter {
+    /// A reporter of the agent `version` (as in `0.1.0`) that runs with these settings.
+    pub fn new(roots: Roots, version: &str, settings: &LoadedSettings) -> Self {
+        Self {
+            roots,
+            version: version.to_owned(),
+            seq: 0,
+            observer: Observer::default(),
+            settings: settings_section(settings),
+            declares_disks: !settings.config.disks.is_empty(),
+            nic: settings.config.nic.clone(),
+            history: DnsHistory::default(),
+            standing: findings::of_settings(&settings.problems),
+            since: BTreeMap::new(),
+        }
+    }
+
+    /// With what the watch over DNS hears.
+    #[must_use]
+    pub fn with_history(mut self, history: DnsHistory) -> Self {
+        self.history = history;
+        self
+    }
+
+    /// The next report, with what the clocks have told.
+    pub fn report(&mut self, watch: &ClockWatch) -> GuestReport {
+        self.report_at(clock(), watch)
+    }
+
+    /// The same at a given time. A finding keeps the time at which this process saw it first, as long as it is seen.
+    pub fn report_at(&mut self, clock: Clock, watch: &ClockWatch) -> GuestReport {
+        self.seq += 1;
+        let observed = self.observer.observe(&self.roots, clock.boottime_ns);
+        let mut findings = self.standing.clone();
+        findings.extend(findings::of_identity(&observed.identity.missing));
+        let passes = provision::read(&self.roots, &observed.boot_id, &clock);
+        findings.extend(passes.findings);
+        let storage = storage::read(&self.roots, &observed.boot_id, &clock, self.declares_disks);
+        findings.extend(storage.findings);
+        let (devices, references) = (identified(&self.roots), references(&self.roots));
+        findings.extend(duplicates::findings(&devices, &references));
+        let names = dns::read(&self.roots, &observed.boot_id, &clock, &self.history);
+        findings.extend(names.findings);
+        // Without rights: what devices offer is what root's last pass saw.
+        let devices = virtfleet_agent_state::virtio::look(&self.roots, &observed.boot_id, &self.nic, false);
+        findings.extend_from_slice(&devices.findings);
+        findings.extend(watch.finding(&clock));
+        self.date(&mut findings, &clock, watch.paused_ns());
+        let sections = [
+            ("system", system::read(&self.roots)),
+            ("disks", disks::read(&self.roots)),
+            ("nics", nics::read(&self.roots, &devices)),
+            ("settings", self.settings.clone()),
+            ("provision", passes.section),
+            ("storage", storage.section),
+            ("dns", names.section),
+            ("virtio", virtio::section(&devices)),
+            ("clock", watch.section(&clock)),
+        ];
+        GuestReport {
+            api_version: REPORT_API_VERSION.to_owned(),
+            kind: REPORT_KIND.to_owned(),
+            agent: AgentInfo {
+                version: self.version.clone(),
+                features: FEATURES.map(str::to_owned).to_vec(),
+            },
+            boot_id: observed.boot_id,
+            seq: self.seq,
+            clock,
+            identity: observed.identity,
+            claims: observed.claims,
+            sections: sections.map(|(name, section)| (name.to_owned(), section)).into(),
+            findings,
+        }
+    }
+
+    /// When the wall clock is set, what was seen before keeps its distance in time and not its date: a guest that boots with
+    /// a wrong clock would otherwise show it for as long as the agent runs. A clock that is put right after a pause, which
+    /// no clock of the guest counted, changes no date.
+    fn date(&mut self, findings: &mut [Finding], now: &Clock, paused_ns: u64) {
+        let mut seen = BTreeMap::new();
+        for finding in findings {
+            let key = (finding.id.clone(), finding.subject.clone());
+            let mut since = self.since.remove(&key).unwrap_or(Since {
+                boottime: now.boottime_ns,
+                realtime: now.realtime_ns,
+                paused: paused_ns,
+            });
+            let age = now.boottime_ns.saturating_sub(since.boottime);
+            let by_age = now.realtime_ns.saturating_sub(age);
+            let by_age_and_pauses = by_age.saturating_sub(paused_ns.saturating_sub(since.paused));
+            if by_age.abs_diff(since.realtime) > DATE_NS
+                && by_age_and_pauses.abs_diff(since.realtime) > DATE_AFTER_PAUSE_NS
+            {
+                since.realtime = by_age;
+            }
+            finding.since = i64::try_from(since.realtime / 1_000_000_000)
+                .ok()
+                .and_then(|seconds| Timestamp::from_second(seconds).ok())
+                .map_or_else(String::new, |time| time.to_string());
+            seen.insert(key, since);
+        }
+        self.since = seen;
+    }
+}
+
+/// One item a file, then one a problem.
+fn settings_section(settings: &LoadedSettings) -> Section {
+    let state = |files: &[String], state: &str| {
+        files
+            .iter()
+            .map(|file| json!({"file": file, "state": state}))
+            .collect::<Vec<Value>>()
+    };
+    let mut items = state(&settings.files, "applied");
+    items.extend(state(&settings.skipped, "skipped"));
+    items.extend(state(&settings.masked, "masked"));
+    items.extend(
+        settings
+            .problems
+            .iter()
+            .take(findings::MOST)
+            .filter_map(|problem| {
+                let mut item = serde_json::to_value(problem).ok()?;
+                item["state"] = "problem".into();
+                Some(item)
+            }),
+    );
+    Section {
+        status: if settings.problems.is_empty() {
+            SectionStatus::Ok
+        } else {
+            SectionStatus::Partial
+        },
+        age_ms: 0,
+        items,
+        truncated: settings.problems.len() > findings::MOST,
+    }
+}
+
+#[cfg(test)]
+mod tests;

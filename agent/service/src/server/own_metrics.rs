@@ -1,0 +1,75 @@
+//! The agent's own metrics: kept in prometheus-client, brought onto the page by the exposition reader (decision 14).
+
+use prometheus_client::{metrics::gauge::ConstGauge, metrics::info::Info, registry::Registry};
+use virtfleet_agent_core::VERSION;
+use virtfleet_agent_host::Roots;
+use virtfleet_runtime::{http::ServerMetrics, process::append_process_metrics};
+use virtfleet_wire::exposition::{MetricType, Page, append_openmetrics};
+
+use super::pass_metrics::PassMetrics;
+
+/// The agent's own metrics, prefix `virtfleet_agent_`, and those of its process, under their usual names.
+#[derive(Debug)]
+pub struct OwnMetrics {
+    registry: Registry,
+    roots: Roots,
+    passes: PassMetrics,
+}
+
+impl OwnMetrics {
+    /// Registers everything; the server counts in what is returned beside it.
+    pub fn new(roots: &Roots, settings_problems: usize) -> (Self, ServerMetrics) {
+        let mut registry = Registry::with_prefix("virtfleet_agent");
+        registry.register("build", "The agent's build", Info::new([("version", VERSION)]));
+        registry.register(
+            "settings_problems",
+            "Settings that are not applied because they are wrong or unknown",
+            ConstGauge::new(i64::try_from(settings_problems).unwrap_or(i64::MAX)),
+        );
+        let server = ServerMetrics::register(&mut registry);
+        let own = Self {
+            registry,
+            roots: roots.clone(),
+            passes: PassMetrics::new(roots),
+        };
+        (own, server)
+    }
+
+    /// Appends them to `page`; `text` is a buffer to use again.
+    pub(super) fn append(&mut self, page: &mut Page, text: &mut String) {
+        text.clear();
+        if prometheus_client::encoding::text::encode(text, &self.registry).is_err() {
+            tracing::error!("the agent's own metrics cannot be encoded");
+        } else if let Err((line, error)) = append_openmetrics(page, text) {
+            tracing::error!(line, %error, "the agent's own metrics cannot be read back");
+        }
+        // node-mixin's dashboards take the clusters to choose from out of this family.
+        let labels = [
+            ("branch", ""),
+            ("goarch", go_architecture()),
+            ("goos", std::env::consts::OS),
+            ("goversion", ""),
+            ("revision", ""),
+            ("tags", "virtfleet-agent"),
+            ("version", VERSION),
+        ];
+        page.family(
+            "node_exporter_build_info",
+            "The agent that stands in for node_exporter, and its version.",
+            MetricType::Gauge,
+        )
+        .sample(&labels, 1.0);
+        self.passes.append(page);
+        append_process_metrics(page, &self.roots.procfs);
+    }
+}
+
+/// The architecture as Go names it (`GOARCH`).
+fn go_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "powerpc64" => "ppc64le",
+        other => other,
+    }
+}

@@ -1,0 +1,44 @@
+//! `?collect[]=…&exclude[]=…`, as node_exporter has it.
+
+use virtfleet_agent_core::scrape_filter::Filter;
+
+/// Reads the query of `/metrics`; other parameters are ignored, as node_exporter ignores them.
+pub fn filter(query: Option<&str>) -> Filter {
+    let mut filter = Filter::default();
+    for pair in query.unwrap_or_default().split('&') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = decode(value);
+        match decode(key).as_str() {
+            "collect[]" => filter.collect.push(value),
+            "exclude[]" => filter.exclude.push(value),
+            _ => {}
+        }
+    }
+    filter
+}
+
+fn decode(text: &str) -> String {
+    percent_encoding::percent_decode_str(&text.replace('+', " "))
+        .decode_utf8_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_spellings_of_the_brackets_are_read() {
+        let filter = filter(Some(
+            "collect[]=cpu&collect%5B%5D=meminfo&x=y&exclude[]=os&bad%zz",
+        ));
+        assert_eq!(filter.collect, ["cpu", "meminfo"]);
+        assert_eq!(filter.exclude, ["os"]);
+    }
+
+    #[test]
+    fn no_query_is_no_filter() {
+        let none = filter(None);
+        assert!(none.collect.is_empty() && none.exclude.is_empty());
+    }
+}

@@ -1,0 +1,83 @@
+//! Network interfaces: names, hardware addresses and kind from sysfs; IP addresses from the kernel.
+//!
+//! With the real roots the kernel is asked (`getifaddrs`): one call, and the only place that knows which interface an
+//! IPv4 address is on. With other roots it would answer for the wrong machine, so that tree's procfs is read.
+
+use std::{collections::BTreeMap, net::IpAddr, path::Path};
+
+use virtfleet_agent_core::identity::net;
+use virtfleet_agent_host::{Held, held_addresses, list};
+use virtfleet_wire::identity::{Interface, Sourced};
+
+use super::look::{At, LARGE, Look, SMALL};
+
+/// The most interfaces that are reported; those that stand for a device come first.
+const MAX_INTERFACES: usize = 256;
+
+pub(super) fn read(look: &mut Look<'_>) -> Option<Sourced<Vec<Interface>>> {
+    let class = At::Sys("class/net");
+    let names = match list(&class.path(look.roots)) {
+        Ok(names) => names,
+        Err(error) => {
+            look.miss("interfaces", vec![format!("{}: {error}", class.source())]);
+            return None;
+        }
+    };
+    let (mut addresses, source) = match addresses(look) {
+        Ok(found) => found,
+        Err(reasons) => {
+            look.miss("interfaces.addresses", reasons);
+            (Held::new(), "")
+        }
+    };
+    let mut interfaces: Vec<Interface> = names
+        .into_iter()
+        // `bonding_masters` is a file among the interfaces.
+        .filter(|name| look.roots.sys(format!("class/net/{name}")).is_dir())
+        .map(|name| {
+            let mac = At::Sys(&format!("class/net/{name}/address")).read(look.roots, SMALL);
+            let held = addresses.remove(&name).unwrap_or_default();
+            Interface {
+                mac: mac.ok().and_then(|text| {
+                    let text = text.trim();
+                    (text != "00:00:00:00:00:00").then(|| text.parse().ok())?
+                }),
+                addresses: held.iter().map(|(address, prefix)| format!("{address}/{prefix}")).collect(),
+                physical: look.roots.sys(format!("class/net/{name}/device")).exists(),
+                name,
+            }
+        })
+        .collect();
+    if interfaces.len() > MAX_INTERFACES {
+        interfaces.sort_by_key(|interface| !interface.physical);
+        interfaces.truncate(MAX_INTERFACES);
+        interfaces.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    let source = [class.source().as_str(), source].join(", ");
+    Some(Sourced::new(interfaces, source.trim_end_matches(", ")))
+}
+
+fn addresses(look: &Look<'_>) -> Result<(Held, &'static str), Vec<String>> {
+    if look.roots.procfs == Path::new("/proc") && look.roots.sysfs == Path::new("/sys") {
+        return held_addresses()
+            .map(|held| (held, "getifaddrs"))
+            .map_err(|error| vec![error.to_string()]);
+    }
+    let mut reasons = Vec::new();
+    let mut text = |path: &str| match At::Proc(path).read(look.roots, LARGE) {
+        Ok(text) => text,
+        Err(error) => {
+            reasons.push(format!("/proc/{path}: {error}"));
+            String::new()
+        }
+    };
+    let (trie, route, six) = (text("net/fib_trie"), text("net/route"), text("net/if_inet6"));
+    let mut held: Held = BTreeMap::<String, Vec<(IpAddr, u8)>>::new();
+    for (address, prefix, name) in net::ipv4(&trie, &route).into_iter().chain(net::ipv6(&six)) {
+        held.entry(name).or_default().push((address, prefix));
+    }
+    if held.is_empty() && !reasons.is_empty() {
+        return Err(reasons);
+    }
+    Ok((held, "/proc/net/{fib_trie,route,if_inet6}"))
+}

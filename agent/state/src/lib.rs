@@ -1,0 +1,20 @@
+//! What root's reconcile runs and the unprivileged agent share: settings files, state files, and the identity and virtio
+//! devices that are read from the guest and completed from state files.
+//! It touches the guest through `virtfleet-agent-host` only, and writes nothing but state files.
+//!
+//! ```text
+//! root (provision) ─ StateFile::write ─▶ /run/virtfleet/state/*.json ─ StateFile::read, CachedState ─▶ metrics, report, doctor
+//! ```
+
+mod cached;
+pub mod dns_history;
+mod file;
+mod files;
+pub mod identity;
+pub mod settings;
+pub mod virtio;
+
+pub use cached::{CachedState, CachedStateError};
+pub use dns_history::DnsHistory;
+pub use file::{StateError, StateFile, StateRecord, WriteStateError};
+pub use files::{DISKS_STATE, DNS_STATE, GUEST_HEALTH, GUEST_RECORD, NIC_STATE};

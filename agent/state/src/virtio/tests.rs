@@ -1,0 +1,60 @@
+use super::*;
+
+#[test]
+fn what_the_last_pass_saw_is_taken_and_a_file_that_cannot_be_used_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let roots = Roots {
+        rootfs: dir.path().to_owned(),
+        procfs: dir.path().join("proc"),
+        sysfs: dir.path().join("sys"),
+        ..Roots::default()
+    };
+    let file = roots.root(NIC_STATE.path);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let look = || look(&roots, "boot", &NicSettings::default(), false);
+    let seen = look();
+    assert!(seen.state.is_none() && seen.unusable.is_none() && seen.findings.is_empty());
+    for (text, unusable) in [
+        (r#"{"v": 1, "bootId": "another"}"#, None),
+        (r#"{"v": 9, "bootId": "boot"}"#, Some("format 9, expected 1")),
+        ("{", Some("not a state")),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let seen = look();
+        assert!(seen.state.is_none(), "{text}");
+        let told = seen.unusable.unwrap_or_default();
+        assert!(told.contains(unusable.unwrap_or_default()), "{told}");
+        assert_eq!(told.is_empty(), unusable.is_none(), "{text}: {told}");
+    }
+    let state = NicState {
+        boot_id: "boot".into(),
+        refusals: vec!["eth0: busy".into()],
+        ..sample::state()
+    };
+    std::fs::write(&file, serde_json::to_vec(&state).unwrap()).unwrap();
+    let seen = look();
+    assert_eq!(seen.state, Some(state));
+    assert_eq!(seen.findings[0].id, "virtio-nic-refused");
+}
+
+#[test]
+fn queues_are_told_with_how_they_stand() {
+    let settings = NicSettings::default();
+    let of = |state| Virtio::of(sample::machine(), state, None, &settings);
+    let alone = of(None);
+    assert_eq!(alone.queues(&alone.machine.nics[0]).unwrap(), "1 of 2 queues");
+    let known = of(Some(sample::state()));
+    assert_eq!(
+        known.queues(&known.machine.nics[0]).unwrap(),
+        "1 of 2 queues (differs)"
+    );
+    let mut single = known.machine.nics[0].clone();
+    single.channels = single.channels.map(|_| virtfleet_agent_core::virtio::Channels {
+        current: 1,
+        possible: 1,
+    });
+    assert_eq!(known.queues(&single).unwrap(), "1 queue (differs)");
+    let mut other = known.machine.nics[0].clone();
+    other.mac = "another".into();
+    assert_eq!(known.standing(&other), None);
+}
