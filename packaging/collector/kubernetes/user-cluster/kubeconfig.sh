@@ -1,19 +1,22 @@
 #!/bin/sh
-# Makes the kubeconfig with which the collector reaches one user cluster, or a new one in its place, and puts it into a Secret on the
-# infra cluster. The collector uses it at once. Run it again before the token expires, from cron for instance.
+# Makes or replaces the kubeconfig with which the collector connects to one user cluster, and stores
+# it in a Secret on the infra cluster. The collector uses it at once. Run it again before the token
+# expires, for example from cron.
 #
 #   kubeconfig.sh --name blue --user-cluster blue.admin.kubeconfig --infra infra.kubeconfig [options]
 #
 #   --name NAME           the UserCluster's name; the Secret is virtfleet-kubeconfigs/kubeconfig-NAME
-#   --user-cluster FILE   a kubeconfig of an admin of the user cluster, where rbac.yaml and admission.yaml are applied
+#   --user-cluster FILE   a kubeconfig of an admin of the user cluster; apply rbac.yaml and
+#                         admission.yaml there first
 #   --infra FILE          a kubeconfig of the infra cluster that may write that Secret
-#   --server URL          https://host:port of the user cluster as the collector reaches it, if not as FILE has it
-#   --duration TIME       how long the token holds; default 720h. The user cluster may give less
-#   --revoke              make the ServiceAccount anew first, which ends every older token at once
+#   --server URL          https://host:port for the collector, if it differs from FILE
+#   --duration TIME       validity of the token; default 720h. The user cluster may shorten it
+#   --revoke              delete and recreate the ServiceAccount first: all older tokens become
+#                         invalid at once
 set -eu
 
 usage() {
-    sed -n 's/^# \{0,1\}//; 2,12p' "$0" >&2
+    sed -n 's/^# \{0,1\}//; 2,15p' "$0" >&2
     exit 2
 }
 
@@ -41,10 +44,10 @@ setting() { in_user_cluster config view --raw --minify --flatten -o "jsonpath={.
 [ -n "$server" ] || server=$(setting server)
 case $server in
 https://*) ;;
-*) echo "the server of $user is $server; give https://host:port with --server" >&2 && exit 1 ;;
+*) echo "the server of $user is $server, which is not an https URL; set https://host:port with --server" >&2 && exit 1 ;;
 esac
 ca=$(setting certificate-authority-data)
-[ -n "$ca" ] || { echo "$user has no certificate-authority-data: anybody could answer in the API server's name" >&2 && exit 1; }
+[ -n "$ca" ] || { echo "$user has no certificate-authority-data: the API server could not be verified" >&2 && exit 1; }
 
 if [ -n "$revoke" ]; then
     in_user_cluster --namespace virtfleet delete serviceaccount virtfleet-collector --ignore-not-found
@@ -52,7 +55,7 @@ if [ -n "$revoke" ]; then
 fi
 token=$(in_user_cluster --namespace virtfleet create token virtfleet-collector --duration="$duration")
 
-# Through pipes alone: no file and no command line holds the token.
+# Pipes only, so that the token is in no file and on no command line.
 kubeconfig() {
     cat <<YAML
 apiVersion: v1
