@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fills a folder with what a release holds:  dist.sh FOLDER STATIC-AGENT
+# Fills a folder with the files of a release:  dist.sh FOLDER STATIC-AGENT
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?folder} agent=${2:?path of the static agent}
@@ -10,12 +10,12 @@ die() {
     exit 1
 }
 
-# Static means: no interpreter to load it and no library to load.
+# A static program has no interpreter and loads no libraries.
 kind=$(file -b "$agent")
 case $kind in
 *'dynamically linked'* | *interpreter*) die "$agent is not static: $kind" ;;
 *'statically linked'* | *static-pie*) ;;
-*) die "$agent is no program that file(1) knows: $kind" ;;
+*) die "file(1) does not recognise $agent as a program: $kind" ;;
 esac
 
 cargo build --release -p virtfleet-collector --bin virtfleet-collector --bin virtfleetctl

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tests and says at the end what ran, tier by tier:  run.sh check | test | e2e
+# Runs tests and prints the results per tier:  run.sh check | test | e2e
 #
 # check  format, lints, unit tests and architecture tests
 # test   check, then everything
@@ -11,7 +11,7 @@ verb=${1:?check, test or e2e}
 case $verb in
 check | test | e2e) ;;
 *)
-    echo "run.sh: check, test or e2e, not '$verb'" >&2
+    echo "run.sh: unknown verb '$verb'; use check, test or e2e" >&2
     exit 2
     ;;
 esac
@@ -26,7 +26,7 @@ export VIRTFLEET_SKIPS="$work/skips" VIRTFLEET_DEFERRED="$work/deferred"
 
 say() { printf '\n== %s\n' "$*"; }
 
-# Ends the phase that runs and begins the next: the time of each is printed at the end.
+# Ends the current phase and begins the next. The time of each phase is printed at the end.
 phase='' phase_began=0
 begin() { # NAME
     [ -z "$phase" ] || printf '%s\t%d\n' "$phase" $((SECONDS - phase_began)) >>"$work/times"
@@ -38,24 +38,24 @@ if [ "$verb" != check ]; then
     tests/parts/setup.sh
 fi
 
-# One test runner on every machine: built into the cache if it is not installed.
+# The same test runner on every machine. It is built into the cache if it is not installed.
 runner=$(tests/parts/nextest.sh fetch)
 export PATH="$runner:$PATH"
 
-# No test may touch the resolver of the machine that runs it: one that did would leave it without names.
+# No test may change the resolver of the machine that runs it, which would break its DNS.
 resolver=/etc/resolv.conf
 [ ! -e "$resolver" ] || cp "$resolver" "$work/resolv.conf"
 resolver_is_untouched() {
     [ -e "$work/resolv.conf" ] || return 0
     ! cmp -s "$resolver" "$work/resolv.conf" || return 0
-    say "a test has changed $resolver of this machine; it is put back, and this run has failed"
+    say "a test has changed $resolver of this machine: the file is restored, and this run has failed"
     cat "$resolver" || true
     cat "$work/resolv.conf" >"$resolver"
     return 1
 }
 
-# Runs the selected tests; appends "tier<TAB>pass|fail<TAB>test<TAB>seconds" a test to $work/results. A test's tier is the digit
-# behind `tier` in its name; without one it is 1.
+# Runs the selected tests. For each test, appends "tier<TAB>pass|fail<TAB>test<TAB>seconds" to
+# $work/results. A test's tier is the digit after `tier` in its name; without one it is 1.
 suite() { # NEXTEST-SELECTION…
     local status=0 report=target/nextest/default/junit.xml
     rm -f "$report"
@@ -95,7 +95,7 @@ table() {
     # awk reads to the end: `head` would end `sort` with SIGPIPE, and `pipefail` this script.
     sort -t $'\t' -k 4,4nr "$work/results" | awk -F '\t' 'NR <= 10 { printf "%8.1f  %s\n", $4, $3 }'
     say 'tiers'
-    # One test may say it several times.
+    # One test may report it several times.
     sort -u -o "$VIRTFLEET_SKIPS" "$VIRTFLEET_SKIPS"
     sort -u -o "$VIRTFLEET_DEFERRED" "$VIRTFLEET_DEFERRED"
     awk -F '\t' '
@@ -118,7 +118,7 @@ table() {
         }' "$VIRTFLEET_SKIPS" "$VIRTFLEET_DEFERRED" "$work/results"
 }
 
-# Says which Kubernetes the tests with real API servers ran on.
+# Prints the Kubernetes release of the tests with real API servers.
 kubernetes() {
     local found
     if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
@@ -131,16 +131,17 @@ kubernetes() {
     fi
 }
 
-# The agent as it is shipped and its package, which guests and package tests need. The last minutes of the build use one core,
-# so it runs beside the checks and the build of the tests, and before them where they compete (nice).
+# Builds the release agent and its package, which guests and package tests need. The last minutes of
+# the build use one core, so it runs at the same time as the checks and the build of the tests, with
+# a higher priority (they run with nice).
 ship() {
     make --silent static || return
     rm -rf target/deb
-    # Without debhelper, the tests of the package are skipped and say so.
+    # Without debhelper, the tests of the package are skipped, with a message.
     ! command -v dh >/dev/null || make --silent deb OUT=target/deb
 }
 start_shipping() {
-    # A process group of its own, so that the exit trap can end all of it.
+    # A process group of its own, so that the exit trap can kill all of it.
     set -m
     ship >"$work/ship" 2>&1 &
     shipping=$!
@@ -156,8 +157,9 @@ finish_shipping() {
     return "$status"
 }
 
-# Everything that runs from the debug build, in one call: with the tests, cargo unifies the features of dev-dependencies, and
-# a second call without them would compile the programs and half of their dependencies again.
+# Builds all debug programs and tests in one call. With the tests, cargo unifies the features of
+# dev-dependencies. A second call without them would compile the programs and half of their
+# dependencies again.
 build() {
     say 'programs and tests'
     nice -n 5 cargo build --workspace --bins --test scenarios --test house --test fuzz || return
@@ -172,7 +174,8 @@ lints() {
     nice -n 5 cargo clippy --quiet --workspace --all-targets -- -D warnings
 }
 
-# Two tests more than cores: one of each lane and one of the rest, on two cores. Each waits for much of its time.
+# Two tests more than cores: on two cores, one of each group and one of the rest. Each test waits for
+# much of its time.
 side_by_side() { # NEXTEST-SELECTION…
     suite --test-threads $(($(nproc) + 2)) "$@" || status=$?
 }

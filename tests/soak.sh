@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Runs scenarios that take minutes to hours, one at a time, and prints their output:  soak.sh NAME [N]
 #
-#   guests       first boots: the ways to deliver the agent that `make test` leaves out, and N power cuts (20)
-#   guest-disks  disks in guests: N power cuts (20), LUKS and TPM, Debian 12, foreign and unreadable disks, races
+#   guests       first boots: the deliveries that `make test` leaves out, and N power cuts (20)
+#   guest-disks  disks in guests: N power cuts (20), LUKS and TPM, Debian 12, foreign and
+#                unreadable disks, races
 #   guest-dns    DNS in guests: N power cuts (6) while it is changed, and Debian 12
-#   containers   who owns resolv.conf, killed at every point; what networkd leaves of others; deliveries killed at 12 moments
-#   churn        the leading collector is killed N times (100) while VMs move, and API servers restart, on real ones
+#   containers   DNS managers, killed at every point; deliveries killed at 12 moments
+#   churn        the leading collector is killed N times (100) while VMs move; API servers restart
 #   oldest       the collector on Kubernetes 1.20
 #   disks        the engine of secondary disks is killed at N random moments (500)
-#   generate     N generated disks (2000); none with foreign bytes is formatted unannounced
+#   generate     N generated disks (2000); fails if a disk with foreign bytes is formatted and
+#                the plan had not announced it
 #
-# Groups and time limits are those of the profile `soak` in .config/nextest.toml. A scenario's first lines name the further
-# environment variables that it reads, such as the first seed.
+# The profile `soak` in .config/nextest.toml sets groups and time limits. The first lines of a
+# scenario name further environment variables that it reads, such as the first seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-soak=${1:?which soak? the first lines of this script list them} count=${2:-}
+soak=${1:?name a soak; the first lines of this script list them} count=${2:-}
 case $soak in
 guests)
     filter='test(/^guest_(adversity|delivery|ends|faults|lifecycle|nic|stage)::/)'
@@ -47,14 +49,14 @@ generate)
     filter='test(/^disks_generated::/)'
     ;;
 *)
-    echo "soak.sh: no soak is named '$soak'; there are guests, guest-disks, guest-dns, containers, churn, oldest, disks and generate" >&2
+    echo "soak.sh: unknown soak '$soak'; use guests, guest-disks, guest-dns, containers, churn, oldest, disks or generate" >&2
     exit 2
     ;;
 esac
 
 runner=$(tests/parts/nextest.sh fetch)
 export PATH="$runner:$PATH"
-# What `make test` defers runs.
+# Run the tests that `make test` defers.
 export VIRTFLEET_SOAK=1
 cargo build --quiet --workspace --bins --test scenarios
 [ "$soak" != guests ] || "${CARGO_TARGET_DIR:-target}/debug/guest-soak" --cuts "${count:-20}"

@@ -1,6 +1,6 @@
-# What the scripts share that install from Debian or fetch from it. Sourced.
+# Functions for scripts that install or download packages of Debian. Sourced.
 #
-#   VIRTFLEET_DEBIAN_MIRROR  the archive's address; default: where this machine's own apt gets it
+#   VIRTFLEET_DEBIAN_MIRROR  the archive's address; default: the one of this machine's apt
 
 debian_keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
@@ -13,14 +13,14 @@ debian_mirror() {
     local found
     found=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' 2>/dev/null | grep -m1 '/debian/*$' || true)
     if [ -z "$found" ]; then
-        echo "this machine's apt knows no Debian archive; set VIRTFLEET_DEBIAN_MIRROR to the address of one" >&2
+        echo "apt on this machine has no Debian archive; set VIRTFLEET_DEBIAN_MIRROR to the address of one" >&2
         return 1
     fi
     printf '%s\n' "$found"
 }
 
-# Prints those of a list of packages that are not there. A line of the list is a package and what shows that it is there:
-# command:NAME or file:PATH.
+# Prints the packages of a list that are not installed. A line of the list has a package and a proof
+# that it is installed: command:NAME or file:PATH.
 missing_packages() { # LIST
     local package proof
     while read -r package proof; do
@@ -31,12 +31,13 @@ missing_packages() { # LIST
     done <<<"$1"
 }
 
-# Installs packages, as root; waits while another installation is under way. None of them starts a service: the tests start what they need,
-# in namespaces of their own, and a resolver on this machine's port 53 would be in the way of its own.
+# Installs packages, as root. Waits while another installation is running. No package starts a
+# service: the tests start what they need in namespaces of their own, and a resolver on port 53 of
+# this machine would conflict with the machine's own.
 install_packages() { # PACKAGE…
     local policy=/usr/sbin/policy-rc.d ours=no status=0 package
     if [ ! -e "$policy" ]; then
-        # deb-systemd-invoke and invoke-rc.d ask it; 101 means "do not".
+        # deb-systemd-invoke and invoke-rc.d call it; 101 means "forbidden".
         printf '#!/bin/sh\nexit 101\n' >"$policy"
         chmod 755 "$policy"
         ours=yes
@@ -44,7 +45,7 @@ install_packages() { # PACKAGE…
     DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 update &&
         DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" >/dev/null || status=$?
     for package in "$@"; do
-        # Nor at the next boot.
+        # Do not start it at the next boot either.
         if [ "$package" = unbound ] && command -v deb-systemd-helper >/dev/null; then
             deb-systemd-helper disable unbound.service >/dev/null || true
         fi

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# A real kube-apiserver with its etcd, for the tests: a folder that holds both, printed on standard output.
+# A real kube-apiserver and etcd for the tests. Prints the folder with both on standard output.
 #
-#   kube-apiserver.sh fetch [--refresh]   make sure that it is there
-#   kube-apiserver.sh path                only say where, and fail when it is not there; no network
+#   kube-apiserver.sh fetch [--refresh]   build it unless it is in the cache
+#   kube-apiserver.sh path                print where it is, and fail if it is not there; no network
 #
-# KUBEBUILDER_ASSETS, a folder with `kube-apiserver` and `etcd` as envtest wants it, wins when it is set. Else the server is
-# built once, from Debian bookworm's source package of Kubernetes and with bookworm's Go, both unpacked and not installed,
-# and kept in the cache; etcd is a part (parts.sh). The build takes a while and 2.5 GB, and leaves nothing but the server.
-# --refresh builds anew when Debian has a newer source package.
+# If KUBEBUILDER_ASSETS is set, its folder with `kube-apiserver` and `etcd` (as for envtest) is used.
+# Otherwise the server is built once, from Debian bookworm's source package of Kubernetes with
+# bookworm's Go, and kept in the cache. Both are unpacked, not installed. etcd is a part (parts.sh).
+# The build takes 5 to 15 minutes and 2.5 GB, of which only the server stays. --refresh builds again
+# if Debian has a newer source package.
 #
 #   VIRTFLEET_PARTS          the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/parts
-#   VIRTFLEET_DEBIAN_MIRROR  where Debian is; default: where this machine's own apt gets it
+#   VIRTFLEET_DEBIAN_MIRROR  Debian's archive; default: the one of this machine's apt
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/debian.sh"
@@ -20,7 +21,7 @@ cache="${VIRTFLEET_PARTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_PARTS, XDG
 suite=bookworm
 recipe="$here/kube-apiserver-build.sh"
 folder="$cache/kube-apiserver"
-# Where it is built. Not local to a function: the trap that removes it runs outside of all.
+# The build folder. Not local to a function: the trap that removes it runs outside of functions.
 work="$cache/.new/kube-apiserver.$$"
 
 say() { printf 'kube-apiserver: %s\n' "$*" >&2; }
@@ -29,13 +30,13 @@ die() {
     exit 1
 }
 
-whole() { # FOLDER: both programs are there
+whole() { # FOLDER: it has both programs
     [ -x "$1/kube-apiserver" ] && [ -x "$1/etcd" ]
 }
 
-given() { # prints what KUBEBUILDER_ASSETS names, when it is set
+given() { # prints KUBEBUILDER_ASSETS, if it is set
     [ -n "${KUBEBUILDER_ASSETS:-}" ] || return 1
-    whole "$KUBEBUILDER_ASSETS" || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS holds no kube-apiserver and etcd; unset it, or run: setup-envtest use -p path"
+    whole "$KUBEBUILDER_ASSETS" || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS does not contain kube-apiserver and etcd; unset it, or run: setup-envtest use -p path"
     printf '%s\n' "$KUBEBUILDER_ASSETS"
 }
 
@@ -61,14 +62,14 @@ build() {
             cd "$work/download" && own_apt "$suite" apt-get -q source --download-only kubernetes &&
                 own_apt "$suite" apt-get -q download golang-1.19-go golang-1.19-src \
                     golang-github-modern-go-reflect2-dev golang-github-json-iterator-go-dev
-        ) >"$work/download.log" 2>&1 || die "cannot be had: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
+        ) >"$work/download.log" 2>&1 || die "cannot download them: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
         say "building it; this takes 5 to 15 minutes on two cores"
         new="$work/new"
         mkdir "$new"
         "$recipe" "$work" "$version" "$new/kube-apiserver" || return 1
-        # Whatever etcd the parts have: it may be newer tomorrow.
+        # A link, because the etcd in the cache may be updated.
         ln -s ../../etcd/current/usr/bin/etcd "$new/etcd"
-        # A rename: whoever looks sees the whole of it or nothing.
+        # A rename is atomic: a reader sees all of it or nothing.
         mv "$new" "$folder/$key" || return 1
         say "built in $(((SECONDS - started) / 60)) minutes and $(((SECONDS - started) % 60)) seconds"
     fi

@@ -21,7 +21,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 cache="${VIRTFLEET_PARTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_PARTS, XDG_CACHE_HOME nor HOME is set}/.cache}/virtfleet/parts}"
 folder="$cache/kubernetes"
-# Not local to a function: the trap that removes it runs outside of all.
+# Not local to a function: the trap that removes it runs outside of functions.
 work="$cache/.new/kubernetes.$$"
 programs='kube-apiserver kube-controller-manager kube-scheduler'
 
@@ -63,7 +63,7 @@ build() {
         new="$work/new"
         say "building ${name%-*}: 10 to 20 minutes on two cores"
         "$here/kubernetes/build.sh" "$work" "$new" || return 1
-        # A link, because etcd may be a newer one tomorrow.
+        # A link, because the etcd in the cache may be updated.
         ln -s ../../etcd/current/usr/bin/etcd "$new/etcd"
         # A rename is atomic: a reader sees all of it or nothing.
         mv "$new" "$folder/$name" || return 1

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # The unpacked root of a guest's Debian, for containers that boot it:
 #
-#   machine-root.sh SUITE           unpack it when it is not there, make it when it is in no cache (as root; network), and print its folder
-#   machine-root.sh --cached SUITE  the same without network: what tests call
+#   machine-root.sh SUITE           print its folder; unpack it if missing, make it if it is not in the
+#                                   cache (as root; network)
+#   machine-root.sh --cached SUITE  the same without network, for tests
 #
-# SUITE is bookworm or trixie. What is unpacked is what ../guests/rootfs.sh makes, as it is; nobody writes to it.
+# SUITE is bookworm or trixie. The root is the unchanged result of ../guests/rootfs.sh. Nothing may
+# write to it.
 set -euo pipefail
 . "$(dirname "$0")/unpacked-root.sh"
 cd "$(dirname "$0")/../guests"

@@ -4,8 +4,8 @@
 #   nextest.sh fetch   print the folder; build the pinned version into the cache if there is none (a few minutes)
 #   nextest.sh path    print the folder; fail if there is none
 #
-# A cargo-nextest that is already in PATH is used as it is. The groups, time limits and second attempts of
-# .config/nextest.toml exist only with this runner, so every machine gets the same one.
+# A cargo-nextest that is already in PATH is used as it is. The groups and time limits of
+# .config/nextest.toml need this runner, so every machine gets the same one.
 #
 #   VIRTFLEET_TOOLS  the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/tools
 set -euo pipefail
@@ -34,8 +34,8 @@ flock 9
 if [ ! -x "$folder/cargo-nextest" ]; then
     echo "nextest: building cargo-nextest $VERSION (a few minutes, once)" >&2
     log="$tools/cargo-nextest-$VERSION.log"
-    # Without self-update: this cache decides the version. Low optimization: the runner only waits for tests.
-    # The project's own flags and target folder do not apply to it.
+    # Without self-update: this script sets the version. Low optimization: the runner only waits for
+    # tests. The project's own flags and target folder do not apply to it.
     if ! env -u RUSTFLAGS -u CARGO_TARGET_DIR \
         CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=false \
         CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \

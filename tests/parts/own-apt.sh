@@ -1,8 +1,10 @@
-# apt with a world of its own: nothing of the machine's is read or written but the keyring. Sourced after debian.sh.
+# apt with its own configuration and state. It uses nothing of the machine's apt except the keyring.
+# Sourced after debian.sh.
 #
-# The one who sources it has set `cache` (a folder) and `archive` (Debian's address), and has a function `say`.
+# The script that sources it sets `cache` (a folder) and `archive` (Debian's address), and has a
+# function `say`.
 
-# Options on the command line win over every file of the machine's.
+# Options on the command line override every configuration file of the machine.
 own_apt() { # SUITE COMMAND ARGS…
     local suite=$1 world="$cache/.apt/$1" command=$2
     shift 2
@@ -17,7 +19,7 @@ own_apt() { # SUITE COMMAND ARGS…
         "$@"
 }
 
-# Brings a suite's signed list up to date, at most once a run.
+# Updates a suite's signed package list, at most once per run.
 declare -A listed=()
 refresh_list() { # SUITE [KIND…]: deb (default), deb-src
     local suite=$1 world="$cache/.apt/$1" kind

@@ -1,8 +1,9 @@
-# A Go toolchain for what is built or fetched as Go modules. Sourced after own-apt.sh.
+# A Go toolchain for builds and downloads of Go modules. Sourced after own-apt.sh.
 #
-# The script that sources it has set `here` (this folder), `cache` and `work` (folders), and has a function `say`.
+# The script that sources it sets `here` (this folder), `cache` and `work` (folders), and has a
+# function `say`.
 
-# Puts a Go into PATH that is new enough to fetch the one that go.mod asks for.
+# Puts a Go into PATH that is new enough to download the toolchain that go.mod names.
 provide_go() {
     local found suite package
     if found=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null) &&
@@ -14,7 +15,8 @@ provide_go() {
         return 1
     fi
     archive=$(debian_mirror) || return 1
-    # Go from trixie fetches the toolchain that go.mod names; that is the one that the programs are known to build with.
+    # Go from trixie downloads the toolchain that go.mod names, with which the programs are known to
+    # build.
     for suite in trixie sid; do
         refresh_list "$suite" || continue
         # golang-go depends on the release's own package, golang-1.NN-go.
@@ -23,23 +25,23 @@ provide_go() {
         say "fetching $package of Debian $suite"
         mkdir -p "$work/download" "$work/go"
         (cd "$work/download" && own_apt "$suite" apt-get -q download "$package" "${package%-go}-src") >"$work/download.log" 2>&1 || {
-            say "$package of Debian $suite cannot be had: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
+            say "cannot download $package of Debian $suite: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
             continue
         }
         for package in "$work"/download/*.deb; do dpkg -x "$package" "$work/go"; done
         unpacked_go "$work"/go/usr/lib/go-1.* && usable_go && return
         rm -rf "$work/download" "$work/go"
     done
-    say "there is no Go that can be used: 1.21 or newer, with $(sed -n 's/^go /Go /p' "$here/kubernetes/go.mod") from the module proxy"
+    say "no usable Go was found: it must be 1.21 or newer, with $(sed -n 's/^go /Go /p' "$here/kubernetes/go.mod") from the module proxy"
     return 1
 }
 
-# Whether the Go in PATH is as new as go.mod asks for, or can fetch one that is.
+# Whether the Go in PATH is as new as go.mod requires, or can download one that is.
 usable_go() {
     (cd "$here/kubernetes" && GOPATH="$work/gopath" GOFLAGS=-modcacherw GOTOOLCHAIN=auto go version) >/dev/null 2>&1
 }
 
-# Debian's GOROOT has links to absolute paths; they are made relative to where it was unpacked.
+# Debian's GOROOT has links to absolute paths. They are redirected to the folder of the unpacked package.
 unpacked_go() { # GOROOT
     local link target
     while read -r link; do

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The unpacked root with every owner of /etc/resolv.conf, for containers that boot it:
+# The unpacked root with every DNS manager (owner of /etc/resolv.conf), for containers that boot it:
 #
-#   owners-root.sh SUITE           unpack it when it is not there, make it when it is in no cache (as root; network), and print its folder
-#   owners-root.sh --cached SUITE  the same without network: what tests call
+#   owners-root.sh SUITE           print its folder; unpack it if missing, make it if it is not in the
+#                                  cache (as root; network)
+#   owners-root.sh --cached SUITE  the same without network, for tests
 #
 # SUITE is bookworm or trixie.
 set -euo pipefail

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Real servers for the tests, as single packages of Debian's unstable suite, unpacked into a cache and never installed.
+# Real servers for the tests, as single packages of Debian's unstable suite. They are unpacked into a
+# cache, and never installed.
 #
-#   parts.sh fetch [--refresh] PART…   make sure that each PART is in the cache, and print where
-#   parts.sh path PART…                print where each PART is, and fail when one is not there; no network
-#   parts.sh list                      the parts there are
+#   parts.sh fetch [--refresh] PART…   download each PART unless it is in the cache, and print its folder
+#   parts.sh path PART…                print the folder of each PART; fail if one is missing; no network
+#   parts.sh list                      print the names of all parts
 #
-# A part that is in the cache is taken as it is, so a filled cache works without network; --refresh asks for newer ones.
-# Packages come through apt, with a source list, package lists and state of this script's own, so the machine's apt is not
-# touched; apt checks the suite's signature against Debian's keyring and each package's hash against the signed list.
+# A part in the cache is used as it is, so a filled cache works without network. --refresh downloads
+# newer versions. The script uses apt with its own source list, package lists and state, so the
+# machine's apt is not changed. apt verifies the suite's signature with Debian's keyring, and each
+# package's hash with the signed list.
 #
 #   VIRTFLEET_PARTS          the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/parts
-#   VIRTFLEET_DEBIAN_MIRROR  where Debian is; default: where this machine's own apt gets it
+#   VIRTFLEET_DEBIAN_MIRROR  Debian's archive; default: the one of this machine's apt
 set -euo pipefail
 . "$(dirname "$0")/debian.sh"
 . "$(dirname "$0")/own-apt.sh"
@@ -18,7 +20,7 @@ set -euo pipefail
 cache="${VIRTFLEET_PARTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_PARTS, XDG_CACHE_HOME nor HOME is set}/.cache}/virtfleet/parts}"
 suites='sid trixie'
 
-# part → package, and a file that shows that the package is what we think.
+# part → package, and a file that the package must contain.
 table='
 prometheus    prometheus                usr/bin/prometheus
 promtool      promtool                  usr/bin/promtool
@@ -37,11 +39,11 @@ die() {
 lookup() { # PART → "package file"
     local found
     found=$(awk -v part="$1" '$1 == part { print $2, $3 }' <<<"$table")
-    [ -n "$found" ] || die "there is no part '$1'; there are: $(awk 'NF { printf "%s ", $1 }' <<<"$table")"
+    [ -n "$found" ] || die "unknown part '$1'; the parts are: $(awk 'NF { printf "%s ", $1 }' <<<"$table")"
     printf '%s\n' "$found"
 }
 
-cached() { # PART → its folder, when it is whole
+cached() { # PART → its folder, if it is complete
     local package file
     read -r package file <<<"$(lookup "$1")"
     [ -x "$cache/$1/current/$file" ] || return 1
@@ -56,7 +58,7 @@ install_from() { # SUITE PART PACKAGE FILE
     mkdir -p "$work/root"
     say "fetching $package of Debian $suite"
     if ! (cd "$work" && own_apt "$suite" apt-get -q download "$package" >download.log 2>&1); then
-        say "$package of Debian $suite cannot be had: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
+        say "cannot download $package of Debian $suite: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
         rm -rf "$work"
         return 1
     fi
@@ -67,7 +69,7 @@ install_from() { # SUITE PART PACKAGE FILE
         dpkg -x "$deb" "$work/root"
         [ -x "$work/root/$file" ] || die "$package of Debian $suite has no $file; the table in parts.sh needs a new path"
         mkdir -p "$cache/$part"
-        # A rename: whoever looks sees the whole part or none of it.
+        # A rename is atomic: a reader sees the complete part or nothing.
         mv "$work/root" "$folder"
     fi
     ln -sfn "$key" "$cache/$part/.current.$$"
@@ -82,10 +84,10 @@ fetch() {
         refresh=yes
         shift
     fi
-    [ $# -gt 0 ] || die "fetch what? $0 list"
+    [ $# -gt 0 ] || die "name the parts to fetch; $0 list prints them"
     for part in "$@"; do lookup "$part" >/dev/null; done
     mkdir -p "$cache"
-    # One at a time, also between checkouts: the second finds what the first has fetched.
+    # One at a time, also between checkouts: the second one finds the parts of the first.
     exec 9>"$cache/.lock"
     flock -n 9 || {
         say "waiting for another fetch into $cache"
@@ -108,7 +110,7 @@ fetch() {
             fi
         done
         if [ "$done" = no ] && folder=$(cached "$part"); then
-            say "keeping the $part that is in the cache"
+            say "using the $part in the cache"
         elif [ "$done" = no ]; then
             failed+=("$part")
             continue

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Everything that `make test` needs beside a Rust toolchain. Run twice, it does nothing the second time.
+# Installs everything that `make test` needs besides a Rust toolchain. A second run does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/parts/debian.sh
 
 say() { printf 'setup: %s\n' "$*"; }
 
-# Debian package → a file or command that shows that it is there.
+# Debian package → a file or command that shows that it is installed.
 packages='
 gcc                    command:cc
 libc6-dev              file:/usr/include/stdio.h
@@ -75,8 +75,8 @@ command -v cargo >/dev/null || {
     exit 1
 }
 
-# Runs one step of the set-up and shows its progress. A failed step runs once more, because most failures are those
-# of a network; then its last lines are printed, with what its absence means.
+# Runs one step of the set-up and shows its progress. A failed step runs once more, because most
+# failures are network failures. If it fails again, prints its last lines and the consequence.
 step() { # CONSEQUENCE COMMAND…
     local consequence=$1 attempt
     shift
@@ -95,7 +95,7 @@ step() { # CONSEQUENCE COMMAND…
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# The test runner. Without it nothing runs.
+# The test runner. Every test needs it.
 step 'no test can run without the test runner' tests/parts/nextest.sh fetch
 
 # Real servers for tier 3.
@@ -118,5 +118,5 @@ done
 for suite in trixie bookworm; do
     step "tests with containers of $suite are skipped" tests/parts/machine-root.sh "$suite"
 done
-step 'tests with other owners of DNS are skipped' tests/parts/owners-root.sh trixie
+step 'tests with other DNS managers are skipped' tests/parts/owners-root.sh trixie
 say "ready"

@@ -1,8 +1,10 @@
-# The unpacked root of a Debian, for containers that boot it; sourced by machine-root.sh and owners-root.sh, which say what it is made of.
+# The unpacked root of a Debian, for containers that boot it. Sourced by machine-root.sh and
+# owners-root.sh, which name the scripts that make it.
 #
 #   VIRTFLEET_GUESTS  the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/guests
 #
-# A root is kept packed and unpacked, by the content of what makes it; nobody writes to it.
+# A root is cached packed and unpacked, under the hash of the scripts that make it. Nothing
+# may write to it.
 
 cache="${VIRTFLEET_GUESTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_GUESTS, XDG_CACHE_HOME nor HOME is set}/.cache}/virtfleet/guests}"
 
@@ -12,14 +14,15 @@ die() {
 }
 
 found() { # TREE
-    # What nobody has used for a month is removed by image.sh.
+    # image.sh removes files that were not used for a month.
     touch "$1"
     printf '%s\n' "$1"
     exit 0
 }
 
-# Prints the folder of the root: unpacks it when it is not there (as root), makes it when it is in no cache (network), which `--cached` as the
-# script's first argument forbids. The first of MAKERS makes it: MAKER SUITE TAR.
+# Prints the folder of the root. Unpacks it if it is missing (as root), and makes it if it is not in
+# the cache (network), unless `--cached` is the script's first argument. The first of MAKERS makes
+# it: MAKER SUITE TAR.
 unpacked_root() { # PREFIX WHAT-IT-HAS SCRIPT MAKERS -- [--cached] SUITE
     local prefix=$1 what=$2 script=$3 makers=() only_cached=no
     shift 3
@@ -35,7 +38,7 @@ unpacked_root() { # PREFIX WHAT-IT-HAS SCRIPT MAKERS -- [--cached] SUITE
     local suite=${1:-}
     case $suite in
     bookworm | trixie) ;;
-    *) die "which suite? bookworm or trixie, not '$suite'" ;;
+    *) die "unknown suite '$suite'; use bookworm or trixie" ;;
     esac
 
     local key tree packed
@@ -44,7 +47,7 @@ unpacked_root() { # PREFIX WHAT-IT-HAS SCRIPT MAKERS -- [--cached] SUITE
     packed="$cache/root-$prefix$suite-$key.tar.zst"
     [ ! -d "$tree" ] || found "$tree"
     [ "$(id -u)" = 0 ] || die "only root can unpack a root filesystem: files in it belong to many users"
-    [ -e "$packed" ] || [ "$only_cached" = no ] || die "there is no root with $what of $suite for this checkout; tests/parts/$script $suite makes it"
+    [ -e "$packed" ] || [ "$only_cached" = no ] || die "the cache has no root with $what of $suite for this checkout; run tests/parts/$script $suite"
 
     mkdir -p "$cache"
     # The lock of image.sh.
@@ -62,7 +65,7 @@ unpacked_root() { # PREFIX WHAT-IT-HAS SCRIPT MAKERS -- [--cached] SUITE
     fi
     mkdir "$work/tree"
     zstd -dcq "$packed" | tar -C "$work/tree" --numeric-owner --xattrs --xattrs-include='*' -xpf -
-    # A rename: whoever looks sees the whole tree or none of it.
+    # A rename is atomic: a reader sees the complete tree or nothing.
     mv "$work/tree" "$tree"
     found "$tree"
 }

@@ -1,5 +1,6 @@
-# The verbs of a script that provides a part. Sourced at its end, where the functions fetch and path exist, with the script's own
-# arguments: `fetch` and `path` are called with what follows them; anything else prints the script's first lines.
+# The verbs of a script that provides a part. Sourced at the end of the script, with its arguments.
+# The script defines the functions fetch and path, which get the arguments after the verb. Any other
+# verb prints the first lines of the script.
 case "${1:-}" in
 fetch | path)
     verb=$1
