@@ -136,11 +136,14 @@ pub(crate) const DUPLICATES: &[(&str, &str)] = &[
 /// What may stand at the top of the tree beside dotfiles.
 pub(crate) const TOP: &[&str] = &[
     "CHANGELOG.md",
+    // Repository hosts link to these two only at the top.
+    "CONTRIBUTING.md",
     "Cargo.lock",
     "Cargo.toml",
     "LICENSE",
     "Makefile",
     "README.md",
+    "SECURITY.md",
     "agent",
     "clippy.toml",
     "cloud-init",
