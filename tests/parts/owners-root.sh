@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The unpacked root with every DNS manager (owner of /etc/resolv.conf), for containers that boot it:
+# The unpacked root with every owner of /etc/resolv.conf, for containers that boot it:
 #
 #   owners-root.sh SUITE           print its folder; unpack it if missing, make it if it is not in the
 #                                  cache (as root; network)

@@ -118,5 +118,5 @@ done
 for suite in trixie bookworm; do
     step "tests with containers of $suite are skipped" tests/parts/machine-root.sh "$suite"
 done
-step 'tests with other DNS managers are skipped' tests/parts/owners-root.sh trixie
+step 'tests with other owners of resolv.conf are skipped' tests/parts/owners-root.sh trixie
 say "ready"
