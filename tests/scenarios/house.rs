@@ -16,3 +16,5 @@ mod licence;
 mod rules;
 #[path = "house/tree.rs"]
 mod tree;
+#[path = "house/walls.rs"]
+mod walls;

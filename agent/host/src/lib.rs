@@ -41,6 +41,10 @@ pub use files::{
     bounded::{ReadError, is_mask, list, read_bounded, read_device, read_text},
     durable::{link_atomic, remove_durably},
     lock::{Holder, Lock, LockError, lock_waiting, lock_within},
+    probe::{
+        exists, is_directory, is_present, is_readable, link_name, modified_seconds, read_directory,
+        real_path, try_exists,
+    },
     reread::{Folder, Reread, RereadError, slurp},
     roots::Roots,
     stamped::Stamped,
@@ -59,10 +63,11 @@ pub use nic::{
     nic_calls::{NicCalls, QueueCounters, nic_calls},
     ports::{Port, try_port},
 };
+pub use nix::errno::Errno;
 pub use proc::{
     clock::{clock, clock_sample, is_root},
     clock_calls::{ClockCalls, ClockState},
-    kernel::{FsSpace, Kernel, Machine, Statfs, Uname},
+    kernel::{FsSpace, Kernel, Machine, Statfs, Uname, page_size},
     memory::give_back,
     tasks::{TaskError, Tasks},
 };

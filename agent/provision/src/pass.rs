@@ -13,8 +13,8 @@ use virtfleet_agent_core::{
     pass::{GuestRecord, Outcome, Stage, StageRecord, StepRecord, blocked_by, sum_up},
 };
 use virtfleet_agent_host::{
-    LockError, Requester, Roots, Services, TakenRequests, clock, is_root, lock_waiting, read_text,
-    request_reconcile, sweep_temporary_files, take_requests,
+    LockError, Requester, Roots, Services, TakenRequests, clock, is_directory, is_root, lock_waiting,
+    read_text, request_reconcile, sweep_temporary_files, take_requests,
 };
 use virtfleet_agent_state::{GUEST_RECORD, WriteStateError, settings::LoadedSettings};
 
@@ -80,7 +80,7 @@ pub fn apply(
     wait: Option<Duration>,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Vec<Applied>, ApplyError> {
-    if !roots.rootfs.is_dir() {
+    if !is_directory(&roots.rootfs) {
         return Err(ApplyError::NoRootfs(roots.rootfs.clone()));
     }
     if !is_root() {

@@ -70,6 +70,35 @@ pub(crate) const AGENT_CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Source folders of the agent that touch the guest through `virtfleet-agent-host` alone.
+pub(crate) const WITHOUT_EFFECTS: &[&str] = &[
+    "agent/metrics/src",
+    "agent/provision/src",
+    "agent/service/src",
+    "agent/state/src",
+];
+
+/// What these folders must not use: files, processes and system calls. The daemon's own sockets are in `service/server`.
+pub(crate) const EFFECTS: &[&str] = &[
+    "std::fs",
+    "fs::",
+    "File::open",
+    "std::process::Command",
+    "OpenOptions",
+    "nix::",
+    "rustix::",
+    "tempfile::",
+    "UnixStream",
+    "UnixDatagram",
+    "TcpStream",
+    "UdpSocket",
+    ".exists()",
+    ".read_link()",
+    ".canonicalize()",
+    ".metadata()",
+    ".symlink_metadata()",
+];
+
 /// What must not be reached from such a crate by any road: runtimes, sockets, files, the kernel, Kubernetes.
 pub(crate) const IMPURE: &[&str] = &[
     "async-std",

@@ -4,6 +4,7 @@ pub(crate) mod atomic_file;
 pub(crate) mod bounded;
 pub(crate) mod durable;
 pub(crate) mod lock;
+pub(crate) mod probe;
 pub(crate) mod reread;
 pub(crate) mod resolve;
 pub(crate) mod roots;

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use nix::unistd::{SysconfVar, sysconf};
 use nix::{
     errno::Errno,
     sys::{statvfs::statvfs, utsname::uname},
@@ -92,6 +93,12 @@ impl Machine for Kernel {
     fn realtime(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
+}
+
+/// Size of a memory page in bytes; 4096 if the kernel does not say.
+pub fn page_size() -> u64 {
+    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::procfs::{pairs::pairs, pressure::pressure};
-use virtfleet_agent_host::{Roots, slurp};
+use virtfleet_agent_host::{Roots, exists, is_directory, slurp};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::files;
@@ -116,7 +116,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Cgroups {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let top = self.roots.sys("fs/cgroup");
-        if !top.join("cgroup.controllers").exists() {
+        if !exists(&top.join("cgroup.controllers")) {
             return Err(CollectError::no_data("there is no unified hierarchy of cgroups"));
         }
         let mut rows = Vec::new();
@@ -124,7 +124,7 @@ impl Collector for Cgroups {
         for parent in PARENTS {
             let path = top.join(parent);
             let mut children = files::folders(&path);
-            if children.is_empty() && !path.is_dir() {
+            if children.is_empty() && !is_directory(&path) {
                 continue;
             }
             left_out += children.len().saturating_sub(MOST);

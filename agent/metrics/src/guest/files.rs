@@ -1,8 +1,8 @@
 //! Small files and folders, for all collectors of this room.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use virtfleet_agent_host::slurp;
+use virtfleet_agent_host::{read_directory, slurp};
 
 /// A file of a few lines.
 const LIMIT: usize = 64 << 10;
@@ -21,7 +21,7 @@ pub(super) fn number(path: &Path, buffer: &mut Vec<u8>) -> Option<u64> {
 
 /// The names in a folder, sorted; none when it is not there.
 pub(super) fn names(path: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(path) else {
+    let Ok(entries) = read_directory(path) else {
         return Vec::new();
     };
     let mut names: Vec<_> = entries
@@ -34,7 +34,7 @@ pub(super) fn names(path: &Path) -> Vec<String> {
 
 /// The folders in a folder, sorted.
 pub(super) fn folders(path: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(path) else {
+    let Ok(entries) = read_directory(path) else {
         return Vec::new();
     };
     let mut names: Vec<_> = entries

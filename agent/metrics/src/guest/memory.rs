@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use nix::unistd::{SysconfVar, sysconf};
 use virtfleet_agent_core::procfs::{meminfo::fields, pairs::pairs};
-use virtfleet_agent_host::{Reread, Roots};
+use virtfleet_agent_host::{Reread, Roots, page_size};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::files;
@@ -29,15 +28,9 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         meminfo: Reread::new(context.roots.proc("meminfo")).made_at_once(),
         vmstat: Reread::new(context.roots.proc("vmstat")),
         roots: context.roots.clone(),
-        page_bytes: page_bytes(),
+        page_bytes: page_size() as f64,
         buffer: Vec::new(),
     }))
-}
-
-/// The size of a page.
-fn page_bytes() -> f64 {
-    let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-    size.map_or(4096.0, |size| size as f64)
 }
 
 impl Collector for Memory {

@@ -13,7 +13,7 @@ use virtfleet_agent_core::{
         os_release::assignments,
     },
 };
-use virtfleet_agent_host::{Machine, MountProbe, Outcome, Reread, Roots};
+use virtfleet_agent_host::{Machine, MountProbe, Outcome, Reread, Roots, exists};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::files;
@@ -162,7 +162,7 @@ impl Node {
                 .any(|(_, value)| value.split_ascii_whitespace().any(|word| family.contains(&word)))
         };
         // Packages leave the file there (unattended-upgrades(8), update-notifier); without it none has asked.
-        let marked = self.roots.root("/run/reboot-required").exists();
+        let marked = exists(&self.roots.root("/run/reboot-required"));
         if marked || like(&["debian", "ubuntu"]) {
             reasons.push(("package", marked));
         }
@@ -172,7 +172,7 @@ impl Node {
             let modules = self.roots.root("/lib/modules");
             let mut kernels = files::folders(&modules);
             // A folder without its kernel is what a removed package left behind.
-            kernels.retain(|name| modules.join(name).join("vmlinuz").exists());
+            kernels.retain(|name| exists(&modules.join(name).join("vmlinuz")));
             let newer = newer_installed(&uname.release, kernels.iter().map(String::as_str));
             reasons.extend(newer.map(|newer| ("kernel", newer)));
         }
@@ -191,7 +191,7 @@ impl Node {
 mod tests {
     use std::{fs, path::Path};
 
-    use virtfleet_agent_host::{FsSpace, Statfs};
+    use virtfleet_agent_host::{Errno, FsSpace, Statfs};
     use virtfleet_wire::settings::MetricsSettings;
 
     use super::*;
@@ -200,14 +200,14 @@ mod tests {
     struct Below;
 
     impl Statfs for Below {
-        fn statfs(&self, path: &Path) -> nix::Result<FsSpace> {
+        fn statfs(&self, path: &Path) -> Result<FsSpace, Errno> {
             let files = match path.to_str() {
                 Some("/host/" | "/host") => 100,
                 Some("/host/var") => 200,
                 // What is mounted over another.
                 Some("/host/data" | "/host/gone") => 500,
                 Some("/host/srv") => 1000,
-                _ => return Err(nix::errno::Errno::ENOENT),
+                _ => return Err(Errno::ENOENT),
             };
             Ok(FsSpace {
                 size: 1,

@@ -1,6 +1,6 @@
 //! `guest_time`: who keeps the clock, whether it has been set, and how far it is from the hardware's.
 
-use virtfleet_agent_host::{Machine, Reread, Roots};
+use virtfleet_agent_host::{Machine, Reread, Roots, exists, try_exists};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Collector for Time {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         // chronyd closes its folder to others: what may not be looked at says nothing, and surely not that it does not run.
         let runs = |marks: &[&str]| -> Option<bool> {
-            let mut seen = marks.iter().map(|mark| self.roots.root(mark).try_exists());
+            let mut seen = marks.iter().map(|mark| try_exists(&self.roots.root(mark)));
             if seen.clone().any(|seen| matches!(seen, Ok(true))) {
                 return Some(true);
             }
@@ -65,7 +65,7 @@ impl Collector for Time {
         }
         // systemd-timesyncd touches it when it has set the clock; others leave nothing that anyone may read.
         if runs(KEEPERS[0].1) == Some(true) {
-            let is_set = self.roots.root("/run/systemd/timesync/synchronized").exists();
+            let is_set = exists(&self.roots.root("/run/systemd/timesync/synchronized"));
             let mut family = page.family(
                 "virtfleet_guest_time_synchronized",
                 "Whether the service that keeps the clock has set it since the start of the guest.",

@@ -6,14 +6,13 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
-    fs,
     path::{Path, PathBuf},
     time::Instant,
 };
 
 use virtfleet_agent_core::procfs::hwmon::{AttributeName, SensorFamily, attribute, clean, family};
 use virtfleet_agent_host::{
-    Attribute, AttributeBuffer, Devices, attribute_buffer, attribute_names, attribute_once,
+    Attribute, AttributeBuffer, Devices, attribute_buffer, attribute_names, attribute_once, real_path,
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -160,14 +159,14 @@ fn base(directory: &Path, name: &str) -> Option<String> {
         name.map(|name| clean(&name.to_string_lossy()))
             .unwrap_or_default()
     };
-    if let Ok(device) = fs::canonicalize(directory.join("device")) {
+    if let Some(device) = real_path(&directory.join("device")) {
         match (part(device.parent()), part(Some(&device))) {
             (_, device) if device.is_empty() => {}
             (bus, device) if bus.is_empty() => return Some(device),
             (bus, device) => return Some(format!("{bus}_{device}")),
         }
     }
-    let real = fs::canonicalize(directory).ok();
+    let real = real_path(directory);
     [clean(name), part(real.as_deref())]
         .into_iter()
         .find(|name| !name.is_empty())

@@ -5,9 +5,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use nix::errno::Errno;
 use regex_lite::Regex;
 use virtfleet_agent_core::settings::{NameFilter, filters};
+use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{Driver, LinkModes, NetworkCalls, NetworkError, Roots};
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 

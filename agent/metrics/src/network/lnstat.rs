@@ -1,9 +1,9 @@
 //! `lnstat`: caches of the network stack on each possible CPU, from the files under `/proc/net/stat`.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use virtfleet_agent_core::procfs::per_cpu::{names, rows};
-use virtfleet_agent_host::slurp;
+use virtfleet_agent_host::{read_directory, slurp};
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use crate::{CollectError, Collector, Context, RegistryError};
@@ -64,7 +64,7 @@ impl Lnstat {
 
 impl Collector for Lnstat {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let Ok(entries) = fs::read_dir(&self.directory) else {
+        let Ok(entries) = read_directory(&self.directory) else {
             // A kernel without such caches has none to tell of, which is a success with node_exporter, too.
             return Ok(());
         };

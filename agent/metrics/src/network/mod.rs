@@ -23,11 +23,11 @@ mod tcpstat;
 mod udp_queues;
 mod xfrm;
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
 use super::{CollectError, Entry, Flag};
 
-use virtfleet_agent_host::NetworkError;
+use virtfleet_agent_host::{NetworkError, read_directory};
 
 /// The room's collectors, by name.
 pub(super) const ENTRIES: &[Entry] = &[
@@ -82,7 +82,7 @@ const LISTED: usize = 8192;
 /// The names in a directory that stand for more than a plain file, sorted.
 fn names_of_devices(directory: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(directory)?.take(LISTED) {
+    for entry in read_directory(directory)?.take(LISTED) {
         let entry = entry?;
         if entry.file_type().is_ok_and(|kind| !kind.is_file()) {
             names.extend(entry.file_name().into_string().ok());

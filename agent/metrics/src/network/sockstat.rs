@@ -2,9 +2,8 @@
 
 use std::collections::HashSet;
 
-use nix::unistd::{SysconfVar, sysconf};
 use virtfleet_agent_core::procfs::sockstat::protocols;
-use virtfleet_agent_host::Reread;
+use virtfleet_agent_host::{Reread, page_size};
 use virtfleet_wire::exposition::{Page, is_metric_name};
 
 use crate::{CollectError, Collector, Context, RegistryError};
@@ -21,11 +20,10 @@ struct Sockstat {
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    let page_size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
     Ok(Box::new(Sockstat {
         files: ["net/sockstat", "net/sockstat6"]
             .map(|path| Reread::new(context.roots.proc(path)).made_at_once()),
-        page_size: page_size as f64,
+        page_size: page_size() as f64,
         name: String::new(),
         help: String::new(),
     }))

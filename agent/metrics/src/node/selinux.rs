@@ -1,6 +1,6 @@
 //! `selinux`: whether SELinux is on and enforcing, from `/sys/fs/selinux` and `/etc/selinux/config`.
 
-use virtfleet_agent_host::{Roots, slurp};
+use virtfleet_agent_host::{Roots, exists, slurp};
 use virtfleet_wire::exposition::Page;
 
 use crate::{CollectError, Collector, Context, RegistryError};
@@ -61,7 +61,7 @@ impl Collector for Selinux {
 impl Selinux {
     /// Its filesystem is mounted, and a policy is loaded: without one every task has the label `kernel`.
     fn is_enabled(&mut self) -> bool {
-        if !self.roots.sys("fs/selinux/enforce").exists() {
+        if !exists(&self.roots.sys("fs/selinux/enforce")) {
             return false;
         }
         let label = slurp(&self.roots.proc("self/attr/current"), &mut self.buffer, LIMIT);

@@ -6,13 +6,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    fs,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
 use virtfleet_agent_core::textfile::{SAMPLES, TextFamily, TextfileError, families};
-use virtfleet_agent_host::{Roots, Stamped};
+use virtfleet_agent_host::{Roots, Stamped, modified_seconds};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::textfile_folders::{Folders, names};
@@ -112,7 +110,7 @@ impl Collector for Textfile {
                 *file = Stamped::new(self.roots.root_file(path));
                 continue;
             }
-            let modified = fs::metadata(self.roots.root_file(path)).map_or(0, |meta| meta.mtime());
+            let modified = modified_seconds(&self.roots.root_file(path)).unwrap_or(0);
             match file.get(read) {
                 Err(error) if error.is_missing() => {}
                 Err(error) => drop(wrong.insert(with_source(path, &error))),

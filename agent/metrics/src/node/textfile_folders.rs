@@ -1,10 +1,10 @@
 //! The folders of `textfile`: paths in the guest, whose parts may hold `*`, `?` and `[a-z]` as a shell has them.
 
-use std::{collections::BTreeSet, fs, io};
+use std::{collections::BTreeSet, io};
 
 use regex_lite::Regex;
 use virtfleet_agent_core::settings::folders::{Folder, Part};
-use virtfleet_agent_host::Roots;
+use virtfleet_agent_host::{Roots, exists, read_directory};
 
 use crate::RegistryError;
 
@@ -47,7 +47,7 @@ impl Folders {
             }
             let patterns = folder.parts.iter().any(|part| matches!(part, Part::Pattern(_)));
             if patterns {
-                paths.retain(|path| roots.root_file(path).exists());
+                paths.retain(|path| exists(&roots.root_file(path)));
             }
             if paths.is_empty() {
                 found.push(folder.path.clone());
@@ -88,7 +88,7 @@ fn matching(
 /// out and added to `wrong`.
 pub(super) fn names(roots: &Roots, folder: &str, wrong: &mut BTreeSet<String>) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for (index, entry) in fs::read_dir(roots.root_file(folder))?.enumerate() {
+    for (index, entry) in read_directory(&roots.root_file(folder))?.enumerate() {
         if index == NAMES {
             wrong.insert(format!("{folder}: more than {NAMES} names"));
             break;
@@ -103,6 +103,8 @@ pub(super) fn names(roots: &Roots, folder: &str, wrong: &mut BTreeSet<String>) -
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use virtfleet_agent_core::settings::folders::KEY;
 
     use super::*;

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::{Timestamp, tz::TimeZone};
-use virtfleet_agent_host::{Machine, Reread, Roots, Stamped};
+use virtfleet_agent_host::{Machine, Reread, Roots, Stamped, read_directory};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
@@ -78,7 +78,7 @@ impl Time {
 }
 
 fn sources(roots: &Roots) -> Vec<Source> {
-    let Ok(entries) = std::fs::read_dir(roots.sys("devices/system/clocksource")) else {
+    let Ok(entries) = read_directory(&roots.sys("devices/system/clocksource")) else {
         return Vec::new();
     };
     let mut dirs: Vec<_> = entries

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use virtfleet_agent_host::ClockCalls;
+use virtfleet_agent_host::Errno;
 use virtfleet_wire::exposition::Page;
 
 use crate::{CollectError, Collector, Context, RegistryError};

@@ -2,13 +2,10 @@
 //!
 //! The directories are listed again only when a CPU came or went: at each scrape, three small files tell.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::procfs::cpulist;
-use virtfleet_agent_host::{Reread, slurp};
+use virtfleet_agent_host::{Reread, exists, read_directory, slurp};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 /// Files of one number.
@@ -115,7 +112,7 @@ impl CpuSysfs {
         self.cpus.clear();
         self.cores.clear();
         self.packages.clear();
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let entries = read_directory(&self.dir).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name();
             let digits = name.to_str().and_then(|name| name.strip_prefix("cpu"));
@@ -125,7 +122,7 @@ impl CpuSysfs {
         }
         self.cpus.sort_unstable();
         let first = self.cpus.first().map(|(id, _)| *id);
-        self.says_online = first.is_some_and(|id| file_of(&self.dir, id, "online").exists());
+        self.says_online = first.is_some_and(|id| exists(&file_of(&self.dir, id, "online")));
         for (id, _) in &self.cpus {
             let mut topology = |file: &str| number(&file_of(&self.dir, *id, file), &mut self.buffer);
             let (Some(package), Some(core)) = (
@@ -137,7 +134,7 @@ impl CpuSysfs {
             let (package, core) = (package.to_string(), core.to_string());
             // Each package and each core counts once, however many CPUs it has.
             let counter = file_of(&self.dir, *id, "thermal_throttle/package_throttle_count");
-            if !self.packages.iter().any(|known| known.0 == package) && counter.exists() {
+            if !self.packages.iter().any(|known| known.0 == package) && exists(&counter) {
                 self.packages.push((package.clone(), counter));
             }
             let counter = file_of(&self.dir, *id, "thermal_throttle/core_throttle_count");
@@ -145,7 +142,7 @@ impl CpuSysfs {
                 .cores
                 .iter()
                 .any(|known| known.0 == package && known.1 == core);
-            if !known && counter.exists() {
+            if !known && exists(&counter) {
                 self.cores.push((package, core, counter));
             }
         }

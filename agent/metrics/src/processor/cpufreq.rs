@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::procfs::{cpulist, single};
-use virtfleet_agent_host::{Reread, slurp};
+use virtfleet_agent_host::{Reread, exists, is_readable, slurp};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
@@ -73,12 +73,12 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 }
 
 fn is_driven(cpus: &Path) -> bool {
-    cpus.join("cpu0/cpufreq").exists()
+    exists(&cpus.join("cpu0/cpufreq"))
 }
 
 /// Whether `node_cpu_frequency_hertz` is written by this collector: the driver tells the frequency, and to us, too.
 pub(super) fn tells_frequency(cpus: &Path) -> bool {
-    std::fs::File::open(cpus.join("cpu0/cpufreq/cpuinfo_cur_freq")).is_ok()
+    is_readable(&cpus.join("cpu0/cpufreq/cpuinfo_cur_freq"))
 }
 
 impl Collector for Cpufreq {
@@ -132,7 +132,7 @@ impl Cpufreq {
         self.cpus = online
             .into_iter()
             .map(of)
-            .filter(|(_, dir)| dir.exists())
+            .filter(|(_, dir)| exists(dir))
             .collect();
         self.listed = self.online.bytes().to_owned();
         Ok(())

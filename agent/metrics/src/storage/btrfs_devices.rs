@@ -10,8 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::errno::Errno;
 use virtfleet_agent_core::procfs::mountinfo::mounts;
+use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{
     BtrfsDevice, BtrfsFilesystem, FsSpace, MountProbe, Outcome, Roots, Statfs, Target, btrfs_devices,
 };

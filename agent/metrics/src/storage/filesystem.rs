@@ -7,11 +7,11 @@ use std::{
     sync::Arc,
 };
 
-use nix::errno::Errno;
 use virtfleet_agent_core::{
     procfs::mountinfo::mounts,
     settings::{NameFilter, filters},
 };
+use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{FsSpace, MountProbe, Outcome, Roots, Target};
 use virtfleet_wire::exposition::{MetricType, Page};
 

@@ -7,7 +7,9 @@ use std::{
 };
 
 use virtfleet_agent_core::procfs::kstat::{dataset_name, named, pool_io};
-use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, Reread, Roots, attribute_buffer, slurp};
+use virtfleet_agent_host::{
+    Attribute, AttributeBuffer, Devices, Reread, Roots, attribute_buffer, is_directory, slurp,
+};
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use crate::{CollectError, Collector, Context, RegistryError};
@@ -66,7 +68,7 @@ struct Pool {
 
 impl Pool {
     fn new(path: &Path) -> Option<Self> {
-        path.is_dir().then(|| Self {
+        is_directory(path).then(|| Self {
             state: Attribute::new(path.join("state")),
             state_now: None,
             io: Attribute::new(path.join("io")),

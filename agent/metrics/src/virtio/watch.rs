@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::errno::Errno;
 use virtfleet_agent_core::{
     procfs::interrupts::table,
     virtio::{
@@ -15,6 +14,7 @@ use virtfleet_agent_core::{
         counters::{self, ByQueue},
     },
 };
+use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{
     Attribute, AttributeBuffer, Devices, NicCalls, Reread, Roots, attribute_buffer, virtio::INTERRUPTS_LIMIT,
 };

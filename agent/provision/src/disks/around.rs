@@ -6,7 +6,7 @@ use virtfleet_agent_core::disks::{
     Wanted, mkfs, units,
     wanted::{KeySource, Owner},
 };
-use virtfleet_agent_host::{bad_key, find_program, owner_number, read_text};
+use virtfleet_agent_host::{bad_key, exists, find_program, owner_number, read_text};
 use virtfleet_wire::settings::DiskFilesystem;
 
 use super::pass::Engine;
@@ -55,7 +55,7 @@ pub(super) fn bad_keys(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeMap<Strin
         .filter_map(|path| Some((path.clone(), bad_key(engine.roots, path)?)))
         .collect();
     // The resource manager, which systemd-cryptenroll uses.
-    if tpm && !engine.roots.root("/dev/tpmrm0").exists() {
+    if tpm && !exists(&engine.roots.root("/dev/tpmrm0")) {
         bad.insert(
             "tpm2".to_owned(),
             "the guest has no TPM 2.0 (/dev/tpmrm0)".to_owned(),

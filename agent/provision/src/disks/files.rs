@@ -1,7 +1,7 @@
 //! Steps `write-file` and `remove-file`: units, drop-ins, fstab. What is there without our mark is somebody else's and stays.
 
 use virtfleet_agent_core::disks::{Plan, Step, units};
-use virtfleet_agent_host::{Roots, read_text, remove_durably, write_atomic};
+use virtfleet_agent_host::{Roots, is_present, read_text, remove_durably, write_atomic};
 
 use super::{
     session::{Effect, Session, StepError},
@@ -39,7 +39,7 @@ pub(super) fn put(roots: &Roots, path: &str, text: &str) -> Result<Effect, StepE
     match read_text(&file, CAP) {
         Ok(before) if before == text => return Ok(Effect::Unchanged),
         Ok(before) if path != units::FSTAB && !ours(&before) => return Err(foreign(path)),
-        Err(error) if file.symlink_metadata().is_ok() => {
+        Err(error) if is_present(&file) => {
             return Err(StepError::new(format!(
                 "{path}: {error}; it is not ours, and stays"
             )));
@@ -102,7 +102,7 @@ pub(super) fn remove(session: &mut Session<'_>, path: &str) -> Result<Effect, St
     match read_text(&file, CAP) {
         Ok(text) if !ours(&text) => return Err(foreign(path)),
         Ok(_) => {}
-        Err(_) if file.symlink_metadata().is_err() => return Ok(Effect::Unchanged),
+        Err(_) if !is_present(&file) => return Ok(Effect::Unchanged),
         Err(error) => {
             return Err(StepError::new(format!(
                 "{path}: {error}; it is not ours, and stays"

@@ -11,7 +11,7 @@ use virtfleet_agent_core::disks::{
 use virtfleet_agent_host::{
     Tool, clock, disk_mounts,
     disks::tools::{mount as mount_tool, swap},
-    node_number, swapped,
+    exists, node_number, swapped,
 };
 
 use super::{
@@ -277,7 +277,7 @@ fn link(session: &Session<'_>, what: What<'_>) {
         return;
     };
     let path = format!("/dev/disk/by-uuid/{}", what.uuid);
-    if !session.engine.roots.root(path).exists() {
+    if !exists(&session.engine.roots.root(path)) {
         let tool = Tool::new("udevadm")
             .args(["trigger", "--action=change", "--settle"])
             .arg(format!("--name-match=/dev/{}", id.name))

@@ -10,7 +10,9 @@ use virtfleet_agent_core::{
     identity::{cloud::plain, dmi},
     pass::{Outcome, Stage},
 };
-use virtfleet_agent_host::{Roots, SystemCommands, Unwatched, disk_files, disks::Kinds, read_text};
+use virtfleet_agent_host::{
+    Roots, SystemCommands, Unwatched, disk_files, disks::Kinds, is_directory, read_text,
+};
 use virtfleet_agent_state::settings::LoadedSettings;
 
 use super::pass::{Engine, chain};
@@ -34,7 +36,7 @@ impl Machine {
         Self {
             vm_uuid: dmi::uuid(&line(roots.sys("class/dmi/id/product_uuid"))).unwrap_or_default(),
             boot_id: plain(&line(roots.proc("sys/kernel/random/boot_id"))).unwrap_or_default(),
-            systemd: roots.rootfs == Path::new("/") && Path::new("/run/systemd/system").is_dir(),
+            systemd: roots.rootfs == Path::new("/") && is_directory(Path::new("/run/systemd/system")),
         }
     }
 

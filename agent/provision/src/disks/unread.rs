@@ -3,7 +3,7 @@
 
 use super::{pass::Engine, session::StepError};
 
-use virtfleet_agent_host::{CommandError, Roots, Tool, remove_durably, write_atomic};
+use virtfleet_agent_host::{CommandError, Roots, Tool, exists, remove_durably, write_atomic};
 
 /// The note.
 const NOTE: &str = "/run/virtfleet/units-unread";
@@ -13,7 +13,7 @@ const DEADLINE: std::time::Duration = std::time::Duration::from_mins(2);
 /// Something is about to be written or removed.
 pub(super) fn note(roots: &Roots) -> Result<(), StepError> {
     let note = roots.root(NOTE);
-    if !note.exists() {
+    if !exists(&note) {
         write_atomic(&note, b"", 0o600, None)?;
     }
     Ok(())
@@ -21,7 +21,7 @@ pub(super) fn note(roots: &Roots) -> Result<(), StepError> {
 
 /// Whether there is something to be read.
 pub(super) fn is_noted(roots: &Roots) -> bool {
-    roots.root(NOTE).exists()
+    exists(&roots.root(NOTE))
 }
 
 /// Has systemd read all units again. It takes seconds.

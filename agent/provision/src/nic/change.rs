@@ -2,11 +2,11 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use nix::errno::Errno;
 use virtfleet_agent_core::nic::{
     plan::{Refusal, RefusalKind, Target},
     state::{Pending, Rates},
 };
+use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{Link, Traffic};
 
 use super::pass::Engine;

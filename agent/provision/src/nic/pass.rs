@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, io, time::Duration};
 
-use nix::errno::Errno;
 use virtfleet_agent_core::{
     nic::{
         Plan,
@@ -13,6 +12,7 @@ use virtfleet_agent_core::{
     },
     virtio::{Direction, Machine},
 };
+use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{NicCalls, Roots, Witness, clock};
 use virtfleet_agent_state::{NIC_STATE, WriteStateError};
 use virtfleet_wire::settings::Multiqueue;

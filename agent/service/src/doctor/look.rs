@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::Path};
 
 use virtfleet_agent_core::disks::duplicates;
 use virtfleet_agent_host::{
-    Roots, clock, identified, is_root, list, read_bounded, read_text, references, try_port,
+    Roots, clock, exists, identified, is_root, list, read_bounded, read_text, references, try_port,
 };
 use virtfleet_agent_state::{
     DISKS_STATE, DNS_STATE, GUEST_RECORD,
@@ -127,7 +127,7 @@ pub fn look(
 fn drop_ins(roots: &Roots) -> Vec<(&'static str, bool)> {
     let there = |file: &str| {
         let mut directories = UNIT_DIRECTORIES.iter();
-        directories.any(|directory| roots.root(format!("{directory}/{file}")).exists())
+        directories.any(|directory| exists(&roots.root(format!("{directory}/{file}"))))
     };
     let installed = WAITING.into_iter().filter(|unit| there(unit));
     installed

@@ -1,10 +1,10 @@
 //! `disks`: the block devices of `/sys/block` that stand for a disk of the VM.
 
 use virtfleet_agent_core::identity::dmi::clean;
-use virtfleet_agent_host::{Roots, list};
+use virtfleet_agent_host::{Roots, link_name, list};
 use virtfleet_wire::report::{Section, SectionStatus};
 
-use super::files::{flag, line, link_name, number, object};
+use super::files::{flag, line, number, object};
 
 /// Devices that the kernel makes up in memory, or over other files.
 const NO_DISKS: [&str; 4] = ["loop", "ram", "zram", "nbd"];

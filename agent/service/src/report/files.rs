@@ -1,6 +1,6 @@
 //! One-line files of procfs and sysfs as values; none where there is no file or no sense in it.
 
-use std::{fs, path::Path, str::FromStr};
+use std::{path::Path, str::FromStr};
 
 use serde_json::{Map, Value};
 use virtfleet_agent_host::read_text;
@@ -20,11 +20,6 @@ pub(super) fn number<T: FromStr>(path: &Path) -> Option<T> {
 /// `0` or `1`.
 pub(super) fn flag(path: &Path) -> Option<bool> {
     Some(number::<u8>(path)? != 0)
-}
-
-/// The last part of what a link points to, e.g. a device's driver.
-pub(super) fn link_name(path: &Path) -> Option<String> {
-    Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
 
 /// An object of those values that are there.

@@ -1,11 +1,11 @@
 //! `nics`: the network interfaces that stand for a device of the VM. Bridges, tunnels and veths are in
 //! `identity.interfaces` and nowhere else: a node may have hundreds.
 
-use virtfleet_agent_host::{Roots, list};
+use virtfleet_agent_host::{Roots, exists, link_name, list};
 use virtfleet_agent_state::virtio::Virtio;
 use virtfleet_wire::report::{Section, SectionStatus};
 
-use super::files::{line, link_name, number, object};
+use super::files::{line, number, object};
 
 pub(super) fn read(roots: &Roots, devices: &Virtio) -> Section {
     let Ok(names) = list(&roots.sys("class/net")) else {
@@ -16,7 +16,7 @@ pub(super) fn read(roots: &Roots, devices: &Virtio) -> Section {
     };
     let items = names
         .into_iter()
-        .filter(|name| roots.sys(format!("class/net/{name}/device")).exists())
+        .filter(|name| exists(&roots.sys(format!("class/net/{name}/device"))))
         .map(|name| {
             let at = |path: &str| roots.sys(format!("class/net/{name}/{path}"));
             let queues = list(&at("queues")).unwrap_or_default();

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
 use virtfleet_agent_core::identity::net;
-use virtfleet_agent_host::{Held, held_addresses, list};
+use virtfleet_agent_host::{Held, exists, held_addresses, is_directory, list};
 use virtfleet_wire::identity::{Interface, Sourced};
 
 use super::look::{At, LARGE, Look, SMALL};
@@ -33,7 +33,7 @@ pub(super) fn read(look: &mut Look<'_>) -> Option<Sourced<Vec<Interface>>> {
     let mut interfaces: Vec<Interface> = names
         .into_iter()
         // `bonding_masters` is a file among the interfaces.
-        .filter(|name| look.roots.sys(format!("class/net/{name}")).is_dir())
+        .filter(|name| is_directory(&look.roots.sys(format!("class/net/{name}"))))
         .map(|name| {
             let mac = At::Sys(&format!("class/net/{name}/address")).read(look.roots, SMALL);
             let held = addresses.remove(&name).unwrap_or_default();
@@ -43,7 +43,7 @@ pub(super) fn read(look: &mut Look<'_>) -> Option<Sourced<Vec<Interface>>> {
                     (text != "00:00:00:00:00:00").then(|| text.parse().ok())?
                 }),
                 addresses: held.iter().map(|(address, prefix)| format!("{address}/{prefix}")).collect(),
-                physical: look.roots.sys(format!("class/net/{name}/device")).exists(),
+                physical: exists(&look.roots.sys(format!("class/net/{name}/device"))),
                 name,
             }
         })

@@ -4,7 +4,7 @@
 use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
-use virtfleet_agent_host::{AGENT_GROUP, Roots, clock, is_root};
+use virtfleet_agent_host::{AGENT_GROUP, Roots, clock, is_directory, is_root};
 use virtfleet_wire::{identity::Identity, report::Clock};
 
 use super::observe_bare;
@@ -122,7 +122,7 @@ pub enum WriteIdentityError {
 /// Only root and the agent's group may read it ([`StateFile::write`]): the kernel keeps the UUID and the serial from ordinary
 /// users, and so do we. The report and `doctor` say it when an agent is kept out.
 pub fn write_state(roots: &Roots) -> Result<Written, WriteIdentityError> {
-    if !roots.rootfs.is_dir() {
+    if !is_directory(&roots.rootfs) {
         return Err(WriteIdentityError::NoRootfs(roots.rootfs.clone()));
     }
     if !is_root() {

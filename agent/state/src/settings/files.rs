@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use virtfleet_agent_core::settings::{FRAGMENT_FOLDERS, MAIN_FILE, is_fragment, reading_order};
-use virtfleet_agent_host::{ReadError, Roots, is_mask, list, read_text};
+use virtfleet_agent_host::{ReadError, Roots, is_mask, is_present, list, read_text};
 use virtfleet_wire::layered::{Fragment, Problem};
 
 /// The most that one settings file may weigh.
@@ -39,7 +39,7 @@ pub(super) fn read_all(roots: &Roots) -> Found {
     // A dangling link is named; a file that is not there is not missed.
     if is_mask(&main) {
         found.masked.push(MAIN_FILE.to_owned());
-    } else if std::fs::symlink_metadata(&main).is_ok() {
+    } else if is_present(&main) {
         found.read(&main, MAIN_FILE.to_owned());
     }
 

@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use nix::errno::Errno;
 use virtfleet_agent_core::{
     nic::{Plan, spread::spread},
     virtio::{Channels, Coalescing, Counters, Cpus, Direction, Machine, Nic, NicQueue, Rings},
 };
+use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{Link, NicCalls, QueueCounters, Roots, Traffic, Unwatched};
 use virtfleet_agent_state::settings;
 

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use nix::errno::Errno;
+use virtfleet_agent_host::Errno;
 
 use super::*;
 

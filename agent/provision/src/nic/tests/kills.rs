@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use nix::errno::Errno;
+use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{REQUEST_DIRECTORY, Witness};
 
 use super::*;

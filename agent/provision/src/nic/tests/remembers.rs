@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use nix::errno::Errno;
 use virtfleet_agent_core::nic::Plan;
+use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::NicCalls;
 use virtfleet_agent_state::NIC_STATE;
 
