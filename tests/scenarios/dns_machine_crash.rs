@@ -235,7 +235,7 @@ fn tier2_what_networkd_leaves_of_others_when_it_reloads() {
     if skip::deferred(2, test, "make container-soak") {
         return;
     }
-    // docs/dns.md says so; a systemd that does otherwise should be known.
+    // docs/dns-reference.md says so; a systemd that does otherwise should be known.
     for (suite, leave, wanted) in [
         (Suite::Trixie, false, ("", false)),
         (Suite::Trixie, true, ("static bird rule", false)),

@@ -21,7 +21,7 @@ use advised::advised;
 /// What says which nameservers may be used instead.
 const INSTEAD: &str = "set dns.config.nameservers, or dns.cluster.nameservers with dns.policy: ClusterFirst, to addresses that are not the user cluster's";
 
-/// Their ids begin with `dns-` and are listed in `docs/dns.md`. With `manage: off` there are none but what stands in the way of giving back.
+/// Their ids begin with `dns-` and are listed in `docs/dns-reference.md`. With `manage: off` there are none but what stands in the way of giving back.
 pub fn findings(state: &DnsState, asked: &Asked, plan: &Plan) -> Vec<Finding> {
     let mut all: Vec<Finding> = plan.refusals.iter().map(refused).collect();
     if asked.manage == DnsManage::Off {
