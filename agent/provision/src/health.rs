@@ -12,7 +12,7 @@ use virtfleet_agent_core::{
 use virtfleet_agent_host::{ReadError, Roots, clock, read_text};
 use virtfleet_agent_state::GUEST_HEALTH;
 
-use super::steps::{Guest, Report};
+use super::guest::{Guest, Report};
 
 /// Kubelet's certificates, where kubeadm and kubelet itself have them.
 const CERTIFICATES: [&str; 3] = [

@@ -7,20 +7,27 @@
 //! lock ──────────────────────────────────┴▶ steps (table): observe ─▶ decide (agent/core) ─▶ act (host) ─▶ guest.json
 //! ```
 //!
-//! To add a step: a file here with its `run`, and a line in [`STEPS`]. A failed step stops only the steps that need it.
+//! Disks, DNS and NICs share one [`engine`]: recover, observe, plan, compare, apply, verify, record. To add a step: a file here
+//! with its `run`, and a line in [`STEPS`]. A failed step stops only the steps that need it.
 
 pub mod disks;
 pub mod dns;
+pub mod engine;
+mod guest;
 mod health;
+mod machine;
 pub mod nic;
-mod pass;
 mod print;
 mod settings;
+mod stages;
 mod steps;
 
-pub use pass::{Applied, ApplyError, LOCK_FILE, PATIENCE, apply};
+pub use engine::{Mode, RunError, RunResult};
+pub use guest::{Guest, Report};
+pub use machine::BootIdentity;
 pub use print::text;
-pub use steps::{Guest, STEPS, Step};
+pub use stages::{Applied, ApplyError, LOCK_FILE, PATIENCE, apply};
+pub use steps::{STEPS, Step};
 
 #[cfg(test)]
 mod tests;

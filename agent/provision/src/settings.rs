@@ -6,7 +6,7 @@ use virtfleet_agent_core::pass::{
 use virtfleet_agent_host::{Change, CommandError, Service};
 use virtfleet_runtime::exit::Code;
 
-use super::steps::{Guest, Report};
+use super::guest::{Guest, Report};
 
 const UNIT: &str = "virtfleet-agent.service";
 /// The most problems that are recorded.

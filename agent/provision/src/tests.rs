@@ -11,8 +11,8 @@ use virtfleet_agent_state::{
 use virtfleet_wire::duration::Span;
 
 use super::{
-    pass::{ApplyError, apply_within, patience},
-    steps::Report,
+    guest::Report,
+    stages::{ApplyError, apply_within, patience},
     *,
 };
 

@@ -1,6 +1,6 @@
 //! Flags and verbs. node_exporter's `--path.*`, `--collector.X` and `--no-collector.X` work where a person types them.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
@@ -8,89 +8,13 @@ use serde::de::DeserializeOwned;
 use virtfleet_agent_core::{VERSION, pass::Stage};
 use virtfleet_agent_host::Roots;
 use virtfleet_agent_provision::STEPS;
-use virtfleet_wire::settings::{LogFormat, LogLevel};
 
 use super::{
     collector_flags::{self, CollectorFlags},
     disk_args,
-    disks::DisksVerb,
+    verb::{Args, Verb},
 };
 use crate::{install::Options, output::Output};
-
-/// What was typed.
-#[derive(Debug, Clone)]
-pub struct Args {
-    /// The guest's trees.
-    pub roots: Roots,
-    /// `--config`: this file instead of the usual places.
-    pub config: Option<PathBuf>,
-    /// `--log.level`, over the settings.
-    pub log_level: Option<LogLevel>,
-    /// `--log.format`, over the settings.
-    pub log_format: Option<LogFormat>,
-    /// What was typed about collectors.
-    pub collectors: CollectorFlags,
-    /// What to do.
-    pub verb: Verb,
-}
-
-/// What to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verb {
-    /// Serve.
-    Run,
-    /// One scrape on standard output.
-    Metrics,
-    /// The report on standard output.
-    Report(Output),
-    /// Everything that a person would check by hand.
-    Doctor(Output),
-    /// Validate this file, or the usual ones.
-    CheckConfig(Option<PathBuf>, Output),
-    /// The settings' JSON Schema.
-    Schema,
-    /// Root: write what only root may read where `run` can read it.
-    State,
-    /// Root: put this binary, its units and what they need into this guest or an image, or (`true`) take it out again.
-    Install(Options, bool, Output),
-    /// Root: run the steps of this stage, or of all of them, one after the other; how long another pass is waited for.
-    Apply(Option<Stage>, Output, Option<Duration>),
-    /// Root: do what the plan for the disks says; with a file, only if that plan still holds.
-    ApplyDisks(Option<PathBuf>, Output, Option<Duration>),
-    /// Root: do what the plan for DNS says; with a file, only if that plan still holds.
-    ApplyDns(Option<PathBuf>, Output, Option<Duration>),
-    /// Root: do what the plan for queues says; with a file, only if that plan still holds.
-    ApplyNic(Option<PathBuf>, Output, Option<Duration>),
-    /// Root: what would be done; `true`: tell it by the exit code, too.
-    Plan(Subjects, Output, bool),
-    /// How the guest's DNS stands.
-    Dns(Output),
-    /// The virtio devices; `true`: each queue, however many.
-    Virtio(bool, Output),
-    /// The declared disks.
-    Disks(DisksVerb),
-}
-
-impl Verb {
-    /// Whether it reads disks themselves, which may never answer.
-    pub(super) fn reads_disks(&self) -> bool {
-        matches!(
-            self,
-            Self::Apply(..) | Self::ApplyDisks(..) | Self::Plan(..) | Self::Disks(DisksVerb::Approve(..))
-        )
-    }
-}
-
-/// What is planned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subjects {
-    /// The declared disks.
-    pub disks: bool,
-    /// The guest's DNS.
-    pub dns: bool,
-    /// Queues of network interfaces.
-    pub nic: bool,
-}
 
 const ROOTS: [(&str, &str, &str); 4] = [
     (
@@ -311,7 +235,12 @@ impl Args {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::*;
+    use std::time::Duration;
+
+    use super::{
+        super::verb::{ApplyOptions, DisksVerb, Domain, Subjects},
+        *,
+    };
 
     fn parse(line: &str) -> Result<Args, clap::Error> {
         command()
@@ -407,6 +336,14 @@ mod tests {
             );
         }
         let disks = |verb| Verb::Disks(verb);
+        let apply = |domain, plan: Option<&str>, wait| {
+            Verb::ApplyDomain(ApplyOptions {
+                domain,
+                plan: plan.map(PathBuf::from),
+                output: Output::Text,
+                wait,
+            })
+        };
         let these = |disks, dns, nic| Subjects { disks, dns, nic };
         for (line, verb) in [
             ("a plan", Verb::Plan(these(true, true, true), Output::Text, false)),
@@ -422,34 +359,28 @@ mod tests {
                 "a plan dns -o yaml",
                 Verb::Plan(these(false, true, false), Output::Yaml, false),
             ),
-            (
-                "a apply dns --plan p",
-                Verb::ApplyDns(Some("p".into()), Output::Text, None),
-            ),
+            ("a apply dns --plan p", apply(Domain::Dns, Some("p"), None)),
             (
                 "a plan nic",
                 Verb::Plan(these(false, false, true), Output::Text, false),
             ),
             (
                 "a apply nic --plan p --wait 5s",
-                Verb::ApplyNic(Some("p".into()), Output::Text, Some(Duration::from_secs(5))),
+                apply(Domain::Nic, Some("p"), Some(Duration::from_secs(5))),
             ),
             ("a dns -o json", Verb::Dns(Output::Json)),
             ("a virtio", Verb::Virtio(false, Output::Text)),
             ("a virtio --all -o yaml", Verb::Virtio(true, Output::Yaml)),
-            ("a apply disks", Verb::ApplyDisks(None, Output::Text, None)),
+            ("a apply disks", apply(Domain::Disks, None, None)),
             (
                 "a apply disks --wait 90s",
-                Verb::ApplyDisks(None, Output::Text, Some(Duration::from_secs(90))),
+                apply(Domain::Disks, None, Some(Duration::from_secs(90))),
             ),
             (
                 "a apply --wait 0",
                 Verb::Apply(None, Output::Text, Some(Duration::ZERO)),
             ),
-            (
-                "a apply disks --plan p",
-                Verb::ApplyDisks(Some("p".into()), Output::Text, None),
-            ),
+            ("a apply disks --plan p", apply(Domain::Disks, Some("p"), None)),
             ("a disks", disks(DisksVerb::List(Output::Text))),
             ("a disks -o yaml", disks(DisksVerb::List(Output::Yaml))),
             (

@@ -5,14 +5,13 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use virtfleet_wire::duration::Span;
 
-use super::{Subjects, Verb, disks::DisksVerb};
+use super::verb::{ApplyOptions, DisksVerb, Domain, Subjects, Verb};
 use crate::output::Output;
 
-/// What can be planned and applied by itself.
-const SUBJECTS: [&str; 3] = ["disks", "dns", "nic"];
-
 fn subject() -> Arg {
-    Arg::new("subject").value_name("WHAT").value_parser(SUBJECTS)
+    Arg::new("subject")
+        .value_name("WHAT")
+        .value_parser(Domain::ALL.map(Domain::word))
 }
 
 pub(super) fn plan(output: Arg) -> Command {
@@ -122,13 +121,13 @@ pub(super) fn parse_plan(matches: &ArgMatches, output: Output) -> Verb {
 
 pub(super) fn parse_apply(matches: &ArgMatches, output: Output) -> Option<Verb> {
     let subject = matches.get_one::<String>("subject")?;
-    let plan = matches.get_one::<PathBuf>("plan").cloned();
-    let wait = wait(matches);
-    Some(match subject.as_str() {
-        "dns" => Verb::ApplyDns(plan, output, wait),
-        "nic" => Verb::ApplyNic(plan, output, wait),
-        _ => Verb::ApplyDisks(plan, output, wait),
-    })
+    let domain = Domain::ALL.into_iter().find(|domain| domain.word() == subject)?;
+    Some(Verb::ApplyDomain(ApplyOptions {
+        domain,
+        plan: matches.get_one::<PathBuf>("plan").cloned(),
+        output,
+        wait: wait(matches),
+    }))
 }
 
 /// `--wait`.

@@ -14,7 +14,7 @@ use virtfleet_agent_core::dns::{
 };
 use virtfleet_agent_provision::dns::Observed;
 
-use super::disks::{push, table};
+use super::rows::{Cell, push, rows};
 
 /// A plan: nameservers, steps, refusals, notes.
 pub(super) fn text(observed: &Observed) -> String {
@@ -102,11 +102,10 @@ impl View<'_> {
         if all.is_empty() {
             return "  no nameserver\n".to_owned();
         }
-        let head = ["  NAMESERVER", "GIVEN BY", "IN USE", "HEALTH", "LATENCY", "WHY"].map(str::to_owned);
-        let rows: Vec<[String; 6]> = std::iter::once(head)
-            .chain(all.iter().map(|one| self.row(*one)))
-            .collect();
-        table(&rows)
+        let head = ["NAMESERVER", "GIVEN BY", "IN USE", "HEALTH", "LATENCY", "WHY"];
+        let head: Vec<Cell> = head.map(Cell::from).into();
+        let each = all.iter().map(|one| self.row(*one).map(Cell::from).into());
+        rows(2, &std::iter::once(head).chain(each).collect::<Vec<_>>())
     }
 
     fn row(&self, one: IpAddr) -> [String; 6] {
@@ -118,7 +117,7 @@ impl View<'_> {
             format!("{when}: {} ({})", one.kind.word(), one.with)
         });
         [
-            format!("  {}", self.effective.shown(one)),
+            self.effective.shown(one),
             given_by(self.links, one).unwrap_or_else(|| "-".to_owned()),
             if self.effective.nameservers.contains(&one) {
                 "yes"

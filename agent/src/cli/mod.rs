@@ -1,26 +1,31 @@
 //! The command line: words in, one verb out. Parsing has no effects.
 
+mod apply;
 mod args;
 mod check_config;
 mod collector_flags;
 mod compat;
 mod disk_args;
 mod disks;
+mod disks_text;
 mod dns;
 mod dns_text;
+mod failure;
 mod nic;
 mod outlive;
 mod plan;
+mod plan_file;
 mod print;
 mod rows;
+mod verb;
 mod verbs;
 mod virtio;
 mod virtio_text;
 
-pub use args::{Args, Subjects, Verb, command};
+pub use args::command;
 pub use collector_flags::{CollectorFlags, FlagError};
 pub use compat::translate;
-pub use disks::DisksVerb;
+pub use verb::{ApplyOptions, Args, DisksVerb, Domain, Subjects, Verb};
 
 use clap::error::{ContextKind, ContextValue};
 use virtfleet_runtime::exit::Code;

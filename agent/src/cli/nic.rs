@@ -1,62 +1,35 @@
 //! The verbs of the queues of network interfaces: their plan, and `apply nic`.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use virtfleet_agent_core::nic::{Plan, mask, state::NicState};
-use virtfleet_agent_host::{Unwatched, is_root, nic_calls};
+use virtfleet_agent_host::{Unwatched, nic_calls};
 use virtfleet_agent_provision::{
-    disks::Machine,
-    nic::{Engine, How, Wanted, failed, real, wanted},
+    BootIdentity,
+    nic::{NicProvisioner, Wanted, failed, real, wanted},
 };
-use virtfleet_agent_state::{NIC_STATE, settings};
+use virtfleet_agent_state::settings;
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::settings::Multiqueue;
 
 use super::{
-    Args,
-    disks::{push, table, turn},
-    plan::read_plan,
-    print,
-    verbs::Failure,
+    apply::{self, plan_code, run_code},
+    failure::Failure,
+    rows::{Cell, push, rows},
+    verb::{ApplyOptions, Args},
 };
-use crate::output::Output;
 
 /// What `apply nic` would do.
 pub(super) fn plan(args: &Args) -> Plan {
-    let machine = Machine::of(&args.roots);
-    let calls = nic_calls(&args.roots);
-    let engine = Engine {
-        roots: &args.roots,
-        world: &real(&args.roots, &*calls),
-        calls: &*calls,
-        witness: &Unwatched,
-        boot_id: &machine.boot_id,
-    };
-    engine.plan(&asked(args))
+    with_provisioner(args, |provisioner| provisioner.plan(&load_wanted(args)))
 }
 
-/// What a plan comes to as an exit code: 3 something is refused, 2 something is to be done.
 pub(super) fn code(plan: &Plan) -> Code {
-    if !plan.refusals.is_empty() {
-        Code::Refused
-    } else if plan.steps.is_empty() {
-        Code::Ok
-    } else {
-        Code::Changes
-    }
+    plan_code(!plan.refusals.is_empty(), plan.steps.is_empty())
 }
 
-/// Does what the plan says, as a person asks for it: with a file, only if what the plan rests on is still so.
-pub(super) fn apply(
-    args: &Args,
-    file: Option<&Path>,
-    output: Output,
-    wait: Option<Duration>,
-) -> Result<Code, Failure> {
-    if !is_root() {
-        return Err(anyhow!("only root can change queues; sudo virtfleet-agent apply nic").into());
-    }
+pub(super) fn apply(args: &Args, options: &ApplyOptions) -> Result<Code, Failure> {
     if args.roots.rootfs != Path::new("/") {
         return Err(anyhow!(
             "--path.rootfs: {} is not the running machine's root filesystem, whose settings decide over its queues; leave it out",
@@ -64,49 +37,32 @@ pub(super) fn apply(
         )
         .into());
     }
-    let expected: Option<Plan> = file.map(|file| read_plan(file, "nic")).transpose()?;
-    let _lock = turn(args, wait, "apply nic")?;
-    let machine = Machine::of(&args.roots);
+    apply::apply(
+        args,
+        options,
+        |_, mode| with_provisioner(args, |provisioner| provisioner.run(&load_wanted(args), mode)),
+        |result| format!("{}\n{}", result.state.summary(), interfaces(&result.plan)),
+        exit,
+    )
+}
+
+fn with_provisioner<T>(args: &Args, run: impl FnOnce(&NicProvisioner<'_>) -> T) -> T {
+    let boot = BootIdentity::of(&args.roots);
     let calls = nic_calls(&args.roots);
-    let engine = Engine {
+    run(&NicProvisioner {
         roots: &args.roots,
         world: &real(&args.roots, &*calls),
         calls: &*calls,
         witness: &Unwatched,
-        boot_id: &machine.boot_id,
-    };
-    let how = How {
-        by_hand: true,
-        expected: expected.as_ref(),
-        ..How::default()
-    };
-    let passed = engine
-        .pass(&asked(args), how)
-        .with_context(|| format!("{NIC_STATE} cannot be written, and without it there is no way back"))?;
-    let Some(passed) = passed else {
-        return Err(anyhow!(
-            "what was found has changed since that plan was made, and nothing was done; look again: virtfleet-agent plan nic"
-        )
-        .into());
-    };
-    print::text(&output.render(&passed.state, |state| {
-        format!("{}\n{}", state.summary(), interfaces(&passed.plan))
-    })?)?;
-    Ok(exit(&passed.state))
+        boot_id: &boot.boot_id,
+    })
 }
 
-/// Failed before refused, as with disks.
 fn exit(state: &NicState) -> Code {
-    if failed(state) {
-        Code::Failure
-    } else if state.refusals.is_empty() {
-        Code::Ok
-    } else {
-        Code::Refused
-    }
+    run_code(failed(state), !state.refusals.is_empty())
 }
 
-fn asked(args: &Args) -> Wanted {
+fn load_wanted(args: &Args) -> Wanted {
     wanted(&settings::load(&args.roots, args.config.as_deref()))
 }
 
@@ -146,19 +102,19 @@ fn interfaces(plan: &Plan) -> String {
         return "  no network interface with a device behind it\n".to_owned();
     }
     let number = |number: Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-    let head = ["  INTERFACE", "QUEUES", "POSSIBLE", "WANTED", "STANDING", "WHY"].map(str::to_owned);
+    let head = ["INTERFACE", "QUEUES", "POSSIBLE", "WANTED", "STANDING", "WHY"];
+    let head: Vec<Cell> = head.map(Cell::from).into();
     let each = plan.nics.iter().map(|nic| {
-        [
-            format!("  {}", nic.nic),
-            number(nic.current),
-            number(nic.possible),
-            number(nic.wanted),
-            nic.standing.word().to_owned(),
-            nic.because.clone(),
+        vec![
+            nic.nic.clone().into(),
+            number(nic.current).into(),
+            number(nic.possible).into(),
+            number(nic.wanted).into(),
+            nic.standing.word().into(),
+            nic.because.clone().into(),
         ]
     });
-    let rows: Vec<[String; 6]> = std::iter::once(head).chain(each).collect();
-    table(&rows)
+    rows(2, &std::iter::once(head).chain(each).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -1,23 +1,18 @@
 //! The verb `plan`: what would be done to disks, DNS and queues, and files of such plans.
 
-use std::path::Path;
-
-use anyhow::Context as _;
-use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde::Serialize;
 use virtfleet_agent_core::{disks, dns, nic};
-use virtfleet_agent_host::{is_root, read_text};
+use virtfleet_agent_host::is_root;
 use virtfleet_agent_provision::dns::Observed;
 use virtfleet_runtime::exit::Code;
 
-use super::{Args, Subjects, disks as disks_verb, dns as dns_verb, nic as nic_verb, print, verbs::Failure};
+use super::{
+    disks as disks_verb, disks_text, dns as dns_verb,
+    failure::Failure,
+    nic as nic_verb, print,
+    verb::{Args, Subjects},
+};
 use crate::output::Output;
-
-/// A plan is a few KiB a disk.
-const MOST_PLAN: usize = 4 << 20;
-
-/// What can be planned by itself.
-const SUBJECTS: [&str; 3] = ["disks", "dns", "nic"];
 
 /// What was planned.
 #[derive(Default)]
@@ -78,7 +73,7 @@ fn shown(planned: Planned, output: Output) -> Result<String, serde_json::Error> 
             disks: Some(disks),
             dns: None,
             nic: None,
-        } => output.render(&disks, disks_verb::text),
+        } => output.render(&disks, disks_text::text),
         Planned {
             disks: None,
             dns: Some(dns),
@@ -92,7 +87,7 @@ fn shown(planned: Planned, output: Output) -> Result<String, serde_json::Error> 
         Planned { disks, dns, nic } => {
             let texts = match output {
                 Output::Text => vec![
-                    disks.as_ref().map(disks_verb::text),
+                    disks.as_ref().map(disks_text::text),
                     dns.as_ref().map(dns_verb::text),
                     nic.as_ref().map(nic_verb::text),
                 ],
@@ -109,28 +104,11 @@ fn shown(planned: Planned, output: Output) -> Result<String, serde_json::Error> 
     }
 }
 
-/// A plan of `plan -o json`: of this subject alone, or of several.
-pub(super) fn read_plan<T: DeserializeOwned>(path: &Path, subject: &str) -> anyhow::Result<T> {
-    let how = format!("virtfleet-agent plan {subject} -o json > FILE writes one");
-    let shown = path.display();
-    let text = read_text(path, MOST_PLAN)
-        .with_context(|| format!("the plan that is to be applied cannot be read from {shown}; {how}"))?;
-    let part = |value: &mut Value| {
-        let is_there = |subject: &&&str| value.get(**subject).is_some_and(Value::is_object);
-        let several = SUBJECTS.iter().filter(is_there).count() > 1;
-        match value.get_mut(subject) {
-            Some(part) if several => part.take(),
-            _ => value.take(),
-        }
-    };
-    serde_json::from_str(&text)
-        .and_then(|mut value: Value| serde_json::from_value(part(&mut value)))
-        .with_context(|| format!("{shown} holds no plan of {subject}; {how}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::Path;
+
+    use super::{super::plan_file::read_plan, *};
 
     #[test]
     fn a_file_of_one_plan_and_of_several_is_read() {

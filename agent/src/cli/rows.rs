@@ -38,6 +38,12 @@ impl Cell {
     }
 }
 
+/// Appends a line to `text`. Control characters, for example in a disk's label, become spaces, so that they do not reach the terminal.
+pub(super) fn push(text: &mut String, line: &str) {
+    text.push_str(&line.replace(char::is_control, " "));
+    text.push('\n');
+}
+
 /// The rows, each as far from the left as `indent` says, columns aligned; the last column is not padded, and columns without anything are left out.
 pub(super) fn rows(indent: usize, rows: &[Vec<Cell>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

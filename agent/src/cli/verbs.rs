@@ -28,33 +28,26 @@ use virtfleet_wire::{
     settings::{LogSettings, MetricsSettings, ServerTls},
 };
 
-use super::{Args, Verb, check_config::check_config, disks, dns, nic, plan, print, virtio};
+use super::{
+    check_config::check_config,
+    disks, dns,
+    failure::Failure,
+    nic, plan, print,
+    verb::{Args, Domain, Verb},
+    virtio,
+};
+
 use crate::{
     install::{self, InstallError, Options},
     output::Output,
     run,
 };
 
-/// Why the program ends, and with which code.
-pub(super) struct Failure {
-    pub(super) error: anyhow::Error,
-    pub(super) code: Code,
-}
-
-impl<E: Into<anyhow::Error>> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self {
-            error: error.into(),
-            code: Code::Failure,
-        }
-    }
-}
-
 /// Does what was asked for.
 pub(super) fn run(args: &Args) -> Result<Code, Failure> {
     if matches!(
         args.verb,
-        Verb::Apply(..) | Verb::ApplyDisks(..) | Verb::ApplyDns(..) | Verb::ApplyNic(..) | Verb::Plan(..)
+        Verb::Apply(..) | Verb::ApplyDomain(..) | Verb::Plan(..)
     ) {
         log(args);
     }
@@ -79,9 +72,11 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
             Ok(Code::Ok)
         }
         Verb::Apply(stage, output, wait) => apply(args, *stage, *output, *wait),
-        Verb::ApplyDisks(file, output, wait) => disks::apply(args, file.as_deref(), *output, *wait),
-        Verb::ApplyDns(file, output, wait) => dns::apply(args, file.as_deref(), *output, *wait),
-        Verb::ApplyNic(file, output, wait) => nic::apply(args, file.as_deref(), *output, *wait),
+        Verb::ApplyDomain(options) => match options.domain {
+            Domain::Disks => disks::apply(args, options),
+            Domain::Dns => dns::apply(args, options),
+            Domain::Nic => nic::apply(args, options),
+        },
         Verb::Plan(subjects, output, detailed) => plan::plan(args, *subjects, *output, *detailed),
         Verb::Dns(output) => dns::status(args, *output),
         Verb::Virtio(all, output) => virtio::show(args, *all, *output),

@@ -8,7 +8,7 @@ use virtfleet_agent_state::{identity::observe, settings, virtio::look};
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::finding::{Finding, Severity};
 
-use super::{Args, print, verbs::Failure, virtio_text::text};
+use super::{failure::Failure, print, verb::Args, virtio_text::text};
 use crate::output::Output;
 
 /// What `-o json` and `-o yaml` give.

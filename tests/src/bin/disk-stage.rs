@@ -25,8 +25,12 @@ use nix::{
     },
     unistd::{Pid, chdir, chroot, getpid},
 };
+use virtfleet_agent_core::pass::Stage;
 use virtfleet_agent_host::{Roots, SystemCommands, Witness, disks::Kinds};
-use virtfleet_agent_provision::disks::{Engine, Machine, approve};
+use virtfleet_agent_provision::{
+    BootIdentity, Mode,
+    disks::{DiskProvisioner, approve},
+};
 use virtfleet_tests::{
     disks::{Order, Outcome, StagedSystemd},
     process::{Launch, Process},
@@ -202,10 +206,10 @@ impl Witness for Killer {
 fn pass() -> Result<()> {
     let order: Order = serde_json::from_slice(&fs::read(ORDER)?)?;
     let roots = Roots::default();
-    let machine = Machine {
+    let boot = BootIdentity {
         vm_uuid: order.vm.clone(),
         systemd: order.systemd,
-        ..Machine::of(&roots)
+        ..BootIdentity::of(&roots)
     };
     let killer = Killer {
         at: order.kill_at,
@@ -214,7 +218,7 @@ fn pass() -> Result<()> {
         count: Cell::new(0),
         points: RefCell::new(Vec::new()),
     };
-    let engine = Engine {
+    let provisioner = DiskProvisioner {
         commands: if order.systemd {
             &StagedSystemd
         } else {
@@ -222,17 +226,22 @@ fn pass() -> Result<()> {
         },
         kinds: order.root_loop.map_or(Kinds::WithLoop, Kinds::LoopRoot),
         witness: &killer,
-        ..machine.engine(&roots, None)
+        ..DiskProvisioner::of_guest(&roots, &boot, None)
+    };
+    let stage = if order.boot {
+        Stage::Provision
+    } else {
+        Stage::Reconcile
     };
     let mut outcome = Outcome::default();
     let begun = Instant::now();
     if let Some((name, evidence)) = &order.approve {
-        approve(&engine, &order.disks, name, evidence)?;
+        approve(&provisioner, &order.disks, name, evidence)?;
     } else if order.plan {
-        outcome.plan = serde_json::to_value(engine.plan(&order.disks)?.plan)?;
-    } else if let Some(passed) = engine.apply(&order.disks, !order.boot, None)? {
-        outcome.state = serde_json::to_value(passed.state)?;
-        outcome.changed = passed.changed;
+        outcome.plan = serde_json::to_value(provisioner.plan(&order.disks)?.plan)?;
+    } else if let Some(result) = provisioner.run(&order.disks, Mode::of_stage(stage, None))? {
+        outcome.state = serde_json::to_value(result.state)?;
+        outcome.changed = result.changed;
     }
     outcome.us = u64::try_from(begun.elapsed().as_micros())?;
     outcome.points = killer.points.take();

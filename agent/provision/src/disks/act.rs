@@ -15,7 +15,8 @@ use virtfleet_agent_core::disks::{DiskPlan, Plan, Step, units};
 
 use super::{
     binds, clone, files, format, grow, luks, place, seed,
-    session::{Effect, Session, StepError},
+    session::Session,
+    step_result::{Effect, StepError},
 };
 
 /// What came of one disk's steps.
@@ -62,7 +63,7 @@ fn phase(step: &Step) -> Phase {
 /// Does what the plan has for its disks; what came of each.
 pub(super) fn disks(session: &mut Session<'_>, plan: &Plan) -> BTreeMap<String, Outcome> {
     let mut outcomes = BTreeMap::new();
-    for wave in waves(&plan.disks, session.engine.systemd) {
+    for wave in waves(&plan.disks, session.provisioner.systemd) {
         for now in [Phase::Make, Phase::Write, Phase::Place] {
             if now == Phase::Place {
                 session.reload();

@@ -4,14 +4,14 @@ use virtfleet_agent_core::disks::{DiskPlan, Refusal, journal::Approval};
 use virtfleet_agent_host::{JournalError, JournalStore, clock};
 use virtfleet_wire::settings::DiskSettings;
 
-use super::pass::{Engine, EngineError};
+use super::{observed::PlanDisksError, provisioner::DiskProvisioner};
 
 /// Why an approval was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ApproveError {
     /// There is no plan.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    DiskProvisioner(#[from] PlanDisksError),
     /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -67,13 +67,13 @@ fn with_device(plan: &DiskPlan) -> String {
 
 /// Writes down that the refusal with that evidence was judged; the disk's name.
 pub fn approve(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     declared: &[DiskSettings],
     who: &str,
     evidence: &str,
 ) -> Result<String, ApproveError> {
-    let store = JournalStore::open(engine.roots)?;
-    let observed = engine.plan(declared)?;
+    let store = JournalStore::open(provisioner.roots)?;
+    let observed = provisioner.plan(declared)?;
     let serial = |name: &str| {
         let wanted = observed.wanted.iter().find(|wanted| wanted.name == name);
         wanted.and_then(|wanted| wanted.serial.clone())

@@ -9,9 +9,9 @@ use virtfleet_agent_core::disks::{
 use virtfleet_agent_host::{bad_key, exists, find_program, owner_number, read_text};
 use virtfleet_wire::settings::DiskFilesystem;
 
-use super::pass::Engine;
+use super::provisioner::DiskProvisioner;
 
-pub(super) fn missing_tools(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeSet<String> {
+pub(super) fn missing_tools(provisioner: &DiskProvisioner<'_>, wanted: &[Wanted]) -> BTreeSet<String> {
     let mut tools: BTreeSet<&str> = BTreeSet::new();
     for wanted in wanted {
         tools.extend([mkfs::program(wanted.filesystem), "blkid"]);
@@ -36,12 +36,12 @@ pub(super) fn missing_tools(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeSet<
     }
     tools
         .into_iter()
-        .filter(|tool| find_program(engine.roots, tool).is_none())
+        .filter(|tool| find_program(provisioner.roots, tool).is_none())
         .map(str::to_owned)
         .collect()
 }
 
-pub(super) fn bad_keys(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeMap<String, String> {
+pub(super) fn bad_keys(provisioner: &DiskProvisioner<'_>, wanted: &[Wanted]) -> BTreeMap<String, String> {
     let (mut paths, mut tpm) = (BTreeSet::new(), false);
     for encryption in wanted.iter().filter_map(|wanted| wanted.encryption.as_ref()) {
         match &encryption.key {
@@ -52,10 +52,10 @@ pub(super) fn bad_keys(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeMap<Strin
     }
     let mut bad: BTreeMap<String, String> = paths
         .into_iter()
-        .filter_map(|path| Some((path.clone(), bad_key(engine.roots, path)?)))
+        .filter_map(|path| Some((path.clone(), bad_key(provisioner.roots, path)?)))
         .collect();
     // The resource manager, which systemd-cryptenroll uses.
-    if tpm && !exists(&engine.roots.root("/dev/tpmrm0")) {
+    if tpm && !exists(&provisioner.roots.root("/dev/tpmrm0")) {
         bad.insert(
             "tpm2".to_owned(),
             "the guest has no TPM 2.0 (/dev/tpmrm0)".to_owned(),
@@ -64,14 +64,14 @@ pub(super) fn bad_keys(engine: &Engine<'_>, wanted: &[Wanted]) -> BTreeMap<Strin
     bad
 }
 
-pub(super) fn gate_off(engine: &Engine<'_>) -> bool {
-    let text = read_text(&engine.roots.proc("cmdline"), 64 << 10).unwrap_or_default();
+pub(super) fn gate_off(provisioner: &DiskProvisioner<'_>) -> bool {
+    let text = read_text(&provisioner.roots.proc("cmdline"), 64 << 10).unwrap_or_default();
     text.split_ascii_whitespace().any(|word| word == units::GATE_OFF)
 }
 
 /// The numbers of the names that the settings give.
 pub(super) fn numbers(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     file: &'static str,
     wanted: &[Wanted],
     name: impl Fn(&Owner) -> Option<&String>,
@@ -79,7 +79,7 @@ pub(super) fn numbers(
     let names = wanted.iter().flat_map(Wanted::owners).filter_map(name);
     names
         .filter_map(|name| {
-            let number = owner_number(engine.roots, file, Some(name)).ok()??;
+            let number = owner_number(provisioner.roots, file, Some(name)).ok()??;
             Some((name.clone(), number))
         })
         .collect()

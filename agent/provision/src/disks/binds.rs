@@ -21,9 +21,10 @@ use virtfleet_agent_host::{
 };
 
 use super::{
-    luks::node,
+    places::node,
     seed,
-    session::{Effect, Session, StepError},
+    session::Session,
+    step_result::{Effect, StepError},
 };
 
 /// A directory of a filesystem and its place.
@@ -41,7 +42,7 @@ struct BoundDirectory<'a> {
 
 impl BoundDirectory<'_> {
     fn whole(self, session: &Session<'_>) -> PathBuf {
-        session.engine.roots.root(self.mount_point)
+        session.provisioner.roots.root(self.mount_point)
     }
 
     fn source(self, session: &Session<'_>) -> PathBuf {
@@ -120,7 +121,7 @@ fn make(
     copy: bool,
     owner: Option<&Owner>,
 ) -> Result<Effect, StepError> {
-    mounted_whole(what, &disk_mounts(session.engine.roots)?)?;
+    mounted_whole(what, &disk_mounts(session.provisioner.roots)?)?;
     let known = session.bind_record(what.disk, what.name).cloned();
     let used = known.as_ref().is_some_and(|record| record.used);
     match directory_state(&what.source(session))? {
@@ -151,7 +152,7 @@ fn make(
 
 /// A run was killed between the rename and the mount: what lies at the place must still be what was copied.
 fn still_a_copy(session: &Session<'_>, what: BoundDirectory<'_>, copied: u64) -> Result<(), StepError> {
-    let from = session.engine.roots.root(what.path);
+    let from = session.provisioner.roots.root(what.path);
     if stamp_of(&from)? == copied || compare_trees(&from, &what.source(session)).is_ok() {
         return Ok(());
     }
@@ -169,7 +170,7 @@ fn fill(
     copy: bool,
     owner: Option<&Owner>,
 ) -> Result<Effect, StepError> {
-    let roots = session.engine.roots;
+    let roots = session.provisioner.roots;
     no_strangers(session, what)?;
     let from = roots.root(what.path);
     if entries_in(&from, 1)? > 0 {
@@ -235,13 +236,13 @@ fn no_strangers(session: &Session<'_>, what: BoundDirectory<'_>) -> Result<(), S
 }
 
 fn bind(session: &mut Session<'_>, what: BoundDirectory<'_>, place: &Place) -> Result<Effect, StepError> {
-    let engine = session.engine;
+    let provisioner = session.provisioner;
     if let Place::Disk(id) = place {
         session.same(id)?;
     }
     may_be_bound(session, what)?;
     let number = node_number(&node(session, place));
-    let mounts = disk_mounts(engine.roots)?;
+    let mounts = disk_mounts(provisioner.roots)?;
     let whole = mounted_whole(what, &mounts)?;
     if Some(whole.number) != number {
         return Err(StepError::new(format!(
@@ -259,13 +260,13 @@ fn bind(session: &mut Session<'_>, what: BoundDirectory<'_>, place: &Place) -> R
     session.record_bind(what.disk, what.record(true, copied))?;
     session.at(what.disk, "bind-used");
     let unit = format!("{}.mount", units::escape_path(what.path));
-    if engine.systemd {
+    if provisioner.systemd {
         session.start(&unit)?;
     } else {
-        mount::bind(engine.commands, &source, &engine.roots.root(what.path))?;
+        mount::bind(provisioner.commands, &source, &provisioner.roots.root(what.path))?;
     }
     session.at(what.disk, "bound");
-    let mounts = disk_mounts(engine.roots)?;
+    let mounts = disk_mounts(provisioner.roots)?;
     let whole = mounted_whole(what, &mounts)?;
     let there = mounts.iter().rev().find(|mount| mount.mount_point == what.path);
     if there.is_some_and(|there| binds::is_directory(what.name, there, whole)) {
@@ -290,7 +291,7 @@ fn mounted_whole<'m>(what: BoundDirectory<'_>, mounts: &'m [Mounted]) -> Result<
 
 /// Files may have come to the place since it was observed or copied: they would be hidden.
 fn may_be_bound(session: &mut Session<'_>, what: BoundDirectory<'_>) -> Result<(), StepError> {
-    let roots = session.engine.roots;
+    let roots = session.provisioner.roots;
     let from = roots.root(what.path);
     if let Some(copied) = session.copied.get(what.path) {
         let busy = busy_below(roots, &from);

@@ -12,17 +12,17 @@ use virtfleet_agent_core::disks::{
 };
 use virtfleet_agent_host::disks::tools::blkid;
 
-use super::pass::Engine;
+use super::provisioner::DiskProvisioner;
 
 /// Without udev, asks blkid of each disk that could be one that is asked for by size and order: which it is, its UUID says.
-pub(super) fn ask(engine: &Engine<'_>, wanted: &[Wanted], devices: &mut [Device]) {
+pub(super) fn ask(provisioner: &DiskProvisioner<'_>, wanted: &[Wanted], devices: &mut [Device]) {
     // udev is there, and not done with one of them: that is waited for.
     if devices.iter().any(|device| device.carried != Carried::Unknown) {
         return;
     }
     for index in matching::by_position(wanted, devices) {
         let device = &mut devices[index];
-        match blkid::probe(engine.commands, &node(engine, device)) {
+        match blkid::probe(provisioner.commands, &node(provisioner, device)) {
             Ok(Some(known)) => device.carried = known.uuid.map_or(Carried::Nothing, Carried::Uuid),
             Ok(None) => device.carried = Carried::Nothing,
             Err(doubt) => tracing::warn!(
@@ -34,8 +34,8 @@ pub(super) fn ask(engine: &Engine<'_>, wanted: &[Wanted], devices: &mut [Device]
     }
 }
 
-fn node(engine: &Engine<'_>, device: &Device) -> PathBuf {
-    engine.roots.root(device.node())
+fn node(provisioner: &DiskProvisioner<'_>, device: &Device) -> PathBuf {
+    provisioner.roots.root(device.node())
 }
 
 /// What udev knows of each device.
@@ -49,7 +49,7 @@ pub(super) fn of_udev(devices: &[Device]) -> BTreeMap<DevNumber, String> {
 
 /// Who carries which UUID. Without udev each device that is not declared is asked, unless everything is in place already.
 pub(super) fn all(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     devices: &[Device],
     probes: &BTreeMap<String, Probe>,
     selections: &[Selection],
@@ -87,7 +87,7 @@ pub(super) fn all(
             Some(uuid) => add(uuid, &device.id),
             None if settled || device.carries_system || !udev.is_empty() || silent.contains(&number) => {}
             None => {
-                if let Ok(Some(known)) = blkid::probe(engine.commands, &node(engine, device))
+                if let Ok(Some(known)) = blkid::probe(provisioner.commands, &node(provisioner, device))
                     && let Some(uuid) = known.uuid
                 {
                     add(&uuid, &device.id);

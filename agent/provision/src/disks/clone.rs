@@ -20,8 +20,9 @@ use virtfleet_wire::settings::{DiskContent, ProofKind};
 
 use super::{
     looks::{PROBES_AT_ONCE, PROGRESS},
-    pass::Engine,
-    session::{Effect, Session, StepError},
+    provisioner::DiskProvisioner,
+    session::Session,
+    step_result::{Effect, StepError},
 };
 
 /// Partition tables, as blkid names them.
@@ -32,10 +33,10 @@ const PARTS: u64 = 10;
 /// Judges those disks as clones that are declared as such and have a partition table, or an erasure in the journal: at most
 /// [`PROBES_AT_ONCE`] at a time. Gives what was found, by the disk's name.
 pub(super) fn observe(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     looked_at: &[(&Wanted, &Device, Probe)],
 ) -> BTreeMap<String, CloneState> {
-    let store = JournalStore::existing(engine.roots).ok().flatten();
+    let store = JournalStore::existing(provisioner.roots).ok().flatten();
     let mut orders = Vec::new();
     for (wanted, device, probe) in looked_at {
         let begun = store.as_ref().and_then(|store| store.erasing(&wanted.name));
@@ -44,7 +45,7 @@ pub(super) fn observe(
             orders.push((*wanted, *device, begun));
         }
     }
-    let disks = engine.disks();
+    let disks = provisioner.disks();
     let mut clones = BTreeMap::new();
     for some in orders.chunks(PROBES_AT_ONCE) {
         thread::scope(|scope| {
@@ -108,7 +109,10 @@ pub(super) fn erase(session: &mut Session<'_>, intent: &EraseIntent) -> Result<E
     let kind = wanted.map_or(ProofKind::Full, |wanted| wanted.proof);
     let budget = wanted.map_or(Duration::ZERO, budget);
     let begun = session.store()?.erasing(name);
-    let claimed = session.engine.disks().claim_clone(intent, kind, budget, begun)?;
+    let claimed = session
+        .provisioner
+        .disks()
+        .claim_clone(intent, kind, budget, begun)?;
     session.at(name, "claimed");
     if !intent.resume {
         session.keep_ends(name, &intent.device);
@@ -124,7 +128,7 @@ pub(super) fn erase(session: &mut Session<'_>, intent: &EraseIntent) -> Result<E
     session.at(name, "recorded");
     audit(session, intent, "about-to", None)?;
     session.at(name, "audited");
-    let (witness, disk) = (session.engine.witness, name.clone());
+    let (witness, disk) = (session.provisioner.witness, name.clone());
     let mut part = 0;
     let mut progress = |done: u64, all: u64| {
         let now = done.saturating_mul(PARTS) / all.max(1);
@@ -138,7 +142,7 @@ pub(super) fn erase(session: &mut Session<'_>, intent: &EraseIntent) -> Result<E
             witness.at(&format!("{disk} erasing {now}"));
         }
     };
-    let blank = match session.engine.disks().erase_clone(claimed, &mut progress) {
+    let blank = match session.provisioner.disks().erase_clone(claimed, &mut progress) {
         Ok(blank) => blank,
         Err(error) => {
             let error = StepError::from(error);
@@ -163,7 +167,7 @@ fn audit(
 ) -> Result<(), StepError> {
     let record = AuditRecord {
         at_ns: clock().realtime_ns,
-        boot_id: session.engine.boot_id.to_owned(),
+        boot_id: session.provisioner.boot_id.to_owned(),
         name: intent.name.clone(),
         moment: moment.to_owned(),
         step: Step::EraseClone(intent.clone()).word().to_owned(),

@@ -4,7 +4,8 @@ use virtfleet_agent_core::disks::{Plan, Step, units};
 use virtfleet_agent_host::{Roots, is_present, read_text, remove_durably, write_atomic};
 
 use super::{
-    session::{Effect, Session, StepError},
+    session::Session,
+    step_result::{Effect, StepError},
     unread,
 };
 
@@ -61,14 +62,14 @@ pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result
         return Ok(Effect::Unchanged);
     }
     if path == units::FSTAB
-        && let Ok(before) = read_text(&session.engine.roots.root(path), CAP)
+        && let Ok(before) = read_text(&session.provisioner.roots.root(path), CAP)
         && before != text
         // Everything but our own lines must have stayed as the plan saw it.
         && session.observed.seen.files.get(path).is_some_and(|seen| *seen != before)
     {
         return still_ours(session, path, &before, text);
     }
-    let effect = put(session.engine.roots, path, text)?;
+    let effect = put(session.provisioner.roots, path, text)?;
     session.unread |= effect == Effect::Changed;
     Ok(effect)
 }
@@ -92,13 +93,18 @@ fn still_ours(session: &mut Session<'_>, path: &str, before: &str, text: &str) -
         joined.push_str(line);
         joined.push('\n');
     }
-    write_atomic(&session.engine.roots.root(path), joined.as_bytes(), 0o644, None)?;
+    write_atomic(
+        &session.provisioner.roots.root(path),
+        joined.as_bytes(),
+        0o644,
+        None,
+    )?;
     session.unread = true;
     Ok(Effect::Changed)
 }
 
 pub(super) fn remove(session: &mut Session<'_>, path: &str) -> Result<Effect, StepError> {
-    let file = session.engine.roots.root(path);
+    let file = session.provisioner.roots.root(path);
     match read_text(&file, CAP) {
         Ok(text) if !ours(&text) => return Err(foreign(path)),
         Ok(_) => {}
@@ -109,7 +115,7 @@ pub(super) fn remove(session: &mut Session<'_>, path: &str) -> Result<Effect, St
             )));
         }
     }
-    unread::note(session.engine.roots)?;
+    unread::note(session.provisioner.roots)?;
     remove_durably(&file)?;
     session.unread = true;
     Ok(Effect::Changed)

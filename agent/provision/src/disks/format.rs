@@ -7,14 +7,17 @@ use virtfleet_agent_core::disks::{
 use virtfleet_agent_host::disks::FormatError;
 use virtfleet_wire::settings::ProofKind;
 
-use super::session::{Effect, Session, StepError};
+use super::{
+    session::Session,
+    step_result::{Effect, StepError},
+};
 
 pub(super) fn format(session: &mut Session<'_>, intent: &FormatIntent) -> Result<Effect, StepError> {
     let intent = &since_cleared(session, intent)?;
     let word = Step::Format(intent.clone()).word();
     session.store()?;
     // The second look, under the lock and exclusively; nothing is written yet.
-    let disk = session.engine.disks().claim(intent)?;
+    let disk = session.provisioner.disks().claim(intent)?;
     session.at(&intent.name, "claimed");
     session.keep_for_undo(intent);
     let entry = session.entry(&intent.name).cloned();
@@ -23,7 +26,7 @@ pub(super) fn format(session: &mut Session<'_>, intent: &FormatIntent) -> Result
     session.use_approval(intent)?;
     session.audit("about-to", word, intent, before(session, intent).as_ref(), None)?;
     session.at(&intent.name, "audited");
-    if let Err(error) = session.engine.disks().format(disk, intent) {
+    if let Err(error) = session.provisioner.disks().format(disk, intent) {
         return Err(failed(session, word, intent, entry, error));
     }
     session.at(&intent.name, "formatted");
@@ -51,7 +54,7 @@ pub(super) fn failed(
         FormatError::Verify { .. } => false,
         FormatError::Tool { untouched: true, .. } => true,
         FormatError::Tool { .. } | FormatError::Changed { .. } => session
-            .engine
+            .provisioner
             .disks()
             .is_blank(&intent.device, intent.evidence.proof()),
     };
@@ -95,11 +98,11 @@ pub(super) fn clear(session: &mut Session<'_>, intent: &FormatIntent) -> Result<
         .entry(&intent.name)
         .cloned()
         .ok_or_else(|| StepError::new("the journal has no entry of it"))?;
-    let disk = session.engine.disks().claim_unfinished(intent, &entry)?;
+    let disk = session.provisioner.disks().claim_unfinished(intent, &entry)?;
     session.at(&intent.name, "claimed");
     session.audit("about-to", word, intent, before(session, intent).as_ref(), None)?;
     session.at(&intent.name, "audited");
-    let blank = match session.engine.disks().clear(disk) {
+    let blank = match session.provisioner.disks().clear(disk) {
         Ok(blank) => blank,
         Err(error) => {
             let error = StepError::from(error);

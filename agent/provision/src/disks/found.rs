@@ -4,7 +4,9 @@ use virtfleet_agent_core::disks::{Probe, journal::FoundByte};
 use virtfleet_agent_host::JournalStore;
 use virtfleet_wire::settings::DiskSettings;
 
-use super::pass::{Engine, Observed, chain};
+use crate::engine::error_chain;
+
+use super::{observed::Observed, provisioner::DiskProvisioner};
 
 /// Writes down what an apply has found, and forgets what is zero now.
 pub(super) fn remember(observed: &Observed) {
@@ -15,7 +17,11 @@ pub(super) fn remember(observed: &Observed) {
 
 /// Writes down what a plan has found beyond what was known. It is the one thing that a plan writes, and the journal is made for it: a person who has read that a disk
 /// holds data must not find it formatted by a run that had less time to read.
-pub(super) fn remember_of_plan(engine: &Engine<'_>, declared: &[DiskSettings], observed: &Observed) {
+pub(super) fn remember_of_plan(
+    provisioner: &DiskProvisioner<'_>,
+    declared: &[DiskSettings],
+    observed: &Observed,
+) {
     let known = &observed.journal.found;
     let now = found(observed);
     if now.iter().all(|found| known.contains(found)) {
@@ -24,8 +30,8 @@ pub(super) fn remember_of_plan(engine: &Engine<'_>, declared: &[DiskSettings], o
     match &observed.store {
         Ok(Some(store)) => write(store, observed, &now),
         Ok(None) => {
-            let made = JournalStore::open(engine.roots).map_err(chain);
-            match made.and_then(|store| engine.off_disks(Some(store), declared)) {
+            let made = JournalStore::open(provisioner.roots).map_err(error_chain);
+            match made.and_then(|store| provisioner.off_disks(Some(store), declared)) {
                 Ok(Some(store)) => write(&store, observed, &now),
                 Ok(None) => {}
                 Err(error) => warn(&error),
@@ -40,7 +46,7 @@ fn write(store: &JournalStore, observed: &Observed, found: &[FoundByte]) {
     if found != observed.journal.found
         && let Err(error) = store.write_found(found)
     {
-        warn(&chain(error));
+        warn(&error_chain(error));
     }
 }
 

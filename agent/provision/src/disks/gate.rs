@@ -13,10 +13,14 @@ use virtfleet_agent_host::{
 use virtfleet_agent_state::DISKS_STATE;
 use virtfleet_wire::settings::{DiskFilesystem, DiskSettings};
 
+use crate::engine::error_chain;
+
 use super::{
     files,
-    pass::{Engine, chain},
-    session::{Effect, StepError, active, queue},
+    provisioner::DiskProvisioner,
+    session::Session,
+    step_result::{Effect, StepError},
+    systemd::{active, queue},
     unread,
 };
 
@@ -98,59 +102,73 @@ pub fn check(
     }
 }
 
-/// What came of writing the gate's files before anything is known of devices.
+/// The gate's files, as a run wrote them before it observed any device.
 #[derive(Debug, Default)]
-pub(super) struct Stood {
-    /// Something was written.
+pub(super) struct GateFiles {
+    /// At least one file was written.
     pub(super) written: bool,
-    /// systemd has read it.
+    /// systemd has read the files.
     pub(super) read: bool,
-    /// What was not, and why.
+    /// Files that were not written, with the reason.
     pub(super) failures: Vec<String>,
 }
 
-/// Writes the gate's files by the settings alone when a disk is required: whatever fails or hangs later, containerd and kubelet do not start on the root disk.
-/// They are removed by a plan only, which has seen everything.
-pub(super) fn stand(engine: &Engine<'_>, declared: &[DiskSettings]) -> Stood {
-    let mut stood = Stood::default();
-    let (wanted, problems) = engine.checked(declared);
-    if !engine.systemd || !plan::required(&wanted, &problems) {
-        return stood;
+/// Writes the gate's files if the settings require a disk. Whatever fails or hangs later, containerd and kubelet do not start on the root
+/// disk. Only a plan, which has observed everything, removes the files.
+pub(super) fn write(provisioner: &DiskProvisioner<'_>, declared: &[DiskSettings]) -> GateFiles {
+    let mut gate = GateFiles::default();
+    let (wanted, problems) = provisioner.checked(declared);
+    if !provisioner.systemd || !plan::required(&wanted, &problems) {
+        return gate;
     }
-    for step in plan::gate(true, &disk_files(engine.roots, true), &own_program()) {
+    for step in plan::gate(true, &disk_files(provisioner.roots, true), &own_program()) {
         let Step::WriteFile { path, text } = &step else {
             continue;
         };
-        engine.witness.at(&format!("- before {}", step.word()));
-        match files::put(engine.roots, path, text) {
-            Ok(effect) => stood.written |= effect == Effect::Changed,
-            Err(StepError(reason)) => stood.failures.push(format!("{}: {reason}", step.word())),
+        provisioner.witness.at(&format!("- before {}", step.word()));
+        match files::put(provisioner.roots, path, text) {
+            Ok(effect) => gate.written |= effect == Effect::Changed,
+            Err(StepError(reason)) => gate.failures.push(format!("{}: {reason}", step.word())),
         }
-        engine.witness.at(&format!("- after {}", step.word()));
+        provisioner.witness.at(&format!("- after {}", step.word()));
     }
-    stood
+    gate
 }
 
-/// Has systemd know of the gate that was just written, and queues it. It comes after provisioning, so whatever ends that, a time that is over or a panic, the
-/// gate decides before containerd and kubelet start, which wait for provisioning only.
-pub(super) fn hold(engine: &Engine<'_>, stood: &mut Stood) {
-    if let Err(error) = unread::reload(engine) {
-        stood.failures.push(chain(error));
+impl GateFiles {
+    /// Hands over to the run what was written before there was a plan.
+    pub(super) fn hand_over(self, session: &mut Session<'_>) {
+        session.unread |= self.written && !self.read;
+        session.changed |= self.written;
+        session.failures.extend(self.failures);
+    }
+}
+
+/// Has systemd read the gate's files that were just written, and queues the gate. The gate is ordered after provisioning. containerd and
+/// kubelet wait for provisioning only, so the gate must be queued before provisioning ends, also by a timeout or a panic.
+pub(super) fn queue_first(provisioner: &DiskProvisioner<'_>, gate: &mut GateFiles) {
+    if let Err(error) = unread::reload(provisioner) {
+        gate.failures.push(error_chain(error));
         return;
     }
-    stood.read = true;
-    if let Err(error) = queue(engine, units::GATE) {
-        stood.failures.push(chain(error));
+    gate.read = true;
+    if let Err(error) = queue(provisioner, units::GATE) {
+        gate.failures.push(error_chain(error));
     }
 }
 
 /// Asks systemd for the gate. At boot, and by the pass that has written it, it is asked for in any case, so that it holds back what is queued already; later
 /// `only_passable`, when it can be passed now. With `waiting` those that wait for it are started, too, once it can be passed.
-pub(super) fn open(engine: &Engine<'_>, state: &DisksState, only_passable: bool, waiting: bool) {
-    if !engine.systemd || !disk_unit_file_there(engine.roots, units::GATE) {
+pub(super) fn open(
+    provisioner: &DiskProvisioner<'_>,
+    state: &DisksState,
+    only_passable: bool,
+    waiting: bool,
+) {
+    if !provisioner.systemd || !disk_unit_file_there(provisioner.roots, units::GATE) {
         return;
     }
-    let Ok(gate) = active(engine, units::GATE) else {
+    let Ok(gate) = active(provisioner, units::GATE) else {
         return;
     };
     if !gate.loaded || matches!(gate.active.as_str(), "active" | "activating") {
@@ -162,19 +180,19 @@ pub(super) fn open(engine: &Engine<'_>, state: &DisksState, only_passable: bool,
     }
     let mut units_to_start = vec![units::GATE];
     if waiting && passed {
-        units_to_start.extend(units::GATED.iter().filter(|unit| waits(engine, unit)));
+        units_to_start.extend(units::GATED.iter().filter(|unit| waits(provisioner, unit)));
     }
     for unit in units_to_start {
-        if let Err(error) = queue(engine, unit) {
+        if let Err(error) = queue(provisioner, unit) {
             tracing::warn!(unit, %error, "cannot be started");
         }
     }
 }
 
 /// Whether it is to run and does not.
-fn waits(engine: &Engine<'_>, unit: &str) -> bool {
-    let idle = active(engine, unit)
+fn waits(provisioner: &DiskProvisioner<'_>, unit: &str) -> bool {
+    let idle = active(provisioner, unit)
         .is_ok_and(|service| service.loaded && matches!(service.active.as_str(), "inactive" | "failed"));
     let tool = Tool::new("systemctl").args(["is-enabled", "--quiet", "--", unit]);
-    idle && engine.commands.run(&tool).is_ok_and(|done| done.success())
+    idle && provisioner.commands.run(&tool).is_ok_and(|done| done.success())
 }

@@ -9,16 +9,20 @@ use virtfleet_agent_core::disks::{
 use virtfleet_agent_host::{Asked, DiskHealth, Kernel, clock};
 use virtfleet_wire::finding::Finding;
 
-use super::pass::Engine;
+use super::provisioner::DiskProvisioner;
 
 /// How long all filesystems together may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Looks at the disks, and goes on with what the state before knew of the very same filesystems.
-pub(super) fn add(engine: &Engine<'_>, disks: &mut [DiskState], previous: &DisksState) -> Vec<Finding> {
+pub(super) fn add(
+    provisioner: &DiskProvisioner<'_>,
+    disks: &mut [DiskState],
+    previous: &DisksState,
+) -> Vec<Finding> {
     let at = clock().boottime_ns;
     let all: Vec<Asked<'_>> = disks.iter().map(Asked::from).collect();
-    let looks = match DiskHealth::new(Arc::new(Kernel), TIMEOUT).look(engine.roots, &all) {
+    let looks = match DiskHealth::new(Arc::new(Kernel), TIMEOUT).look(provisioner.roots, &all) {
         Ok(looks) => looks,
         Err(error) => {
             tracing::warn!(%error, "how the disks are doing is not known");

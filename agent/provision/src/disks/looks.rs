@@ -28,7 +28,7 @@ use virtfleet_agent_host::disks::{
 };
 use virtfleet_wire::settings::ProofKind;
 
-use super::pass::chain;
+use crate::engine::error_chain;
 
 /// How many looks that answer are under way at a time.
 pub(super) const PROBES_AT_ONCE: usize = 4;
@@ -323,11 +323,11 @@ fn complete(
         return None;
     }
     let judged = match (&entry.luks_uuid, &wanted.encryption) {
-        (None, _) => check::is_content(disks.commands, &entry.filesystem, node).map_err(chain),
+        (None, _) => check::is_content(disks.commands, &entry.filesystem, node).map_err(error_chain),
         // A header is written in one go: when the key opens it with which it was made, it is whole.
         (Some(_), Some(encryption)) => {
             let key = disks.roots.root(made_with(encryption)?);
-            luks::fits(disks.commands, &key, node).map_err(chain)
+            luks::fits(disks.commands, &key, node).map_err(error_chain)
         }
         (Some(_), None) => return None,
     };

@@ -6,7 +6,6 @@ use virtfleet_agent_core::disks::{
     Content, DeviceId, FormatIntent, Probe, Step,
     journal::{Entry, Progress},
     keys::{self, PCRS, Shut},
-    plan::Place,
     uuids,
     wanted::{Encryption, KeySource},
 };
@@ -15,14 +14,16 @@ use virtfleet_agent_host::disks::tools::{enroll, luks};
 use super::{
     format,
     looks::made_with,
-    session::{Effect, Session, StepError},
+    places::table_changed,
+    session::Session,
+    step_result::{Effect, StepError},
     unlock::{Unlocked, Way, unlock},
 };
 
 /// See [`made_with`].
 fn key_file(session: &Session<'_>, encryption: &Encryption) -> Result<PathBuf, StepError> {
     made_with(encryption)
-        .map(|path| session.engine.roots.root(path))
+        .map(|path| session.provisioner.roots.root(path))
         .ok_or_else(|| StepError::new("there is no recovery key; name one in encryption.luks2.recoveryKey"))
 }
 
@@ -35,12 +36,12 @@ pub(super) fn encrypt(
         intent: intent.clone(),
         encryption: encryption.clone(),
     };
-    let engine = session.engine;
+    let provisioner = session.provisioner;
     let intent = &format::since_cleared(session, intent)?;
     session.store()?;
     let key = key_file(session, encryption)?;
     let (filesystem, uuid) = inner(session, &intent.name)?;
-    let disk = engine.disks().claim(intent)?;
+    let disk = provisioner.disks().claim(intent)?;
     session.at(&intent.name, "claimed");
     session.keep_for_undo(intent);
     let before = session.entry(&intent.name).cloned();
@@ -55,8 +56,8 @@ pub(super) fn encrypt(
         None,
     )?;
     session.at(&intent.name, "audited");
-    let node = engine.roots.root(format!("/dev/{}", intent.device.name));
-    if let Err(error) = engine.disks().encrypt(disk, intent, &key) {
+    let node = provisioner.roots.root(format!("/dev/{}", intent.device.name));
+    if let Err(error) = provisioner.disks().encrypt(disk, intent, &key) {
         return Err(format::failed(session, step.word(), intent, before, error));
     }
     session.at(&intent.name, "encrypted");
@@ -83,12 +84,12 @@ fn second_key(
     key: &Path,
     node: &Path,
 ) -> Result<(), StepError> {
-    let commands = session.engine.commands;
+    let commands = session.provisioner.commands;
     match (&encryption.key, &encryption.recovery) {
         (KeySource::Tpm2, _) if luks::token_fits(commands, node)? => {}
         (KeySource::Tpm2, _) => drop(enroll::tpm2(commands, key, PCRS, node)?),
         (KeySource::File(_), Some(recovery)) => {
-            let recovery = session.engine.roots.root(recovery);
+            let recovery = session.provisioner.roots.root(recovery);
             if !luks::fits(commands, &recovery, node)? {
                 luks::add_key(commands, key, &recovery, node)?;
             }
@@ -117,7 +118,7 @@ fn finish(
         .and_then(|wanted| wanted.encryption.clone())
         .ok_or_else(|| StepError::new("it is not declared as encrypted any more"))?;
     let key = key_file(session, &encryption)?;
-    if !luks::fits(session.engine.commands, &key, node)? {
+    if !luks::fits(session.provisioner.commands, &key, node)? {
         let refusal = Shut {
             name,
             device,
@@ -145,7 +146,7 @@ fn inner(session: &Session<'_>, name: &str) -> Result<(String, String), StepErro
         .iter()
         .find(|wanted| wanted.name == name)
         .ok_or_else(|| StepError::new("it is not declared any more"))?;
-    let uuid = uuids::filesystem(session.engine.vm_uuid, name)
+    let uuid = uuids::filesystem(session.provisioner.vm_uuid, name)
         .ok_or_else(|| StepError::new("the VM has no UUID of its own (virtfleet-agent doctor)"))?;
     Ok((wanted.filesystem.word().to_owned(), uuid))
 }
@@ -158,10 +159,10 @@ pub(super) fn open(
     luks_uuid: &str,
     encryption: &Encryption,
 ) -> Result<Effect, StepError> {
-    let engine = session.engine;
+    let provisioner = session.provisioner;
     session.same(device)?;
-    let node = engine.roots.root(format!("/dev/{}", device.name));
-    let found = luks::uuid(engine.commands, &node)?;
+    let node = provisioner.roots.root(format!("/dev/{}", device.name));
+    let found = luks::uuid(provisioner.commands, &node)?;
     if !found
         .as_ref()
         .is_some_and(|found| found.eq_ignore_ascii_case(luks_uuid))
@@ -178,10 +179,15 @@ pub(super) fn open(
         luks_uuid,
         encryption,
     };
-    match unlock(engine, &session.observed.seen, encryption, &mut |way| match way {
-        Way::File(path) => luks::open(engine.commands, path, &node, mapping),
-        Way::Token => luks::open_by_token(engine.commands, &node, mapping),
-    })? {
+    match unlock(
+        provisioner,
+        &session.observed.seen,
+        encryption,
+        &mut |way| match way {
+            Way::File(path) => luks::open(provisioner.commands, path, &node, mapping),
+            Way::Token => luks::open_by_token(provisioner.commands, &node, mapping),
+        },
+    )? {
         Unlocked::ByKey => {}
         Unlocked::ByRecovery => {
             tracing::warn!(
@@ -210,13 +216,13 @@ pub(super) fn format(
         mapping: mapping.to_owned(),
         intent: intent.clone(),
     };
-    let engine = session.engine;
+    let provisioner = session.provisioner;
     if let Some(header) = session
         .entry(&intent.name)
         .and_then(|entry| entry.luks_uuid.clone())
     {
         session.same(&intent.device)?;
-        let node = engine.roots.root(format!("/dev/{}", intent.device.name));
+        let node = provisioner.roots.root(format!("/dev/{}", intent.device.name));
         finish(session, &intent.name, &intent.device, &header, &node)?;
     }
     let entry = session.entry(&intent.name).cloned();
@@ -231,7 +237,7 @@ pub(super) fn format(
     if !entry.uuid.eq_ignore_ascii_case(&intent.uuid) {
         return Err(StepError::new("the journal has another UUID for its filesystem"));
     }
-    let container = engine
+    let container = provisioner
         .disks()
         .claim_container(mapping, &luks_uuid, intent, &entry)?;
     session.at(&intent.name, "claimed");
@@ -242,7 +248,7 @@ pub(super) fn format(
     })?;
     session.audit("about-to", step.word(), intent, None, None)?;
     session.at(&intent.name, "audited");
-    if let Err(error) = engine.disks().format_container(container, intent) {
+    if let Err(error) = provisioner.disks().format_container(container, intent) {
         let error = StepError::from(error);
         session.audit("failed", step.word(), intent, None, Some(&error))?;
         return Err(error);
@@ -258,7 +264,7 @@ pub(super) fn grow(
     mapping: &str,
     encryption: &Encryption,
 ) -> Result<Effect, StepError> {
-    let commands = session.engine.commands;
+    let commands = session.provisioner.commands;
     let below = session
         .observed
         .plan
@@ -270,9 +276,9 @@ pub(super) fn grow(
         .filter(|id| id.partition.is_some())
     {
         session.same(id)?;
-        let now = session.engine.disks().current(id)?;
+        let now = session.provisioner.disks().current(id)?;
         if let Some(fault) = now.and_then(|device| device.fault) {
-            return Err(super::grow::table_changed(mapping, id, &fault));
+            return Err(table_changed(mapping, id, &fault));
         }
     }
     let key = key_file(session, encryption)?;
@@ -284,18 +290,10 @@ pub(super) fn grow(
         // A container that the recovery key has opened grows by it, too.
         KeySource::File(_) => luks::resize(commands, &key, mapping).or_else(|error| {
             let recovery = encryption.recovery.as_ref();
-            let recovery = recovery.map(|path| session.engine.roots.root(path));
+            let recovery = recovery.map(|path| session.provisioner.roots.root(path));
             recovery.map_or(Err(error), |recovery| luks::resize(commands, &recovery, mapping))
         }),
     };
     resized?;
     Ok(Effect::Changed)
-}
-
-/// The node of what a filesystem stands on.
-pub(super) fn node(session: &Session<'_>, place: &Place) -> PathBuf {
-    match place {
-        Place::Disk(id) => session.engine.roots.root(format!("/dev/{}", id.name)),
-        Place::Mapping { mapping } => session.engine.disks().mapping_node(mapping),
-    }
 }

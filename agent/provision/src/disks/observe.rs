@@ -23,7 +23,8 @@ use virtfleet_wire::settings::DiskFilesystem;
 use super::{
     around, carriers, clone,
     looks::{Looks, Wait},
-    pass::{Engine, EngineError},
+    observed::PlanDisksError,
+    provisioner::DiskProvisioner,
     seed::SEED_DIRECTORY,
 };
 
@@ -98,49 +99,49 @@ impl Known {
 
 /// Looks at everything. Disks that are not in their place are looked at together; `wait` says whether those are waited for that take long.
 pub(super) fn observe(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     wanted: &[Wanted],
     journal: &Journal,
     known: &Known,
     looks: &mut Looks<'_, '_>,
     wait: Wait,
-) -> Result<Seen, EngineError> {
-    let disks = engine.disks();
+) -> Result<Seen, PlanDisksError> {
+    let disks = provisioner.disks();
     let mut devices = if wanted.iter().any(Wanted::names_partition) {
         disks.devices_and_partitions()?
     } else {
         disks.devices()?
     };
     disks.add_writers(&mut devices)?;
-    carriers::ask(engine, wanted, &mut devices);
+    carriers::ask(provisioner, wanted, &mut devices);
     for device in &mut devices {
         // A copy that was interrupted is ours; an apply unmounts it first.
         device
             .uses
             .retain(|used| !matches!(used, Use::Mounted(at) if at.starts_with(SEED_DIRECTORY)));
     }
-    let mut mounts = disk_mounts(engine.roots)?;
+    let mut mounts = disk_mounts(provisioner.roots)?;
     mounts.retain(|mount| !mount.mount_point.starts_with(SEED_DIRECTORY));
-    let swaps = swapped(engine.roots)?;
+    let swaps = swapped(provisioner.roots)?;
     let mut seen = Seen {
-        vm_uuid: engine.vm_uuid.to_owned(),
-        boot_id: engine.boot_id.to_owned(),
-        files: disk_files(engine.roots, engine.systemd),
-        systemd: engine.systemd,
-        missing_tools: around::missing_tools(engine, wanted),
-        bad_keys: around::bad_keys(engine, wanted),
-        agent: if engine.systemd {
+        vm_uuid: provisioner.vm_uuid.to_owned(),
+        boot_id: provisioner.boot_id.to_owned(),
+        files: disk_files(provisioner.roots, provisioner.systemd),
+        systemd: provisioner.systemd,
+        missing_tools: around::missing_tools(provisioner, wanted),
+        bad_keys: around::bad_keys(provisioner, wanted),
+        agent: if provisioner.systemd {
             own_program()
         } else {
             String::new()
         },
-        gate_off: around::gate_off(engine),
-        users: around::numbers(engine, "/etc/passwd", wanted, |owner| owner.user.as_ref()),
-        groups: around::numbers(engine, "/etc/group", wanted, |owner| owner.group.as_ref()),
+        gate_off: around::gate_off(provisioner),
+        users: around::numbers(provisioner, "/etc/passwd", wanted, |owner| owner.user.as_ref()),
+        groups: around::numbers(provisioner, "/etc/group", wanted, |owner| owner.group.as_ref()),
         ..Seen::default()
     };
     let udev = carriers::of_udev(&devices);
-    let selections = matching::select(wanted, &devices, engine.vm_uuid);
+    let selections = matching::select(wanted, &devices, provisioner.vm_uuid);
     let mut settled = true;
     let mut looked_at = Vec::new();
     for (wanted, selection) in wanted.iter().zip(&selections) {
@@ -151,7 +152,7 @@ pub(super) fn observe(
         let device = &devices[*index];
         let entry = journal.entries.iter().find(|entry| entry.name == wanted.name);
         let uuid = udev.get(&device.id.number);
-        let probe = in_place(engine, wanted, device, entry, &mounts, &swaps, uuid);
+        let probe = in_place(provisioner, wanted, device, entry, &mounts, &swaps, uuid);
         settled &= probe.is_some();
         if let Some(probe) = probe.or_else(|| known.probe(&wanted.name, device).cloned()) {
             seen.probes.insert(wanted.name.clone(), probe);
@@ -168,21 +169,21 @@ pub(super) fn observe(
         .into_iter()
         .map(|(wanted, device)| (wanted, device, looks.probe(&wanted.name, &device.id)))
         .collect();
-    seen.clones.extend(clone::observe(engine, &looked_at));
+    seen.clones.extend(clone::observe(provisioner, &looked_at));
     let probes = looked_at
         .into_iter()
         .map(|(wanted, _, probe)| (wanted.name.clone(), probe));
     seen.probes.extend(probes);
-    seen.mappings = mappings(engine, wanted, &devices, journal);
-    seen.uuids = carriers::all(engine, &devices, &seen.probes, &selections, settled);
-    sizes_and_owners(engine, wanted, &devices, &seen, &mut mounts, known);
+    seen.mappings = mappings(provisioner, wanted, &devices, journal);
+    seen.uuids = carriers::all(provisioner, &devices, &seen.probes, &selections, settled);
+    sizes_and_owners(provisioner, wanted, &devices, &seen, &mut mounts, known);
     let points: Vec<&str> = mounts.iter().map(|mount| mount.mount_point.as_str()).collect();
     for path in wanted.iter().flat_map(Wanted::paths) {
         if points.contains(&path) {
             continue;
         }
         seen.mount_points
-            .insert(path.to_owned(), mount_point(engine.roots, path, &points));
+            .insert(path.to_owned(), mount_point(provisioner.roots, path, &points));
     }
     seen.devices = devices;
     seen.mounts = mounts;
@@ -193,7 +194,7 @@ pub(super) fn observe(
 /// What is on a disk that is where it belongs: mounted there or swapped to, as the declared kind. Its UUID is what udev knows, or what the journal
 /// says of this very device in this boot; without either it is looked at.
 fn in_place(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     wanted: &Wanted,
     device: &Device,
     entry: Option<&Entry>,
@@ -220,7 +221,7 @@ fn in_place(
     }
     let journaled = entry
         .filter(|entry| {
-            entry.boot_id == engine.boot_id
+            entry.boot_id == provisioner.boot_id
                 && entry.progress == Progress::Used
                 && (entry.device.number, entry.device.diskseq) == (device.id.number, device.id.diskseq)
                 && entry.device.place() == device.id.place()
@@ -234,7 +235,7 @@ fn in_place(
 }
 
 fn mappings(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     wanted: &[Wanted],
     devices: &[Device],
     journal: &Journal,
@@ -243,8 +244,8 @@ fn mappings(
         return BTreeMap::new();
     }
     let mut mappings = BTreeMap::new();
-    for container in engine.disks().containers(MAPPINGS) {
-        let node = engine.disks().mapping_node(&container.mapping);
+    for container in provisioner.disks().containers(MAPPINGS) {
+        let node = provisioner.disks().mapping_node(&container.mapping);
         let name = container.mapping.strip_prefix(MAPPINGS).unwrap_or_default();
         let begun = |kind: &str| {
             journal.entries.iter().find(|entry| {
@@ -257,17 +258,17 @@ fn mappings(
         let left = |kind: &str| {
             let entry = begun(kind)?;
             let (_, arguments) = mkfs::arguments(wanted?, &entry.uuid);
-            let left = engine.disks().left_in(&container, entry, &arguments);
+            let left = provisioner.disks().left_in(&container, entry, &arguments);
             left.map_err(|doubt| {
                 tracing::warn!(disk = name, reason = doubt.reason, "its container is not judged");
             })
             .ok()
         };
-        let probe = match blkid::probe(engine.commands, &node) {
+        let probe = match blkid::probe(provisioner.commands, &node) {
             Ok(Some(mut known)) => {
                 let kind = known.kinds.remove(0);
                 let complete =
-                    begun(&kind).and_then(|_| check::is_content(engine.commands, &kind, &node).ok());
+                    begun(&kind).and_then(|_| check::is_content(provisioner.commands, &kind, &node).ok());
                 Probe::HasData(Content {
                     left: left(&kind),
                     kind,
@@ -304,7 +305,7 @@ fn mappings(
 
 /// What the plan compares with the device and with the declared owner.
 fn sizes_and_owners(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     wanted: &[Wanted],
     devices: &[Device],
     seen: &Seen,
@@ -318,7 +319,7 @@ fn sizes_and_owners(
                 .rev()
                 .find(|mount| mount.mount_point == bind.path);
             if let Some(there) = there {
-                there.owner = owner_of(&engine.roots.root(&bind.path));
+                there.owner = owner_of(&provisioner.roots.root(&bind.path));
             }
         }
         let Some(path) = &wanted.mount_point else {
@@ -327,7 +328,7 @@ fn sizes_and_owners(
         let Some(mounted) = mounts.iter_mut().rev().find(|mount| mount.mount_point == *path) else {
             continue;
         };
-        let place = engine.roots.root(path);
+        let place = provisioner.roots.root(path);
         mounted.owner = owner_of(&place);
         let device = devices.iter().find(|device| device.id.number == mounted.number);
         let uuid = match seen.probes.get(&wanted.name) {
@@ -337,13 +338,20 @@ fn sizes_and_owners(
         let before = uuid.and_then(|uuid| known.sizes.get(uuid));
         mounted.filesystem_bytes = match (before, device) {
             (Some((size, bytes)), Some(device)) if *size == device.id.size => Some(*bytes),
-            _ => size(engine, &mounted.filesystem, device, seen, mounted.number, &place),
+            _ => size(
+                provisioner,
+                &mounted.filesystem,
+                device,
+                seen,
+                mounted.number,
+                &place,
+            ),
         };
     }
 }
 
 fn size(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     filesystem: &str,
     device: Option<&Device>,
     seen: &Seen,
@@ -353,14 +361,14 @@ fn size(
     let node = device.map_or_else(
         || {
             let mapping = seen.mappings.iter().find(|(_, mapping)| mapping.number == number);
-            mapping.map(|(name, _)| engine.disks().mapping_node(name))
+            mapping.map(|(name, _)| provisioner.disks().mapping_node(name))
         },
-        |device| Some(engine.roots.root(device.node())),
+        |device| Some(provisioner.roots.root(device.node())),
     )?;
     let asked = match filesystem {
-        "ext4" => ext4::size(engine.commands, &node),
-        "xfs" => xfs::size(engine.commands, place),
-        "btrfs" => btrfs::size(engine.commands, &node),
+        "ext4" => ext4::size(provisioner.commands, &node),
+        "xfs" => xfs::size(provisioner.commands, place),
+        "btrfs" => btrfs::size(provisioner.commands, &node),
         _ => return None,
     };
     asked

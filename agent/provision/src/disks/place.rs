@@ -15,8 +15,9 @@ use virtfleet_agent_host::{
 };
 
 use super::{
-    luks::node,
-    session::{Effect, Session, StepError},
+    places::node,
+    session::Session,
+    step_result::{Effect, StepError},
 };
 
 /// What is mounted or swapped to.
@@ -29,7 +30,7 @@ pub(super) struct What<'a> {
 }
 
 pub(super) fn make(session: &mut Session<'_>, path: &str) -> Result<Effect, StepError> {
-    let made = virtfleet_agent_host::make_folder(&session.engine.roots.root(path))?;
+    let made = virtfleet_agent_host::make_folder(&session.provisioner.roots.root(path))?;
     Ok(if made { Effect::Changed } else { Effect::Unchanged })
 }
 
@@ -39,20 +40,20 @@ pub(super) fn mount(
     mount_point: &str,
     options: &[String],
 ) -> Result<Effect, StepError> {
-    let engine = session.engine;
+    let provisioner = session.provisioner;
     may_be_mounted_on(session, what.name, mount_point)?;
     ready(session, what)?;
     let node = node(session, what.place);
-    if engine.systemd {
+    if provisioner.systemd {
         link(session, what);
         session.start(&format!("{}.mount", units::escape_path(mount_point)))?;
     } else {
-        let place = engine.roots.root(mount_point);
-        mount_tool::mount(engine.commands, what.filesystem, options, &node, &place)?;
+        let place = provisioner.roots.root(mount_point);
+        mount_tool::mount(provisioner.commands, what.filesystem, options, &node, &place)?;
     }
     session.at(what.name, "mounted");
     let number = node_number(&node);
-    let mounts = disk_mounts(engine.roots)?;
+    let mounts = disk_mounts(provisioner.roots)?;
     let there = mounts.iter().rev().find(|mount| mount.mount_point == mount_point);
     match there {
         Some(there) if Some(there.number) == number => {
@@ -79,8 +80,8 @@ pub(super) fn may_be_mounted_on(
     mount_point: &str,
 ) -> Result<(), StepError> {
     if let Some(copied) = session.copied.get(name) {
-        let from = session.engine.roots.root(mount_point);
-        let busy = virtfleet_agent_host::busy_below(session.engine.roots, &from);
+        let from = session.provisioner.roots.root(mount_point);
+        let busy = virtfleet_agent_host::busy_below(session.provisioner.roots, &from);
         let same = virtfleet_agent_host::stamp_of(&from)? == *copied;
         if same && busy.is_empty() {
             return Ok(());
@@ -104,9 +105,9 @@ pub(super) fn may_be_mounted_on(
     if !session.mounted.iter().any(above) && seen.is_some_and(|seen| seen.entries > 0) {
         return Ok(());
     }
-    let mounts = disk_mounts(session.engine.roots)?;
+    let mounts = disk_mounts(session.provisioner.roots)?;
     let points: Vec<&str> = mounts.iter().map(|mount| mount.mount_point.as_str()).collect();
-    let under = virtfleet_agent_host::mount_point(session.engine.roots, mount_point, &points);
+    let under = virtfleet_agent_host::mount_point(session.provisioner.roots, mount_point, &points);
     if let Some(why) = under.unusable {
         return Err(StepError::new(format!(
             "{mount_point} cannot be mounted on: {why}"
@@ -135,10 +136,10 @@ pub(super) fn swap_on(
     what: What<'_>,
     options: &[String],
 ) -> Result<Effect, StepError> {
-    let engine = session.engine;
+    let provisioner = session.provisioner;
     ready(session, what)?;
     let node = node(session, what.place);
-    if engine.systemd {
+    if provisioner.systemd {
         link(session, what);
         let path = match what.place {
             Place::Disk(_) => format!("/dev/disk/by-uuid/{}", what.uuid),
@@ -146,11 +147,11 @@ pub(super) fn swap_on(
         };
         session.start(&format!("{}.swap", units::escape_path(&path)))?;
     } else {
-        swap::on(engine.commands, options, &node)?;
+        swap::on(provisioner.commands, options, &node)?;
     }
     session.at(what.name, "swapping");
     let number = node_number(&node);
-    if number.is_some_and(|number| swapped(engine.roots).is_ok_and(|swaps| swaps.contains(&number))) {
+    if number.is_some_and(|number| swapped(provisioner.roots).is_ok_and(|swaps| swaps.contains(&number))) {
         Ok(Effect::Changed)
     } else {
         Err(StepError::new(format!(
@@ -173,17 +174,22 @@ pub(super) fn remount(
     mount_point: &str,
     options: &[String],
 ) -> Result<Effect, StepError> {
-    let engine = session.engine;
+    let provisioner = session.provisioner;
     if let Place::Disk(id) = place {
         session.same(id)?;
     }
     let node = node(session, place);
-    mount_tool::remount(engine.commands, options, &node, &engine.roots.root(mount_point))?;
+    mount_tool::remount(
+        provisioner.commands,
+        options,
+        &node,
+        &provisioner.roots.root(mount_point),
+    )?;
     Ok(Effect::Changed)
 }
 
 pub(super) fn own(session: &mut Session<'_>, mount_point: &str, owner: &Owner) -> Result<Effect, StepError> {
-    let roots = session.engine.roots;
+    let roots = session.provisioner.roots;
     let changed = virtfleet_agent_host::own(roots, &roots.root(mount_point), owner)?;
     Ok(if changed {
         Effect::Changed
@@ -194,7 +200,7 @@ pub(super) fn own(session: &mut Session<'_>, mount_point: &str, owner: &Owner) -
 
 /// Before others can write to it, the journal says that whatever is on it may be theirs.
 fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
-    let boot_id = session.engine.boot_id;
+    let boot_id = session.provisioner.boot_id;
     let device = match what.place {
         Place::Disk(id) => {
             session.same(id)?;
@@ -277,12 +283,12 @@ fn link(session: &Session<'_>, what: What<'_>) {
         return;
     };
     let path = format!("/dev/disk/by-uuid/{}", what.uuid);
-    if !exists(&session.engine.roots.root(path)) {
+    if !exists(&session.provisioner.roots.root(path)) {
         let tool = Tool::new("udevadm")
             .args(["trigger", "--action=change", "--settle"])
             .arg(format!("--name-match=/dev/{}", id.name))
             .deadline(Duration::from_secs(30));
-        if let Err(error) = session.engine.commands.check(&tool) {
+        if let Err(error) = session.provisioner.commands.check(&tool) {
             tracing::warn!(%error, "udev was not told of the new filesystem");
         }
     }

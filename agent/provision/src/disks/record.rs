@@ -19,7 +19,7 @@ use virtfleet_wire::{
     settings::DiskSettings,
 };
 
-use super::{act::Outcome, health, observe::key_words, pass::Engine};
+use super::{act::Outcome, health, observe::key_words, provisioner::DiskProvisioner};
 
 /// How long the state says that bytes are kept for undo.
 const UNDO_NOTE: Duration = Duration::from_hours(7 * 24);
@@ -44,25 +44,25 @@ pub(super) struct After<'a> {
     pub(super) previous: &'a DisksState,
 }
 
-/// A container that no key opens is refused, and is no step that failed.
-pub(super) fn shut(
+/// Refuses the containers that no key opens (`refusals`, by disk). Such a disk is refused; its step did not fail.
+pub(super) fn refuse_locked(
     plan: &mut Plan,
     outcomes: &mut BTreeMap<String, Outcome>,
-    refusals: BTreeMap<String, Refusal>,
+    refusals: &BTreeMap<String, Refusal>,
 ) {
     for (name, refusal) in refusals {
-        if let Some(plan) = plan.disks.iter_mut().find(|plan| plan.name == name) {
+        if let Some(plan) = plan.disks.iter_mut().find(|plan| plan.name == *name) {
             plan.steps.clear();
-            plan.refusals.push(refusal);
-            if let Some(outcome) = outcomes.get_mut(&name) {
+            plan.refusals.push(refusal.clone());
+            if let Some(outcome) = outcomes.get_mut(name) {
                 outcome.error = None;
             }
         }
     }
 }
 
-pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
-    let audit = JournalStore::existing(engine.roots)
+pub(super) fn state(provisioner: &DiskProvisioner<'_>, after: &After<'_>) -> DisksState {
+    let audit = JournalStore::existing(provisioner.roots)
         .ok()
         .flatten()
         .map(|store| store.last_audit(LOOKED))
@@ -74,15 +74,15 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
         .map(|plan| one(after, plan, &audit))
         .collect();
     for disk in &mut disks {
-        disk.notes.extend(undo_note(engine, &disk.name));
+        disk.notes.extend(undo_note(provisioner, &disk.name));
     }
     let mut found = findings::findings(after.wanted, after.plan, after.seen);
     found.extend(disks.iter().filter_map(failure));
-    found.extend(health::add(engine, &mut disks, after.previous));
+    found.extend(health::add(provisioner, &mut disks, after.previous));
     found.extend(disks.iter().filter_map(|disk| by_recovery(after, disk)));
     DisksState {
         v: FORMAT,
-        boot_id: engine.boot_id.to_owned(),
+        boot_id: provisioner.boot_id.to_owned(),
         at_boottime_ns: clock().boottime_ns,
         error: (!after.failures.is_empty()).then(|| after.failures.join("; ")),
         findings: found,
@@ -91,8 +91,8 @@ pub(super) fn state(engine: &Engine<'_>, after: &After<'_>) -> DisksState {
 }
 
 /// For a week after a disk was erased by approval: where its first bytes are.
-fn undo_note(engine: &Engine<'_>, name: &str) -> Option<String> {
-    let kept = kept_for_undo(&engine.roots.root(UNDO_DIRECTORY), name)?;
+fn undo_note(provisioner: &DiskProvisioner<'_>, name: &str) -> Option<String> {
+    let kept = kept_for_undo(&provisioner.roots.root(UNDO_DIRECTORY), name)?;
     let age = Duration::from_nanos(clock().realtime_ns).checked_sub(Duration::from_secs(kept))?;
     (age < UNDO_NOTE).then(|| {
         format!(
@@ -103,10 +103,10 @@ fn undo_note(engine: &Engine<'_>, name: &str) -> Option<String> {
 }
 
 /// The state when nothing could be observed: that of before, with the reason.
-pub(super) fn failed(engine: &Engine<'_>, previous: &DisksState, reason: &str) -> DisksState {
+pub(super) fn failed(provisioner: &DiskProvisioner<'_>, previous: &DisksState, reason: &str) -> DisksState {
     DisksState {
         v: FORMAT,
-        boot_id: engine.boot_id.to_owned(),
+        boot_id: provisioner.boot_id.to_owned(),
         at_boottime_ns: clock().boottime_ns,
         error: Some(reason.to_owned()),
         ..previous.clone()

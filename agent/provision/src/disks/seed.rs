@@ -6,9 +6,10 @@ use virtfleet_agent_core::disks::{journal::Progress, plan::Place};
 use virtfleet_agent_host::{busy_below, compare_trees, copy_tree, disk_mounts, disks::tools::mount};
 
 use super::{
-    luks::node,
-    pass::Engine,
-    session::{Effect, Session, StepError},
+    places::node,
+    provisioner::DiskProvisioner,
+    session::Session,
+    step_result::{Effect, StepError},
 };
 
 /// Where, below which nobody but root looks.
@@ -23,12 +24,12 @@ pub(super) fn seed(
     filesystem: &str,
     mount_point: &str,
 ) -> Result<Effect, StepError> {
-    let engine = session.engine;
+    let provisioner = session.provisioner;
     if let Place::Disk(id) = place {
         session.same(id)?;
     }
-    let from = engine.roots.root(mount_point);
-    let busy = busy_below(engine.roots, &from);
+    let from = provisioner.roots.root(mount_point);
+    let busy = busy_below(provisioner.roots, &from);
     if !busy.is_empty() {
         return Err(StepError::new(format!(
             "{mount_point} is in use by {}; stop them, or reboot",
@@ -48,13 +49,19 @@ pub(super) fn seed(
         // It was found to be whole. Once it is mounted, no checker says so of what a power cut leaves.
         session.progress(name, Progress::Formatted)?;
     }
-    let private = private(engine, name);
+    let private = private(provisioner, name);
     virtfleet_agent_host::make_private_folder(&private)?;
-    mount::mount(engine.commands, filesystem, &[], &node(session, place), &private)?;
+    mount::mount(
+        provisioner.commands,
+        filesystem,
+        &[],
+        &node(session, place),
+        &private,
+    )?;
     session.at(name, "seed-mounted");
     // What is on it now is a copy that was cut short, or nothing: else somebody was there.
     if progress != Some(Progress::Seeding) && virtfleet_agent_host::entries_in(&private, 1)? > 0 {
-        mount::umount(engine.commands, &private)?;
+        mount::umount(provisioner.commands, &private)?;
         return Err(StepError::new(
             "files lie on it that nobody has copied there; look at them (`mount` it elsewhere), and set seedFrom: none to use it as it is",
         ));
@@ -62,7 +69,7 @@ pub(super) fn seed(
     session.progress(name, Progress::Seeding)?;
     session.at(name, "seeding");
     let copied = copy(session, name, &from, &private);
-    let unmounted = mount::umount(engine.commands, &private);
+    let unmounted = mount::umount(provisioner.commands, &private);
     let stamp = copied?;
     unmounted?;
     session.at(name, "seed-unmounted");
@@ -78,7 +85,7 @@ pub(super) fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) ->
         tries -= 1;
         // Before they are compared: what is changed later is seen at the mount.
         let stamp = virtfleet_agent_host::stamp_of(from)?;
-        copy_tree(session.engine.commands, from, to)?;
+        copy_tree(session.provisioner.commands, from, to)?;
         session.at(name, "copied");
         match compare_trees(from, to) {
             Ok(seeded) => {
@@ -97,21 +104,21 @@ pub(super) fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) ->
     }
 }
 
-fn private(engine: &Engine<'_>, name: &str) -> PathBuf {
-    engine.roots.root(SEED_DIRECTORY).join(name)
+fn private(provisioner: &DiskProvisioner<'_>, name: &str) -> PathBuf {
+    provisioner.roots.root(SEED_DIRECTORY).join(name)
 }
 
 /// Unmounts what an interrupted copy has left at its private place. What is busy stays, and the disk is in use then.
-pub(super) fn clean(engine: &Engine<'_>) {
+pub(super) fn clean(provisioner: &DiskProvisioner<'_>) {
     let below = format!("{SEED_DIRECTORY}/");
-    let mounts = disk_mounts(engine.roots).unwrap_or_default();
+    let mounts = disk_mounts(provisioner.roots).unwrap_or_default();
     for mounted in mounts
         .iter()
         .rev()
         .filter(|mount| mount.mount_point.starts_with(&below))
     {
-        let place = engine.roots.root(&mounted.mount_point);
-        if let Err(error) = mount::umount(engine.commands, &place) {
+        let place = provisioner.roots.root(&mounted.mount_point);
+        if let Err(error) = mount::umount(provisioner.commands, &place) {
             tracing::warn!(%error, "an interrupted copy cannot be unmounted");
         }
     }

@@ -1,4 +1,4 @@
-//! What an apply carries from step to step: the journal, what is known by now, and whether units must be read again.
+//! What a run carries from step to step.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,41 +9,15 @@ use virtfleet_agent_core::disks::{
     Blankness, Content, DeviceId, FormatIntent, Probe, Refusal,
     journal::{AuditRecord, BindRecord, Entry, Evidence, FORMAT, Progress},
 };
-use virtfleet_agent_host::{
-    Change, CommandError, JournalStore, Services as _, Systemctl, Tool, UNDO_DIRECTORY, clock,
-};
+use virtfleet_agent_host::{JournalStore, Tool, UNDO_DIRECTORY, clock};
 
-use super::{
-    gate::Stood,
-    pass::{Engine, Observed, chain},
-    unread,
-};
+use crate::engine::error_chain;
 
-/// Why a step failed, in one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StepError(pub(super) String);
+use super::{observed::Observed, provisioner::DiskProvisioner, step_result::StepError, unread};
 
-impl<E: std::error::Error> From<E> for StepError {
-    fn from(error: E) -> Self {
-        Self(chain(error))
-    }
-}
-
-impl StepError {
-    pub(super) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-}
-
-/// Whether a step found something to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Effect {
-    Changed,
-    Unchanged,
-}
-
+/// The state of one run: the journal, what the run changed, and whether systemd must read units again.
 pub(super) struct Session<'e> {
-    pub(super) engine: &'e Engine<'e>,
+    pub(super) provisioner: &'e DiskProvisioner<'e>,
     pub(super) observed: Observed,
     /// Anything was changed.
     pub(super) changed: bool,
@@ -71,12 +45,12 @@ pub(super) struct Session<'e> {
 }
 
 impl<'e> Session<'e> {
-    pub(super) fn new(engine: &'e Engine<'e>, observed: Observed) -> Self {
+    pub(super) fn new(provisioner: &'e DiskProvisioner<'e>, observed: Observed) -> Self {
         Self {
-            engine,
+            provisioner,
             observed,
             changed: false,
-            unread: engine.systemd && unread::is_noted(engine.roots),
+            unread: provisioner.systemd && unread::is_noted(provisioner.roots),
             fstab_stale: false,
             mounted: Vec::new(),
             failed: Vec::new(),
@@ -91,7 +65,7 @@ impl<'e> Session<'e> {
 
     /// A point between two effects.
     pub(super) fn at(&self, disk: &str, point: &str) {
-        self.engine.witness.at(&format!("{disk} {point}"));
+        self.provisioner.witness.at(&format!("{disk} {point}"));
     }
 
     /// The journal; without it nothing that destroys is done.
@@ -131,9 +105,9 @@ impl<'e> Session<'e> {
 
     /// Keeps the first and the last MiB of a disk that is about to be erased, where that is possible.
     pub(super) fn keep_ends(&self, name: &str, device: &DeviceId) {
-        let folder = self.engine.roots.root(UNDO_DIRECTORY);
+        let folder = self.provisioner.roots.root(UNDO_DIRECTORY);
         let at = clock().realtime_ns / 1_000_000_000;
-        let disks = self.engine.disks();
+        let disks = self.provisioner.disks();
         match disks.keep_for_undo(&folder, name, device, at) {
             Ok(files) => {
                 let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
@@ -205,7 +179,7 @@ impl<'e> Session<'e> {
             key: intent.key.clone(),
             progress: Progress::Intended,
             device: intent.device.clone(),
-            boot_id: self.engine.boot_id.to_owned(),
+            boot_id: self.provisioner.boot_id.to_owned(),
             filesystem: filesystem.to_owned(),
             uuid: uuid.to_owned(),
             luks_uuid,
@@ -228,7 +202,7 @@ impl<'e> Session<'e> {
     ) -> Result<(), StepError> {
         let record = AuditRecord {
             at_ns: clock().realtime_ns,
-            boot_id: self.engine.boot_id.to_owned(),
+            boot_id: self.provisioner.boot_id.to_owned(),
             name: intent.name.clone(),
             moment: moment.to_owned(),
             step: step.to_owned(),
@@ -252,7 +226,7 @@ impl<'e> Session<'e> {
         // e2fsprogs know `-V` alone and print to standard error.
         let version = Tool::new(&program).arg("-V").deadline(Duration::from_secs(5));
         let version = self
-            .engine
+            .provisioner
             .commands
             .run(&version)
             .map(|done| done.stdout + &done.stderr);
@@ -280,7 +254,7 @@ impl<'e> Session<'e> {
 
     /// The device is the one that the plan was made for.
     pub(super) fn same(&self, id: &DeviceId) -> Result<(), StepError> {
-        let device = self.engine.disks().current(id)?;
+        let device = self.provisioner.disks().current(id)?;
         if device.is_some_and(|device| {
             let now = &device.id;
             (&now.name, now.number, now.diskseq, &now.serial) == (&id.name, id.number, id.diskseq, &id.serial)
@@ -294,8 +268,9 @@ impl<'e> Session<'e> {
 
     /// Lets systemd read units that were written.
     pub(super) fn reload(&mut self) {
-        if self.unread && self.engine.systemd {
-            self.failures.extend(unread::reload(self.engine).err().map(chain));
+        if self.unread && self.provisioner.systemd {
+            self.failures
+                .extend(unread::reload(self.provisioner).err().map(error_chain));
         }
         self.unread = false;
     }
@@ -306,35 +281,7 @@ impl<'e> Session<'e> {
         let tool = Tool::new("systemctl")
             .args(["start", "--", unit])
             .deadline(Duration::from_mins(15));
-        self.engine.commands.check(&tool)?;
+        self.provisioner.commands.check(&tool)?;
         Ok(())
-    }
-}
-
-impl Session<'_> {
-    /// Takes over what was written before there was a plan.
-    pub(super) fn take(&mut self, stood: Stood) {
-        self.unread |= stood.written && !stood.read;
-        self.changed |= stood.written;
-        self.failures.extend(stood.failures);
-    }
-}
-
-/// Starts a unit and does not wait.
-pub(super) fn queue(engine: &Engine<'_>, unit: &str) -> Result<(), CommandError> {
-    Systemctl(By(engine.commands)).change(unit, Change::Start)
-}
-
-/// What a unit is doing.
-pub(super) fn active(engine: &Engine<'_>, unit: &str) -> Result<virtfleet_agent_host::Service, CommandError> {
-    Systemctl(By(engine.commands)).show(unit)
-}
-
-/// The engine's runner of commands.
-struct By<'e>(&'e dyn virtfleet_agent_host::Commands);
-
-impl virtfleet_agent_host::Commands for By<'_> {
-    fn run(&self, tool: &Tool) -> Result<virtfleet_agent_host::Done, CommandError> {
-        self.0.run(tool)
     }
 }

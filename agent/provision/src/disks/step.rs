@@ -1,61 +1,22 @@
-//! Step `disks` of a pass.
-
-use std::path::{Path, PathBuf};
+//! The step `disks`.
 
 use virtfleet_agent_core::{
     disks::{
+        Plan,
         state::{DisksState, Standing},
         units,
     },
-    identity::{cloud::plain, dmi},
-    pass::{Outcome, Stage},
+    pass::Outcome,
 };
-use virtfleet_agent_host::{
-    Roots, SystemCommands, Unwatched, disk_files, disks::Kinds, is_directory, read_text,
-};
+use virtfleet_agent_host::{Roots, disk_files};
 use virtfleet_agent_state::settings::LoadedSettings;
 
-use super::pass::{Engine, chain};
-use crate::steps::{Guest, Report};
-
-/// The VM's UUID, the boot, and whether systemd runs: what an [`Engine`] must be told of the machine.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Machine {
-    /// SMBIOS; empty without.
-    pub vm_uuid: String,
-    /// The boot.
-    pub boot_id: String,
-    /// Whether systemd runs the guest, and the root filesystem is its.
-    pub systemd: bool,
-}
-
-impl Machine {
-    /// As the roots show it.
-    pub fn of(roots: &Roots) -> Self {
-        let line = |path: PathBuf| read_text(&path, 4096).unwrap_or_default();
-        Self {
-            vm_uuid: dmi::uuid(&line(roots.sys("class/dmi/id/product_uuid"))).unwrap_or_default(),
-            boot_id: plain(&line(roots.proc("sys/kernel/random/boot_id"))).unwrap_or_default(),
-            systemd: roots.rootfs == Path::new("/") && is_directory(Path::new("/run/systemd/system")),
-        }
-    }
-
-    /// The engine of a guest.
-    ///
-    /// `unusable` is what [`unusable`] says of its settings.
-    pub fn engine<'a>(&'a self, roots: &'a Roots, unusable: Option<&'a str>) -> Engine<'a> {
-        Engine {
-            unusable,
-            roots,
-            commands: &SystemCommands,
-            kinds: Kinds::Real,
-            witness: &Unwatched,
-            vm_uuid: &self.vm_uuid,
-            boot_id: &self.boot_id,
-            systemd: self.systemd,
-        }
-    }
-}
+use super::provisioner::DiskProvisioner;
+use crate::{
+    engine::{Mode, RunResult, report},
+    guest::{Guest, Report},
+    machine::BootIdentity,
+};
 
 /// Why it is not known which disks are declared; none when that is known.
 ///
@@ -78,28 +39,25 @@ pub fn unusable(roots: &Roots, settings: &LoadedSettings) -> Option<String> {
 }
 
 pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
-    let machine = Machine::of(guest.roots);
+    let boot = BootIdentity::of(guest.roots);
     let unusable = unusable(guest.roots, guest.settings);
-    let engine = Engine {
+    let provisioner = DiskProvisioner {
         witness: guest.lock,
-        ..machine.engine(guest.roots, unusable.as_deref())
+        ..DiskProvisioner::of_guest(guest.roots, &boot, unusable.as_deref())
     };
     let declared = &guest.settings.config.disks;
-    if engine.is_idle(declared) {
+    if provisioner.is_idle(declared) {
         return Report::new(Outcome::Skipped, "no disk is declared");
     }
-    match engine.apply(declared, guest.stage == Stage::Reconcile, None) {
-        Err(error) => Report::new(Outcome::Failed, chain(error)),
-        Ok(None) => Report::new(Outcome::Failed, "there was no plan to compare with"),
-        Ok(Some(passed)) => {
-            let outcome = if failed(&passed.state) {
-                Outcome::Failed
-            } else {
-                Outcome::Ok
-            };
-            Report::new(outcome, passed.state.summary())
+    let outcome = |result: &RunResult<Plan, DisksState>| {
+        if failed(&result.state) {
+            Outcome::Failed
+        } else {
+            Outcome::Ok
         }
-    }
+    };
+    let result = provisioner.run(declared, Mode::of_stage(guest.stage, None));
+    report(result, outcome, DisksState::summary)
 }
 
 /// Whether something failed, or something that is required is not in place.
@@ -152,9 +110,10 @@ mod tests {
             .to_string();
         assert!(refused.contains("not known which disks"), "{refused}");
         assert_eq!(gate::check(&roots, "boot", &[], None).unwrap(), 0);
-        let machine = Machine::default();
-        assert!(!machine.engine(&roots, reason.as_deref()).is_idle(&[]));
-        assert!(machine.engine(&roots, None).is_idle(&[]));
+        let boot = BootIdentity::default();
+        let is_idle = |reason| DiskProvisioner::of_guest(&roots, &boot, reason).is_idle(&[]);
+        assert!(!is_idle(reason.as_deref()));
+        assert!(is_idle(None));
         // A file that is left out counts where disks were required before.
         assert_eq!(said("{").0, None);
         for (path, text) in units::gate_files("") {

@@ -12,10 +12,7 @@ use virtfleet_agent_host::{
     disks::tools::luks::{self, Opened},
 };
 
-use super::{
-    pass::{Engine, Observed},
-    session::StepError,
-};
+use super::{observed::Observed, provisioner::DiskProvisioner, step_result::StepError};
 
 /// A key that may open a container.
 #[derive(Debug)]
@@ -40,7 +37,7 @@ pub(super) enum Unlocked {
 ///
 /// A recovery key that lies here is used: whoever can read it has the data anyway, so leaving it unused protects nothing and costs the node.
 pub(super) fn unlock(
-    engine: &Engine<'_>,
+    provisioner: &DiskProvisioner<'_>,
     seen: &Seen,
     encryption: &Encryption,
     attempt: &mut dyn FnMut(Way<'_>) -> Result<Opened, CommandError>,
@@ -60,14 +57,14 @@ pub(super) fn unlock(
         }
     };
     let opened = match &encryption.key {
-        KeySource::File(path) => by(Way::File(&engine.roots.root(path)), path)?,
+        KeySource::File(path) => by(Way::File(&provisioner.roots.root(path)), path)?,
         KeySource::Tpm2 => by(Way::Token, "tpm2")?,
     };
     if opened {
         return Ok(Unlocked::ByKey);
     }
     if let Some(path) = &encryption.recovery
-        && by(Way::File(&engine.roots.root(path)), path)?
+        && by(Way::File(&provisioner.roots.root(path)), path)?
     {
         return Ok(Unlocked::ByRecovery);
     }
@@ -80,7 +77,7 @@ pub(super) fn unlock(
 
 /// Refuses what no key opens that can be had: a plan that a person reads says so before anybody tries. It takes a key derivation, seconds, for
 /// each closed container, so the passes do without, and learn it by opening.
-pub(super) fn refuse_shut(engine: &Engine<'_>, observed: &mut Observed) {
+pub(super) fn refuse_shut(provisioner: &DiskProvisioner<'_>, observed: &mut Observed) {
     let seen = &observed.seen;
     for plan in &mut observed.plan.disks {
         // What is made first has the keys that are there.
@@ -99,7 +96,7 @@ pub(super) fn refuse_shut(engine: &Engine<'_>, observed: &mut Observed) {
         let Some((device, luks_uuid, encryption)) = open else {
             continue;
         };
-        let node = engine.roots.root(format!("/dev/{}", device.name));
+        let node = provisioner.roots.root(format!("/dev/{}", device.name));
         let fits = |fits| {
             if fits {
                 Opened::Yes
@@ -107,9 +104,9 @@ pub(super) fn refuse_shut(engine: &Engine<'_>, observed: &mut Observed) {
                 Opened::KeyDoesNotFit("does not fit".to_owned())
             }
         };
-        let tried = unlock(engine, seen, &encryption, &mut |way| match way {
-            Way::File(path) => luks::fits(engine.commands, path, &node).map(fits),
-            Way::Token => luks::token_fits(engine.commands, &node).map(fits),
+        let tried = unlock(provisioner, seen, &encryption, &mut |way| match way {
+            Way::File(path) => luks::fits(provisioner.commands, path, &node).map(fits),
+            Way::Token => luks::token_fits(provisioner.commands, &node).map(fits),
         });
         match tried {
             Ok(Unlocked::No { said, recovery }) => {
@@ -134,16 +131,16 @@ mod tests {
 
     use virtfleet_agent_host::{FakeCommands, Roots};
 
-    use crate::disks::Machine;
+    use crate::machine::BootIdentity;
 
     /// What came of the keys, with these that fit and these that are not there.
     fn tried(key: &KeySource, fitting: &[&str], bad: &[&str]) -> (Unlocked, Vec<String>) {
         let roots = Roots::default();
-        let machine = Machine::default();
+        let boot = BootIdentity::default();
         let commands = FakeCommands::content();
-        let engine = Engine {
+        let provisioner = DiskProvisioner {
             commands: &commands,
-            ..machine.engine(&roots, None)
+            ..DiskProvisioner::of_guest(&roots, &boot, None)
         };
         let encryption = Encryption {
             key: key.clone(),
@@ -154,7 +151,7 @@ mod tests {
             seen.bad_keys.insert((*bad).to_owned(), "no such file".into());
         }
         let mut asked = Vec::new();
-        let unlocked = unlock(&engine, &seen, &encryption, &mut |way| {
+        let unlocked = unlock(&provisioner, &seen, &encryption, &mut |way| {
             let word = match way {
                 Way::File(path) => path.display().to_string(),
                 Way::Token => "tpm2".to_owned(),

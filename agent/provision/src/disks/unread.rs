@@ -1,7 +1,7 @@
 //! Units that were written and that systemd has not read yet. A note in `/run` says so, from before the first is written until all are read: a pass that is cut
 //! short in between leaves it to the next one. A boot reads all units, and has an empty `/run`.
 
-use super::{pass::Engine, session::StepError};
+use super::{provisioner::DiskProvisioner, step_result::StepError};
 
 use virtfleet_agent_host::{CommandError, Roots, Tool, exists, remove_durably, write_atomic};
 
@@ -25,10 +25,10 @@ pub(super) fn is_noted(roots: &Roots) -> bool {
 }
 
 /// Has systemd read all units again. It takes seconds.
-pub(super) fn reload(engine: &Engine<'_>) -> Result<(), CommandError> {
+pub(super) fn reload(provisioner: &DiskProvisioner<'_>) -> Result<(), CommandError> {
     let tool = Tool::new("systemctl").arg("daemon-reload").deadline(DEADLINE);
-    engine.commands.check(&tool)?;
-    if let Err(error) = remove_durably(&engine.roots.root(NOTE)) {
+    provisioner.commands.check(&tool)?;
+    if let Err(error) = remove_durably(&provisioner.roots.root(NOTE)) {
         tracing::warn!(%error, "units are read once more by the next pass");
     }
     Ok(())

@@ -7,18 +7,15 @@
 //!
 //! The plan decides and this only does. What is written is asked through before it counts; without an answer all is put back.
 
-mod engine;
-mod pass;
+mod provisioner;
 mod record;
+mod run;
 mod step;
 mod time;
 mod verify;
 
-pub use engine::{Engine, Observed, PlanDnsError, SETTLE};
-pub use pass::{How, Passed};
-
-pub use time::Until;
-
+pub use provisioner::{DnsProvisioner, Observed, SETTLE};
+pub use run::DnsMode;
 pub use step::failed;
 pub(super) use step::run;
 

@@ -14,7 +14,7 @@ use virtfleet_agent_host::{clock, dns::Applied};
 use virtfleet_agent_state::settings::dns::Wanted;
 use virtfleet_wire::finding::{Finding, Severity};
 
-use super::{Engine, Observed};
+use super::{DnsProvisioner, Observed};
 
 /// What came of a pass.
 #[derive(Debug, Clone, Default)]
@@ -34,11 +34,11 @@ pub(super) struct Outcome {
 }
 
 pub(super) fn state(
-    engine: &Engine<'_>,
+    provisioner: &DnsProvisioner<'_>,
     wanted: &Wanted,
     observed: &Observed,
     previous: &DnsState,
-    outcome: Outcome,
+    outcome: &Outcome,
 ) -> DnsState {
     let Observed { seen, plan } = observed;
     let now = clock();
@@ -52,10 +52,10 @@ pub(super) fn state(
     let waits = |kubelet: &&Kubelet| kubelet.started_ns.is_some_and(|started| started < told_at);
     let mut state = DnsState {
         v: FORMAT,
-        boot_id: engine.boot_id.to_owned(),
+        boot_id: provisioner.boot_id.to_owned(),
         at_boottime_ns: now.boottime_ns,
         at_ns: now.realtime_ns,
-        questions: outcome.questions,
+        questions: outcome.questions.clone(),
         kubelet_told_at_boottime_ns: told_at,
         kubelet_waits_for: seen
             .kubelet
@@ -74,16 +74,16 @@ pub(super) fn state(
         judged: plan.judged.clone(),
         collisions: plan.collisions.clone(),
         refusals: plan.refusals.clone(),
-        done: outcome.applied.done,
-        reloaded: outcome.applied.reloaded,
-        error: outcome.error,
+        done: outcome.applied.done.clone(),
+        reloaded: outcome.applied.reloaded.clone(),
+        error: outcome.error.clone(),
         verified_after_ms: answers.then_some(outcome.milliseconds),
         verified_at_boottime_ms: previous
             .verified_at_boottime_ms
             .or_else(|| answers.then_some(now.boottime_ns / 1_000_000)),
         changes: previous.changes + u32::from(outcome.changed),
         rollbacks: previous.rollbacks + outcome.rollbacks,
-        put_back: outcome.put_back,
+        put_back: outcome.put_back.clone(),
         put_back_at_boottime_ns: outcome.put_back_at,
         findings: Vec::new(),
     };
@@ -99,11 +99,16 @@ pub(super) fn state(
 }
 
 /// The state when nothing could be observed: that of before, with the reason.
-pub(super) fn failed(engine: &Engine<'_>, wanted: &Wanted, previous: &DnsState, reason: &str) -> DnsState {
+pub(super) fn failed(
+    provisioner: &DnsProvisioner<'_>,
+    wanted: &Wanted,
+    previous: &DnsState,
+    reason: &str,
+) -> DnsState {
     let now = clock();
     let mut state = DnsState {
         v: FORMAT,
-        boot_id: engine.boot_id.to_owned(),
+        boot_id: provisioner.boot_id.to_owned(),
         at_boottime_ns: now.boottime_ns,
         at_ns: now.realtime_ns,
         manage: wanted.asked.manage,

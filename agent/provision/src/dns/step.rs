@@ -1,10 +1,10 @@
-//! Step `dns` of a pass.
+//! The step `dns`, and the limits that wrong settings put on a plan.
 
 use std::time::Duration;
 
 use virtfleet_agent_core::{
     dns::{
-        ResolvConf,
+        Plan, ResolvConf,
         kubelet::for_kubelet,
         plan::Step,
         render::OurFile,
@@ -12,20 +12,20 @@ use virtfleet_agent_core::{
     },
     pass::{Outcome, Stage},
 };
-use virtfleet_agent_host::{SystemCommands, Unwatched, dns::Network};
 use virtfleet_agent_state::settings::dns::{Wanted, wanted};
 use virtfleet_wire::settings::DnsManage;
 
-use super::{Engine, How, Observed, SETTLE, Until};
+use super::{DnsProvisioner, Observed, time::STAGE_BUDGET};
 use crate::{
-    disks::{Machine, chain},
-    steps::{Guest, Report},
+    engine::{Mode, RunResult, report},
+    guest::{Guest, Report},
+    machine::BootIdentity,
 };
 
-/// How long the boot waits for a network, where DNS is put right: less than the unit's start timeout, with what follows.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The same where it is only looked at.
-const PATIENCE_TO_REPORT: Duration = Duration::from_secs(5);
+/// How long the boot waits for a network before a run that may change DNS: less than the unit's start timeout, with what follows.
+const NETWORK_WAIT: Duration = Duration::from_secs(30);
+/// The same before a run that only reports.
+const NETWORK_WAIT_TO_REPORT: Duration = Duration::from_secs(5);
 
 impl Observed {
     /// Takes everything out of a plan that the settings do not carry.
@@ -54,42 +54,29 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
         let message = "the root filesystem is not the running machine's; its resolver is left alone";
         return Report::new(Outcome::Skipped, message);
     }
-    let machine = Machine::of(guest.roots);
+    let boot = BootIdentity::of(guest.roots);
     let wanted = wanted(guest.roots, guest.settings);
-    let engine = Engine {
-        roots: guest.roots,
-        commands: &SystemCommands,
-        witness: &Unwatched,
-        asker: &Network,
-        boot_id: &machine.boot_id,
-        settle: SETTLE,
-    };
-    let how = How {
-        patience: match (guest.stage, wanted.asked.manage) {
-            (Stage::Dns, DnsManage::Auto) => PATIENCE,
-            (Stage::Dns, DnsManage::ReportOnly) => PATIENCE_TO_REPORT,
+    let provisioner = DnsProvisioner {
+        network_wait: match (guest.stage, wanted.asked.manage) {
+            (Stage::Dns, DnsManage::Auto) => NETWORK_WAIT,
+            (Stage::Dns, DnsManage::ReportOnly) => NETWORK_WAIT_TO_REPORT,
             _ => Duration::ZERO,
         },
-        until: match guest.stage {
-            Stage::Dns => Until::of_a_stage(guest.began),
-            _ => Until::UNBOUNDED,
-        },
-        ..How::default()
+        ..DnsProvisioner::of_guest(guest.roots, &boot)
     };
-    match engine.pass(&wanted, how) {
-        Err(error) => Report::new(Outcome::Failed, chain(error)),
-        Ok(None) => Report::new(Outcome::Failed, "there was no plan to compare with"),
-        Ok(Some(passed)) => {
-            let outcome = if failed(&passed.state) {
-                Outcome::Failed
-            } else if passed.state.standing == Standing::Off && !passed.changed {
-                Outcome::Skipped
-            } else {
-                Outcome::Ok
-            };
-            Report::new(outcome, passed.state.summary())
+    let left = STAGE_BUDGET.saturating_sub(guest.began.elapsed());
+    let budget = (guest.stage == Stage::Dns).then_some(left);
+    let outcome = |result: &RunResult<Plan, DnsState>| {
+        if failed(&result.state) {
+            Outcome::Failed
+        } else if result.state.standing == Standing::Off && !result.changed {
+            Outcome::Skipped
+        } else {
+            Outcome::Ok
         }
-    }
+    };
+    let result = provisioner.run(&wanted, Mode::of_stage(guest.stage, budget));
+    report(result, outcome, DnsState::summary)
 }
 
 /// Whether something failed, or DNS that is to be put right is not.

@@ -4,10 +4,14 @@ mod kubelet;
 
 use std::{cell::RefCell, fs, net::IpAddr, time::Duration};
 
-use virtfleet_agent_core::dns::{
-    answers::{Answer, Outcome, Purpose, Question},
-    plan::RefusalKind,
-    state::{DnsState, Standing},
+use virtfleet_agent_core::{
+    dns::{
+        Plan,
+        answers::{Answer, Outcome, Purpose, Question},
+        plan::RefusalKind,
+        state::{DnsState, Standing},
+    },
+    pass::Stage,
 };
 use virtfleet_agent_host::{FakeCommands, Roots, Unwatched, Witness, dns::Asker};
 use virtfleet_agent_state::{
@@ -20,6 +24,7 @@ use virtfleet_agent_state::{
 use virtfleet_wire::finding::Severity;
 
 use super::*;
+use crate::engine::{Mode, RunResult};
 
 const BOOT: &str = "b";
 const GOOD: &str = "192.0.2.1";
@@ -92,26 +97,33 @@ impl Guest {
         wanted(&self.roots, &settings::load(&self.roots, None))
     }
 
-    fn with<T>(&self, alive: fn(&str, &str) -> bool, run: impl FnOnce(&Engine<'_>) -> T) -> T {
+    fn with<T>(&self, alive: fn(&str, &str) -> bool, run: impl FnOnce(&DnsProvisioner<'_>) -> T) -> T {
         let commands = FakeCommands::content();
         let asker = Answers {
             guest: self,
             alive,
             asked: RefCell::default(),
         };
-        run(&Engine {
+        run(&DnsProvisioner {
             roots: &self.roots,
             commands: &commands,
             witness: &Unwatched,
             asker: &asker,
             boot_id: BOOT,
             settle: Duration::ZERO,
+            network_wait: Duration::ZERO,
         })
     }
 
-    fn pass(&self, alive: fn(&str, &str) -> bool, how: How<'_>) -> Passed {
-        self.with(alive, |engine| engine.pass(&self.wanted(), how).unwrap().unwrap())
+    fn pass(&self, alive: fn(&str, &str) -> bool, how: DnsMode<'_>) -> RunResult<Plan, DnsState> {
+        self.with(alive, |provisioner| {
+            provisioner.run(&self.wanted(), how).unwrap().unwrap()
+        })
     }
+}
+
+fn by_stage() -> DnsMode<'static> {
+    Mode::of_stage(Stage::Reconcile, None)
 }
 
 fn all(_: &str, _: &str) -> bool {
@@ -121,7 +133,7 @@ fn all(_: &str, _: &str) -> bool {
 #[test]
 fn the_foreseen_collision_is_taken_out_before_it_happens_and_once() {
     let guest = Guest::new(AUTO);
-    let passed = guest.pass(all, How::default());
+    let passed = guest.pass(all, by_stage());
     assert!(passed.changed, "{:?}", passed.state);
     assert_eq!(passed.state.standing, Standing::Verified);
     assert!(guest.resolv_conf().contains(&format!("nameserver {GOOD}\n")));
@@ -135,13 +147,13 @@ fn the_foreseen_collision_is_taken_out_before_it_happens_and_once() {
         .unwrap();
     assert_eq!(good.nameservers, [GOOD.parse::<IpAddr>().unwrap()]);
     // Again: nothing to do, and the figure of this boot stays.
-    let again = guest.pass(all, How::default());
+    let again = guest.pass(all, by_stage());
     assert!(!again.changed);
     assert_eq!(again.state.changes, 1);
     assert_eq!(again.state.verified_at_boottime_ms, kept.verified_at_boottime_ms);
     // Off gives back what was there.
     guest.settings("dns: {manage: off}\n");
-    let off = guest.pass(all, How::default());
+    let off = guest.pass(all, by_stage());
     assert_eq!(off.state.standing, Standing::Off);
     assert_eq!(guest.resolv_conf(), format!("nameserver {CACHE}\n"));
 }
@@ -150,20 +162,18 @@ fn the_foreseen_collision_is_taken_out_before_it_happens_and_once() {
 fn report_only_changes_nothing_until_a_person_asks() {
     let guest = Guest::new(REPORT);
     let before = guest.resolv_conf();
-    let passed = guest.pass(all, How::default());
+    let passed = guest.pass(all, by_stage());
     assert_eq!(passed.state.standing, Standing::Colliding);
     assert!(!passed.changed);
     assert_eq!(guest.resolv_conf(), before);
-    let plan = guest.with(all, |engine| engine.plan(&guest.wanted().asked).unwrap().plan);
+    let plan = guest.with(all, |provisioner| {
+        provisioner.plan(&guest.wanted().asked).unwrap().plan
+    });
     // A plan whose grounds have changed is not carried out.
-    let expected = How {
-        by_hand: true,
-        expected: Some(&plan),
-        ..How::default()
-    };
+    let expected = Mode::of_admin(Some(&plan));
     let dead = guest.with(
         |who, _| who == CACHE,
-        |engine| engine.pass(&guest.wanted(), expected).unwrap(),
+        |provisioner| provisioner.run(&guest.wanted(), expected).unwrap(),
     );
     assert_eq!(dead, None);
     assert_eq!(guest.resolv_conf(), before);
@@ -177,7 +187,7 @@ fn report_only_changes_nothing_until_a_person_asks() {
 #[test]
 fn wrong_settings_never_undo_what_is_there() {
     let guest = Guest::new(AUTO);
-    guest.pass(all, How::default());
+    guest.pass(all, by_stage());
     let written = guest.resolv_conf();
     for wrong in [
         "dns: {manage: auto, config: {nameservers: [nonsense]}}\n",
@@ -186,7 +196,7 @@ fn wrong_settings_never_undo_what_is_there() {
         "dns: [\n",
     ] {
         guest.settings(wrong);
-        let passed = guest.pass(all, How::default());
+        let passed = guest.pass(all, by_stage());
         assert!(!passed.changed, "{wrong}");
         assert_eq!(guest.resolv_conf(), written, "{wrong}");
         let kinds: Vec<_> = passed.state.refusals.iter().map(|one| one.kind).collect();
@@ -196,11 +206,7 @@ fn wrong_settings_never_undo_what_is_there() {
         );
         assert!(passed.state.findings.iter().any(|one| one.id == "dns-settings"));
         // Not by hand, either.
-        let by_hand = How {
-            by_hand: true,
-            ..How::default()
-        };
-        assert!(!guest.pass(all, by_hand).changed);
+        assert!(!guest.pass(all, Mode::of_admin(None)).changed);
         assert_eq!(guest.resolv_conf(), written, "{wrong}");
     }
 }
@@ -210,7 +216,7 @@ fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
     let guest = Guest::new(AUTO);
     let before = guest.resolv_conf();
     let until_written: fn(&str, &str) -> bool = |who, conf| who != GOOD || !conf.contains(GOOD);
-    let passed = guest.pass(until_written, How::default());
+    let passed = guest.pass(until_written, by_stage());
     assert_eq!(passed.state.standing, Standing::RolledBack);
     assert_eq!(guest.resolv_conf(), before);
     assert_eq!((passed.state.changes, passed.state.rollbacks), (0, 1));
@@ -223,21 +229,21 @@ fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
             .any(|one| one.id == "dns-rolled-back")
     );
     // The pass that our own change asks for leaves it.
-    let again = guest.pass(until_written, How::default());
+    let again = guest.pass(until_written, by_stage());
     assert_eq!(
         (again.state.rollbacks, again.state.standing),
         (1, Standing::RolledBack)
     );
     // Nor is it forgotten by a pass that has nothing to do.
-    let nobody = guest.pass(|_, _| false, How::default());
+    let nobody = guest.pass(|_, _| false, by_stage());
     assert_eq!(nobody.state.standing, Standing::Broken);
-    assert_eq!(guest.pass(until_written, How::default()).state.rollbacks, 1);
+    assert_eq!(guest.pass(until_written, by_stage()).state.rollbacks, 1);
     // A while later, or by hand, it is tried again.
     let mut old = again.state.clone();
     old.put_back_at_boottime_ns = 0;
     old.put_back.clear();
     DNS_STATE.write(&guest.roots, &old).unwrap();
-    let verified = guest.pass(all, How::default());
+    let verified = guest.pass(all, by_stage());
     assert_eq!(verified.state.standing, Standing::Verified);
     assert!(verified.state.put_back.is_empty());
 }
@@ -246,7 +252,7 @@ fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
 fn nothing_is_written_when_nothing_answers() {
     let guest = Guest::new(AUTO);
     let before = guest.resolv_conf();
-    let passed = guest.pass(|_, _| false, How::default());
+    let passed = guest.pass(|_, _| false, by_stage());
     assert_eq!(passed.state.standing, Standing::Broken);
     assert_eq!(guest.resolv_conf(), before);
     assert!(failed(&passed.state));
@@ -262,23 +268,23 @@ fn nothing_is_written_when_nothing_answers() {
 fn a_guest_that_is_given_no_nameserver_is_told_of_and_holds_nothing_up() {
     let guest = Guest::new("dns: {manage: auto}\n");
     guest.write("root/etc/resolv.conf", "");
-    let passed = guest.pass(all, How::default());
+    let passed = guest.pass(all, by_stage());
     assert_eq!(passed.state.standing, Standing::Broken);
     assert!(!failed(&passed.state) && !passed.changed);
     let worst = passed.state.findings.iter().map(|one| one.severity).max();
     assert_eq!(worst, Some(Severity::Warning), "{:?}", passed.state.findings);
     // One that is asked for and does not answer is another matter.
     guest.settings(AUTO);
-    assert!(failed(&guest.pass(|_, _| false, How::default()).state));
+    assert!(failed(&guest.pass(|_, _| false, by_stage()).state));
 }
 
 #[test]
 fn a_guest_that_cannot_be_looked_at_is_told_and_keeps_what_was_known() {
     let guest = Guest::new(AUTO);
-    guest.pass(all, How::default());
+    guest.pass(all, by_stage());
     fs::remove_file(guest.dir.path().join("proc/net/fib_trie")).unwrap();
-    let error = guest.with(all, |engine| {
-        engine.pass(&guest.wanted(), How::default()).unwrap_err()
+    let error = guest.with(all, |provisioner| {
+        provisioner.run(&guest.wanted(), by_stage()).unwrap_err()
     });
     assert!(error.to_string().contains("addresses are not known"), "{error}");
     let state = DNS_STATE.read(&guest.roots, BOOT).unwrap();
@@ -320,15 +326,16 @@ fn what_is_better_than_before_stays_and_what_is_worse_is_put_back() {
             alive: all,
             asked: RefCell::default(),
         };
-        let engine = Engine {
+        let provisioner = DnsProvisioner {
             roots: &guest.roots,
             commands: &commands,
             witness: &Unwatched,
             asker: &asker,
             boot_id: BOOT,
             settle: Duration::ZERO,
+            network_wait: Duration::ZERO,
         };
-        let passed = engine.pass(&guest.wanted(), How::default()).unwrap().unwrap();
+        let passed = provisioner.run(&guest.wanted(), by_stage()).unwrap().unwrap();
         (passed.state.standing, passed.state.rollbacks, passed.state.error)
     };
     let (standing, rollbacks, error) = run(CACHE, CACHE);

@@ -10,8 +10,8 @@ use std::{
 use virtfleet_agent_core::dns::answers::{Answer, Question};
 use virtfleet_agent_host::{CommandError, Commands, Done, Tool, dns::Asker};
 
-/// What a stage of the boot has for all, less than its unit's start timeout (90 s, `virtfleet-dns.service`) with what comes before and behind it.
-const ALL: Duration = Duration::from_secs(80);
+/// How long the DNS stage of the boot may take in all: less than the start timeout of its unit (90 s, `virtfleet-dns.service`), with what comes before and after.
+pub(super) const STAGE_BUDGET: Duration = Duration::from_secs(80);
 /// What of it is kept for putting back, and for writing down how DNS stands.
 const PUT_BACK: Duration = Duration::from_secs(30);
 /// With less than this no change is begun.
@@ -21,18 +21,13 @@ const QUESTION: Duration = Duration::from_millis(500);
 
 /// Until when.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Until {
+pub(super) struct Until {
     all: Option<Instant>,
 }
 
 impl Until {
     /// As long as it takes.
-    pub const UNBOUNDED: Self = Self { all: None };
-
-    /// What a stage of the boot has that began then.
-    pub fn of_a_stage(began: Instant) -> Self {
-        Self::within(ALL.saturating_sub(began.elapsed()))
-    }
+    pub(super) const UNBOUNDED: Self = Self { all: None };
 
     pub(super) fn within(all: Duration) -> Self {
         Self {

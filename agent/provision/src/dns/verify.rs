@@ -15,7 +15,7 @@ use virtfleet_agent_core::dns::{
 };
 use virtfleet_agent_host::dns::{DnsChangeSource, ObserveDnsError};
 
-use super::{Engine, How, Observed};
+use super::{DnsProvisioner, Observed, time::Until};
 
 /// From then on what answers is enough, also when something of the platform's is still beside it.
 const EXACT: Duration = Duration::from_secs(3);
@@ -42,9 +42,9 @@ pub(super) struct Patience {
 
 impl Patience {
     /// What has changed before is not waited for.
-    pub(super) fn new(engine: &Engine<'_>, limit: Duration) -> Self {
+    pub(super) fn new(provisioner: &DnsProvisioner<'_>, limit: Duration) -> Self {
         Self {
-            changes: (!limit.is_zero()).then(|| DnsChangeSource::open(engine.roots)),
+            changes: (!limit.is_zero()).then(|| DnsChangeSource::open(provisioner.roots)),
             began: Instant::now(),
             limit,
             quiet_since: None,
@@ -73,14 +73,19 @@ impl Patience {
     }
 }
 
-impl Engine<'_> {
+impl DnsProvisioner<'_> {
     /// The plan, as soon as there is a network whose nameservers answer, or when the time is up. A guest without a network, or whose network names no nameserver, is not held up
     /// for it.
-    pub(super) fn plan_within(&self, asked: &Asked, how: How<'_>) -> Result<Observed, ObserveDnsError> {
-        let mut patience = Patience::new(self, how.until.wait(how.patience));
-        let mut seen = self.looked(how.by_hand)?;
+    pub(super) fn plan_within(
+        &self,
+        asked: &Asked,
+        by_admin: bool,
+        until: Until,
+    ) -> Result<Observed, ObserveDnsError> {
+        let mut patience = Patience::new(self, until.wait(self.network_wait));
+        let mut seen = self.looked(by_admin)?;
         while !has_network(&seen) && !patience.nothing_comes(&seen) && patience.wait(LOOK_AGAIN) {
-            seen = self.looked(how.by_hand)?;
+            seen = self.looked(by_admin)?;
         }
         let mut observed = self.judged(asked, seen);
         // A lease may come after the address, its nameservers after that, and the way to them last.
@@ -90,16 +95,18 @@ impl Engine<'_> {
             && !(names_nobody(&observed) && patience.nothing_comes(&observed.seen))
             && patience.wait(pause)
         {
-            observed = self.judged(asked, self.looked(how.by_hand)?);
+            observed = self.judged(asked, self.looked(by_admin)?);
             if !names_nobody(&observed) {
                 pause *= 2;
             }
         }
-        let confirm = CONFIRM_FALLBACK.saturating_sub(how.patience).min(self.settle);
-        let mut patience = Patience::new(self, how.until.wait(confirm));
+        let confirm = CONFIRM_FALLBACK
+            .saturating_sub(self.network_wait)
+            .min(self.settle);
+        let mut patience = Patience::new(self, until.wait(confirm));
         let mut pause = ASK_AGAIN;
         while observed.plan.is_fallback() && !observed.plan.steps.is_empty() && patience.wait(pause) {
-            observed = self.judged(asked, self.looked(how.by_hand)?);
+            observed = self.judged(asked, self.looked(by_admin)?);
             pause *= 2;
         }
         Ok(observed)

@@ -9,7 +9,7 @@ use virtfleet_agent_core::nic::{
 use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{Link, Traffic};
 
-use super::pass::Engine;
+use super::NicProvisioner;
 
 /// The pause between two looks at the link.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ impl Before {
     }
 }
 
-impl Engine<'_> {
+impl NicProvisioner<'_> {
     /// What there is before `from` queues become `to`. Nothing is done yet.
     pub(super) fn begin(
         &self,

@@ -23,13 +23,15 @@ use virtfleet_wire::settings::Multiqueue;
 use super::{
     Wanted,
     change::{Before, ChangeError, Fault, told},
-    pass::{Engine, How, NO_TIME, Outcome, Time},
+    provisioner::NicProvisioner,
+    run::Outcome,
+    time::{NO_TIME, Time},
 };
 
 /// What is put back has this long at least to come back.
 const LEAST_SETTLE: Duration = Duration::from_secs(1);
 
-impl Engine<'_> {
+impl NicProvisioner<'_> {
     /// Sets `to` queues where there are `from`: verified, or put back. `rates`: what is coming and going.
     pub(super) fn channels(
         &self,
@@ -155,15 +157,16 @@ impl Engine<'_> {
         })
     }
 
-    /// Settles what a pass that was cut short, or could not put back, has left: afterwards each number is verified, or it is known what is wrong. True when something was settled.
+    /// Completes or rolls back the changes that an interrupted run left, and retries rollbacks that failed. Afterwards each number of queues is verified, or the outcome
+    /// says what is wrong.
     pub(super) fn settle(
         &self,
         machine: &Machine,
-        (wanted, how): (&Wanted, How<'_>),
+        (wanted, by_admin): (&Wanted, bool),
         time: Time,
         state: &mut NicState,
         outcome: &mut Outcome,
-    ) -> Result<bool, WriteStateError> {
+    ) -> Result<(), WriteStateError> {
         let known = |name: &str| state.nics.get(name)?.pending.clone();
         let left: Vec<(Target, Pending)> = machine
             .nics
@@ -175,7 +178,7 @@ impl Engine<'_> {
                 None => Err(format!("{}: {NO_TIME}", target.nic)),
                 Some(settle) => {
                     let given_up = self.is_given_up(target, wanted);
-                    self.settle_one(target, pending, (settle, given_up, how.by_hand), state)?
+                    self.settle_one(target, pending, (settle, given_up, by_admin), state)?
                 }
             };
             match settled {
@@ -191,7 +194,7 @@ impl Engine<'_> {
                 }
             }
         }
-        Ok(!left.is_empty())
+        Ok(())
     }
 
     /// Whether nobody wants this interface looked after any more: by the settings, or because it was taken down.
@@ -209,7 +212,7 @@ impl Engine<'_> {
         &self,
         target: &Target,
         pending: &Pending,
-        (settle, given_up, by_hand): (Duration, bool, bool),
+        (settle, given_up, by_admin): (Duration, bool, bool),
         state: &mut NicState,
     ) -> Result<Result<Settled, String>, WriteStateError> {
         let (nic, from, to) = (&target.nic, pending.from, pending.to);
@@ -235,7 +238,7 @@ impl Engine<'_> {
                 match self.put_back(target, pending, what, &mut before, settle, state)? {
                     Ok(done) => settled.done = Some(done),
                     // Who asks for it takes it as it is.
-                    Err(still) if current == from && by_hand => {
+                    Err(still) if current == from && by_admin => {
                         settled.done = Some(format!("{nic}: {still}; it is taken as it is from now on"));
                         standing(state, nic).undone();
                     }

@@ -11,14 +11,18 @@
 mod change;
 mod channels;
 mod measure;
-mod pass;
 mod plug;
+mod provisioner;
+mod run;
 mod step;
+mod time;
+mod wanted;
 mod world;
 
-pub use pass::{Engine, How, Passed};
 pub use plug::real;
-pub use step::{Wanted, wanted};
+pub use provisioner::NicProvisioner;
+pub use run::NicMode;
+pub use wanted::{Wanted, wanted};
 pub use world::World;
 
 pub use step::failed;

@@ -14,7 +14,7 @@ use virtfleet_agent_core::{
 use virtfleet_agent_state::{NIC_STATE, StateError};
 
 use super::*;
-use fake::{BOOT, Fault, Guest, nic, with};
+use fake::{BOOT, Fault, Guest, by_stage, nic, with};
 
 const AUTO: &str = "nic: {multiqueue: auto}";
 
@@ -54,7 +54,7 @@ fn report_only_is_done_by_a_person_alone_and_off_gives_back() {
     assert_eq!((looked.plan.steps.len(), guest.queues("eth0")), (1, 1));
     assert_eq!(looked.state.nics["eth0"].standing, Standing::Differs);
     assert!(!failed(&looked.state));
-    let plan = guest.engine().plan(&guest.wanted());
+    let plan = guest.provisioner().plan(&guest.wanted());
     assert_eq!(plan.steps, looked.plan.steps);
     assert!(guest.by_hand().plan.steps.is_empty());
     assert_eq!(guest.queues("eth0"), 2);
@@ -152,13 +152,13 @@ fn settings_that_are_wrong_change_nothing_and_say_so() {
 #[test]
 fn a_plan_that_was_read_is_done_only_while_it_holds() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "");
-    let plan = guest.engine().plan(&guest.wanted());
+    let plan = guest.provisioner().plan(&guest.wanted());
     let how = with(&plan);
     guest.inner().machine.cpus.online = vec![0, 1, 2];
-    assert_eq!(guest.engine().pass(&guest.wanted(), how).unwrap(), None);
+    assert_eq!(guest.provisioner().run(&guest.wanted(), how).unwrap(), None);
     assert_eq!(guest.queues("eth0"), 1);
     guest.inner().machine.cpus.online = vec![0, 1];
-    assert!(guest.engine().pass(&guest.wanted(), how).unwrap().is_some());
+    assert!(guest.provisioner().run(&guest.wanted(), how).unwrap().is_some());
     assert_eq!(guest.queues("eth0"), 2);
 }
 

@@ -6,7 +6,10 @@ use anstyle::AnsiColor;
 use virtfleet_agent_core::virtio::{Bus, Device, Features, Machine, Queue, Role, Sharing, Vector, ranges};
 use virtfleet_agent_service::report::device_state;
 
-use super::{Cell, Detail, number, rows, tree};
+use super::{
+    super::rows::{Cell, rows, tree},
+    detail::{Detail, number},
+};
 
 pub(super) fn text(machine: &Machine, detail: Detail) -> String {
     let heads: Vec<Vec<Cell>> = machine.devices.iter().map(head).collect();

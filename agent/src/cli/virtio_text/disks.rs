@@ -2,7 +2,10 @@
 
 use virtfleet_agent_core::virtio::{Disk, DiskKind, Machine, WriteCache, ranges};
 
-use super::{Cell, Detail, number, rows, tree};
+use super::{
+    super::rows::{Cell, rows, tree},
+    detail::{Detail, number},
+};
 
 pub(super) fn text(machine: &Machine, detail: Detail) -> String {
     let heads: Vec<Vec<Cell>> = machine.disks.iter().map(head).collect();

@@ -1,5 +1,6 @@
 //! The tree of virtio devices for people: devices with their queues and interrupts, interfaces, disks, vectors, findings.
 
+mod detail;
 mod devices;
 mod disks;
 mod nics;
@@ -9,24 +10,25 @@ use virtfleet_agent_core::virtio::{Machine, ranges};
 use virtfleet_agent_state::virtio::Virtio;
 use virtfleet_wire::finding::{Finding, Severity};
 
-use super::rows::{Cell, rows, tree};
+use detail::Detail;
 
-/// Of a device or an interface with more queues only the sum is shown.
-const QUEUES: usize = 16;
-/// With more queues in all, or more devices, only the sums are shown: what is shown fits a few screens.
-const QUEUES_IN_ALL: usize = 96;
-const DEVICES: usize = 24;
-/// Devices that are named as those with the most vectors.
-const MOST: usize = 3;
-/// What could not be read is shown as far as this.
-const UNREAD: usize = 5;
+use super::rows::{Cell, rows};
+
+/// With more queues in all, only the sums are shown, so that the text fits a few screens.
+const MAX_QUEUES_IN_ALL: usize = 96;
+/// With more devices, only the sums are shown.
+const MAX_DEVICES: usize = 24;
+/// Number of devices that are named as those with the most vectors.
+const TOP_VECTORS: usize = 3;
+/// Limit of lines about what could not be read.
+const MAX_UNREAD: usize = 5;
 
 /// All of it. `all` shows each queue, however many there are; `root` says that nothing more is to be had by asking as root.
 pub(super) fn text(seen: &Virtio, all: bool, root: bool) -> String {
     let machine = &seen.machine;
     let mut text = head(machine);
     let queues = machine.devices.iter().map(|device| device.queues.len());
-    let sums = !all && (machine.devices.len() > DEVICES || queues.sum::<usize>() > QUEUES_IN_ALL);
+    let sums = !all && (machine.devices.len() > MAX_DEVICES || queues.sum::<usize>() > MAX_QUEUES_IN_ALL);
     let detail = Detail { all, sums };
     text.push_str(&part("devices", &devices::text(machine, detail)));
     text.push_str(&part("interfaces", &nics::text(seen, detail)));
@@ -37,22 +39,6 @@ pub(super) fn text(seen: &Virtio, all: bool, root: bool) -> String {
     }
     text.push_str(&notes(seen, root));
     text
-}
-
-/// How much is shown.
-#[derive(Debug, Clone, Copy)]
-struct Detail {
-    /// Everything.
-    all: bool,
-    /// No single queue, because there are many.
-    sums: bool,
-}
-
-impl Detail {
-    /// Whether each of so many queues is shown.
-    fn each(self, queues: usize) -> bool {
-        queues > 0 && (self.all || (!self.sums && queues <= QUEUES))
-    }
 }
 
 fn head(machine: &Machine) -> String {
@@ -93,7 +79,7 @@ fn head(machine: &Machine) -> String {
 fn most(machine: &Machine) -> String {
     let mut all: Vec<&(String, u32)> = machine.vectors.by_device.iter().collect();
     all.sort_by_key(|one| std::cmp::Reverse(one.1));
-    let named = all.iter().take(MOST).map(|(address, count)| {
+    let named = all.iter().take(TOP_VECTORS).map(|(address, count)| {
         let mut devices = machine.devices.iter();
         let device = devices.find(|device| device.address == *address);
         format!("{} {count}", device.map_or(address, |device| &device.name))
@@ -145,10 +131,10 @@ fn notes(seen: &Virtio, root: bool) -> String {
         });
     }
     notes.extend(seen.unusable.iter().map(|reason| format!("not usable: {reason}")));
-    let unread = machine.unread.iter().take(UNREAD);
+    let unread = machine.unread.iter().take(MAX_UNREAD);
     notes.extend(unread.map(|one| format!("not read: {}: {}", one.what, one.because)));
-    if machine.unread.len() > UNREAD {
-        notes.push(format!("not read: {} more", machine.unread.len() - UNREAD));
+    if machine.unread.len() > MAX_UNREAD {
+        notes.push(format!("not read: {} more", machine.unread.len() - MAX_UNREAD));
     }
     let lines: Vec<Vec<Cell>> = notes.into_iter().map(|note| vec![note.into()]).collect();
     let text = rows(0, &lines);
@@ -157,11 +143,6 @@ fn notes(seen: &Virtio, root: bool) -> String {
     } else {
         format!("\n{text}")
     }
-}
-
-/// A count, or `-`.
-fn number(count: Option<u64>) -> Cell {
-    count.map_or_else(|| "-".into(), |count| count.to_string().into())
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 use virtfleet_agent_core::virtio::{Direction, Nic, NicQueue, ranges};
 use virtfleet_agent_state::virtio::Virtio;
 
-use super::{Cell, Detail, number, rows, tree};
+use super::{
+    super::rows::{Cell, rows, tree},
+    detail::{Detail, number},
+};
 
 pub(super) fn text(seen: &Virtio, detail: Detail) -> String {
     let nics = &seen.machine.nics;

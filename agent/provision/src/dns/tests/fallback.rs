@@ -32,15 +32,15 @@ fn critical(state: &DnsState) -> Vec<&str> {
 fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
     let guest = Guest::new(SETTINGS);
     guest.write("root/etc/resolv.conf", &format!("nameserver {PLATFORM}\n"));
-    let adopted = guest.pass(all, How::default());
+    let adopted = guest.pass(all, by_stage());
     assert_eq!(adopted.state.standing, Standing::Verified);
     assert_eq!(uses(&guest), [CLUSTER]);
     // While the cluster answers, the platform's nameserver is not probed.
     let platform: IpAddr = PLATFORM.parse().unwrap();
-    let quiet = guest.pass(all, How::default());
+    let quiet = guest.pass(all, by_stage());
     assert!(!quiet.state.questions.contains_key(&platform));
 
-    let fallen = guest.pass(platform_alone, How::default());
+    let fallen = guest.pass(platform_alone, by_stage());
     assert_eq!(uses(&guest), [PLATFORM]);
     assert!(fallen.changed && fallen.state.fallback);
     assert_eq!(critical(&fallen.state), ["dns-platform-fallback"]);
@@ -57,7 +57,7 @@ fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
         "{message}"
     );
     // It lasts, and nothing is written again. What was verified last is still the cluster's.
-    let lasts = guest.pass(platform_alone, How::default());
+    let lasts = guest.pass(platform_alone, by_stage());
     assert!(!lasts.changed && lasts.state.fallback);
     assert_eq!(critical(&lasts.state), ["dns-platform-fallback"]);
     let good = virtfleet_agent_host::dns::last_good(&guest.roots)
@@ -65,11 +65,11 @@ fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
         .unwrap();
     assert_eq!(good.nameservers, [CLUSTER.parse::<IpAddr>().unwrap()]);
     // Everybody is silent: what is in use stays.
-    let silent = guest.pass(nobody, How::default());
+    let silent = guest.pass(nobody, by_stage());
     assert!(!silent.changed);
     assert_eq!(uses(&guest), [PLATFORM]);
 
-    let back = guest.pass(all, How::default());
+    let back = guest.pass(all, by_stage());
     assert_eq!(uses(&guest), [CLUSTER]);
     assert!(back.changed && !back.state.fallback);
     assert_eq!(back.state.standing, Standing::Verified);
@@ -79,8 +79,8 @@ fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
 #[test]
 fn a_platform_that_hands_out_the_user_clusters_cache_is_not_fallen_back_to() {
     let guest = Guest::new(SETTINGS);
-    assert_eq!(guest.pass(all, How::default()).state.standing, Standing::Verified);
-    let broken = guest.pass(|who, _| who == CACHE, How::default());
+    assert_eq!(guest.pass(all, by_stage()).state.standing, Standing::Verified);
+    let broken = guest.pass(|who, _| who == CACHE, by_stage());
     assert_eq!(uses(&guest), [CLUSTER]);
     assert!(!broken.state.fallback);
     assert!(critical(&broken.state).contains(&"dns-nothing-verified"));
@@ -90,9 +90,9 @@ fn a_platform_that_hands_out_the_user_clusters_cache_is_not_fallen_back_to() {
 fn report_only_says_so_and_changes_nothing() {
     let guest = Guest::new(SETTINGS);
     guest.write("root/etc/resolv.conf", &format!("nameserver {PLATFORM}\n"));
-    guest.pass(all, How::default());
+    guest.pass(all, by_stage());
     guest.settings(&SETTINGS.replace("auto", "report-only"));
-    let passed = guest.pass(platform_alone, How::default());
+    let passed = guest.pass(platform_alone, by_stage());
     assert_eq!(uses(&guest), [CLUSTER]);
     assert!(!passed.changed);
     let critical = critical(&passed.state);

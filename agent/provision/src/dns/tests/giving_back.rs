@@ -8,28 +8,24 @@ fn what_is_given_back_answers_or_ours_stays_unless_a_person_asks_or_nothing_answ
     let nobody: fn(&str, &str) -> bool = |_, _| false;
     let taken = || {
         let guest = Guest::new(AUTO);
-        guest.pass(all, How::default());
+        guest.pass(all, by_stage());
         guest.settings("dns: {manage: off}\n");
         guest
     };
     let guest = taken();
-    let off = guest.pass(only_ours, How::default());
+    let off = guest.pass(only_ours, by_stage());
     assert_eq!((off.changed, off.state.rollbacks), (false, 1), "{:?}", off.state);
     assert!(guest.resolv_conf().contains(GOOD));
     assert!(off.state.error.as_ref().unwrap().contains(CACHE));
     assert!(off.state.findings.iter().any(|one| one.id == "dns-pass-failed"));
     // Not over and over.
-    let again = guest.pass(only_ours, How::default());
+    let again = guest.pass(only_ours, by_stage());
     assert_eq!((again.state.rollbacks, again.changed), (1, false));
     assert!(again.state.error.is_some());
-    let by_hand = How {
-        by_hand: true,
-        ..How::default()
-    };
-    assert!(guest.pass(only_ours, by_hand).changed);
+    assert!(guest.pass(only_ours, Mode::of_admin(None)).changed);
     assert_eq!(guest.resolv_conf(), format!("nameserver {CACHE}\n"));
     let guest = taken();
-    assert!(guest.pass(nobody, How::default()).changed);
+    assert!(guest.pass(nobody, by_stage()).changed);
     assert_eq!(guest.resolv_conf(), format!("nameserver {CACHE}\n"));
 }
 
@@ -37,10 +33,7 @@ fn what_is_given_back_answers_or_ours_stays_unless_a_person_asks_or_nothing_answ
 fn without_time_to_put_back_nothing_is_begun() {
     let guest = Guest::new(AUTO);
     let before = guest.resolv_conf();
-    let how = |seconds| How {
-        until: Until::within(Duration::from_secs(seconds)),
-        ..How::default()
-    };
+    let how = |seconds| Mode::of_stage(Stage::Dns, Some(Duration::from_secs(seconds)));
     let late = guest.pass(all, how(35));
     assert!(!late.changed && failed(&late.state));
     assert!(late.state.error.as_ref().unwrap().contains("no time left"));
@@ -59,7 +52,7 @@ fn without_time_to_put_back_nothing_is_begun() {
 #[test]
 fn a_pass_that_undoes_spares_the_links_of_a_live_node() {
     use std::os::unix::fs::PermissionsExt as _;
-    for (live, by_hand, reloads) in [(true, false, false), (true, true, true), (false, false, true)] {
+    for (live, by_admin, reloads) in [(true, false, false), (true, true, true), (false, false, true)] {
         let guest = Guest::new(REPORT);
         guest.write("sys/class/net/eth0/ifindex", "2\n");
         fs::create_dir_all(guest.dir.path().join("sys/class/net/eth0/device")).unwrap();
@@ -76,21 +69,22 @@ fn a_pass_that_undoes_spares_the_links_of_a_live_node() {
         fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
         let journal = r#"{"format":1,"places":[],"services":["networkd"]}"#;
         guest.write("root/var/lib/virtfleet/dns/undo.json", journal);
-        let how = How {
-            by_hand,
-            ..How::default()
+        let mode = if by_admin {
+            Mode::of_admin(None)
+        } else {
+            by_stage()
         };
-        let said = guest.with(all, |engine| {
+        let said = guest.with(all, |provisioner| {
             let commands = FakeCommands::content();
-            let engine = Engine {
+            let provisioner = DnsProvisioner {
                 commands: &commands,
-                ..*engine
+                ..*provisioner
             };
-            engine.pass(&guest.wanted(), how).unwrap().unwrap();
+            provisioner.run(&guest.wanted(), mode).unwrap().unwrap();
             commands.take()
         });
         let reloaded = said.iter().any(|line| line == "networkctl reload");
-        assert_eq!(reloaded, reloads, "{live} {by_hand}: {said:?}");
+        assert_eq!(reloaded, reloads, "{live} {by_admin}: {said:?}");
     }
 }
 
@@ -110,18 +104,18 @@ fn what_somebody_writes_over_while_it_is_verified_is_written_again_by_the_next_p
     let guest = Guest::new(AUTO);
     let alive: fn(&str, &str) -> bool = |who, _| who != "192.0.2.99";
     let meddler = Meddler(guest.roots.root("/etc/resolv.conf"));
-    let passed = guest.with(alive, |engine| {
-        let engine = Engine {
+    let passed = guest.with(alive, |provisioner| {
+        let provisioner = DnsProvisioner {
             witness: &meddler,
-            ..*engine
+            ..*provisioner
         };
-        engine.pass(&guest.wanted(), How::default()).unwrap().unwrap()
+        provisioner.run(&guest.wanted(), by_stage()).unwrap().unwrap()
     });
     let error = passed.state.error.unwrap_or_default();
     assert!(error.contains("put back"), "{error}");
     assert_eq!((passed.state.rollbacks, passed.state.put_back), (1, Vec::new()));
     assert_eq!(guest.resolv_conf(), "nameserver 192.0.2.99\n");
-    let next = guest.pass(alive, How::default());
+    let next = guest.pass(alive, by_stage());
     assert_eq!(next.state.standing, Standing::Verified, "{:?}", next.state.error);
     assert!(next.changed && guest.resolv_conf().contains(GOOD));
 }

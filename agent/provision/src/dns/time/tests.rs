@@ -10,7 +10,9 @@ fn a_tool_has_half_of_what_is_left_and_none_is_started_when_nothing_is() {
         until,
     };
     within(None).run(&Tool::new("a")).unwrap();
-    within(Some(Instant::now() + ALL)).run(&Tool::new("b")).unwrap();
+    within(Some(Instant::now() + STAGE_BUDGET))
+        .run(&Tool::new("b"))
+        .unwrap();
     let late = within(Some(Instant::now())).run(&Tool::new("c")).unwrap_err();
     assert!(late.to_string().contains("no time left"), "{late}");
     assert_eq!(fake.take(), ["a", "b"]);
@@ -28,20 +30,20 @@ fn a_tool_has_half_of_what_is_left_and_none_is_started_when_nothing_is() {
 fn a_stage_ends_before_its_unit_does_and_leaves_time_to_put_back() {
     let unit = include_str!("../../../../../packaging/systemd/virtfleet-dns.service");
     assert!(unit.contains("\nTimeoutStartSec=90s\n"));
-    assert!(ALL + Duration::from_secs(10) <= Duration::from_secs(90));
-    let until = Until::of_a_stage(Instant::now());
+    assert!(STAGE_BUDGET + Duration::from_secs(10) <= Duration::from_secs(90));
+    let until = Until::within(STAGE_BUDGET);
     let between = until.all().unwrap() - until.change().unwrap();
     assert_eq!(between, PUT_BACK);
     // The boot's patience leaves time for what follows.
     let patience = until.wait(Duration::from_mins(5));
-    assert!(patience + PUT_BACK + CHANGE * 2 <= ALL && patience >= Duration::from_secs(25));
+    assert!(patience + PUT_BACK + CHANGE * 2 <= STAGE_BUDGET && patience >= Duration::from_secs(25));
     assert!(until.for_a_change());
     let none = Until::within(PUT_BACK);
     assert!(!none.for_a_change());
     assert_eq!(
-        (none.wait(ALL), none.settle(ALL)),
+        (none.wait(STAGE_BUDGET), none.settle(STAGE_BUDGET)),
         (Duration::ZERO, Duration::ZERO)
     );
-    assert_eq!(Until::UNBOUNDED.wait(ALL), ALL);
+    assert_eq!(Until::UNBOUNDED.wait(STAGE_BUDGET), STAGE_BUDGET);
     assert!(Until::UNBOUNDED.for_a_change());
 }

@@ -9,14 +9,16 @@ use std::{
 };
 
 use virtfleet_agent_core::{
-    nic::{Plan, spread::spread},
+    nic::{Plan, spread::spread, state::NicState},
+    pass::Stage,
     virtio::{Channels, Coalescing, Counters, Cpus, Direction, Machine, Nic, NicQueue, Rings},
 };
 use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{Link, NicCalls, QueueCounters, Roots, Traffic, Unwatched};
 use virtfleet_agent_state::settings;
 
-use super::super::{Engine, How, Passed, Wanted, World, wanted};
+use super::super::{NicMode, NicProvisioner, Wanted, World, wanted};
+use crate::engine::{Mode, RunResult};
 
 pub(super) const BOOT: &str = "b";
 
@@ -77,13 +79,14 @@ pub(super) struct Guest {
     inner: Mutex<Inner>,
 }
 
-/// As a person asks who has read this plan.
-pub(super) fn with(plan: &Plan) -> How<'_> {
-    How {
-        by_hand: true,
-        expected: Some(plan),
-        ..How::default()
-    }
+/// A run that a stage starts.
+pub(super) fn by_stage() -> NicMode<'static> {
+    Mode::of_stage(Stage::Reconcile, None)
+}
+
+/// A run of an admin who has read this plan.
+pub(super) fn with(plan: &Plan) -> NicMode<'_> {
+    Mode::of_admin(Some(plan))
 }
 
 pub(super) fn nic(number: u32, current: u32, possible: u32) -> Nic {
@@ -195,8 +198,8 @@ impl Guest {
         wanted(&settings::load(&self.roots, None))
     }
 
-    pub(super) fn engine(&self) -> Engine<'_> {
-        Engine {
+    pub(super) fn provisioner(&self) -> NicProvisioner<'_> {
+        NicProvisioner {
             roots: &self.roots,
             world: self,
             calls: self,
@@ -205,19 +208,16 @@ impl Guest {
         }
     }
 
-    pub(super) fn pass(&self, how: How<'_>) -> Passed {
-        self.engine().pass(&self.wanted(), how).unwrap().unwrap()
+    pub(super) fn pass(&self, how: NicMode<'_>) -> RunResult<Plan, NicState> {
+        self.provisioner().run(&self.wanted(), how).unwrap().unwrap()
     }
 
-    pub(super) fn by_itself(&self) -> Passed {
-        self.pass(How::default())
+    pub(super) fn by_itself(&self) -> RunResult<Plan, NicState> {
+        self.pass(by_stage())
     }
 
-    pub(super) fn by_hand(&self) -> Passed {
-        self.pass(How {
-            by_hand: true,
-            ..How::default()
-        })
+    pub(super) fn by_hand(&self) -> RunResult<Plan, NicState> {
+        self.pass(Mode::of_admin(None))
     }
 }
 

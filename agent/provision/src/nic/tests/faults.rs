@@ -4,7 +4,10 @@ use std::{fs, time::Duration};
 
 use virtfleet_agent_host::Errno;
 
+use virtfleet_agent_core::pass::Stage;
+
 use super::*;
+use crate::engine::Mode;
 
 #[test]
 fn a_link_that_does_not_come_back_gets_back_what_it_had_and_is_not_tried_again_by_itself() {
@@ -131,17 +134,17 @@ fn an_interface_that_goes_or_is_replaced_meanwhile_is_not_touched_again() {
 #[test]
 fn a_plan_for_another_interface_is_refused() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
-    let plan = guest.engine().plan(&guest.wanted());
+    let plan = guest.provisioner().plan(&guest.wanted());
     let target = plan.steps[0].target().unwrap().clone();
     guest.inner().machine.nics[0].index = 77;
-    let refused = guest.engine().begin(&target, (1, 2), None);
+    let refused = guest.provisioner().begin(&target, (1, 2), None);
     let Err(change::ChangeError::Refused(refusal)) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(refusal.kind, RefusalKind::Replaced);
     assert!(refusal.message.contains("number 77"), "{refusal:?}");
     guest.inner().machine.nics[0].index = target.index;
-    let late = guest.engine().begin(&target, (3, 2), None);
+    let late = guest.provisioner().begin(&target, (3, 2), None);
     assert!(format!("{late:?}").contains("1 queues by now"), "{late:?}");
     assert!(guest.inner().set.is_empty());
 }
@@ -169,10 +172,7 @@ fn what_does_not_take_effect_is_an_error_and_no_loop() {
 fn a_stage_without_time_leaves_it_to_the_next_pass() {
     let guest = Guest::new(vec![nic(0, 1, 4), nic(1, 1, 4), nic(2, 1, 4)], AUTO);
     guest.fault("eth0", Fault::NoCarrierEver);
-    let how = How {
-        within: Some(Duration::from_secs(6)),
-        ..How::default()
-    };
+    let how = Mode::of_stage(Stage::Dns, Some(Duration::from_secs(6)));
     let state = guest.pass(how).state;
     assert!(
         World::now(&guest) < Duration::from_secs(7),
@@ -191,6 +191,6 @@ fn without_a_place_for_the_way_back_nothing_is_changed() {
     let run = guest.roots.root("/run");
     fs::create_dir_all(run.parent().unwrap()).unwrap();
     fs::write(&run, "no folder").unwrap();
-    guest.engine().pass(&guest.wanted(), How::default()).unwrap_err();
+    guest.provisioner().run(&guest.wanted(), by_stage()).unwrap_err();
     assert!(guest.inner().set.is_empty());
 }

@@ -26,11 +26,11 @@ impl Witness for Kill {
 /// Whether the pass was killed before it came to its end.
 fn killed_at(guest: &Guest, point: usize) -> bool {
     let kill = Kill(Cell::new(point));
-    let engine = Engine {
+    let provisioner = NicProvisioner {
         witness: &kill,
-        ..guest.engine()
+        ..guest.provisioner()
     };
-    let pass = || engine.pass(&guest.wanted(), How::default()).unwrap();
+    let pass = || provisioner.run(&guest.wanted(), by_stage()).unwrap();
     catch_unwind(AssertUnwindSafe(pass)).is_err()
 }
 
@@ -77,12 +77,12 @@ fn at_every_point(first_change: bool, fault: Option<Fault>, ends_with: u32) {
 #[test]
 fn what_was_cut_short_is_settled_whatever_plan_is_handed_in() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
-    let plan = guest.engine().plan(&guest.wanted());
+    let plan = guest.provisioner().plan(&guest.wanted());
     assert!(killed_at(&guest, 1), "after the number was set");
     assert_eq!(guest.queues("eth0"), 2);
     guest.fault("eth0", Fault::NoCarrier(2));
     let how = with(&plan);
-    guest.engine().pass(&guest.wanted(), how).unwrap();
+    guest.provisioner().run(&guest.wanted(), how).unwrap();
     assert_eq!(guest.queues("eth0"), 1);
 }
 

@@ -21,7 +21,7 @@ fn what_could_not_be_put_back_is_said_and_tried_until_it_is() {
         assert_eq!(eth0.ours, None);
         assert!(failed(&state) && state.error.is_some());
     }
-    let plan = guest.engine().plan(&guest.wanted());
+    let plan = guest.provisioner().plan(&guest.wanted());
     assert_eq!(plan.nics[0].standing, Standing::RolledBack);
     guest.fault("eth0", Fault::NoCarrier(2));
     let state = guest.by_itself().state;
@@ -60,11 +60,11 @@ fn a_plan_that_cannot_know_what_was_done_says_so() {
         let mut notes = plan.notes.iter();
         notes.any(|note| note.contains("sudo virtfleet-agent plan nic"))
     };
-    assert!(!says(&guest.engine().plan(&guest.wanted())), "no pass yet");
+    assert!(!says(&guest.provisioner().plan(&guest.wanted())), "no pass yet");
     let path = guest.roots.root(NIC_STATE.path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "{").unwrap();
-    let plan = guest.engine().plan(&guest.wanted());
+    let plan = guest.provisioner().plan(&guest.wanted());
     assert!(says(&plan), "{plan:?}");
 }
 
@@ -141,7 +141,7 @@ fn off_gives_back_what_a_person_has_chosen_in_between() {
 #[test]
 fn a_step_that_is_not_in_the_plan_that_was_read_is_not_done_later() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "");
-    let plan = guest.engine().plan(&guest.wanted());
+    let plan = guest.provisioner().plan(&guest.wanted());
     let how = with(&plan);
     // The kernel leaves CPUs unevenly spread after this change, so a later look plans XPS.
     guest.fault("eth0", Fault::Uneven);
@@ -162,11 +162,11 @@ fn a_state_that_cannot_be_used_is_told_of_once() {
         let state = guest.by_itself().state;
         assert!(state.error.unwrap().contains("could not be used"), "{text}");
         assert_eq!(guest.by_itself().state.error, None);
-        let other = Engine {
+        let other = NicProvisioner {
             boot_id: "other",
-            ..guest.engine()
+            ..guest.provisioner()
         };
-        let passed = other.pass(&guest.wanted(), How::default()).unwrap().unwrap();
+        let passed = other.run(&guest.wanted(), by_stage()).unwrap().unwrap();
         assert_eq!(passed.state.error, None, "of another boot");
     }
 }
@@ -176,7 +176,7 @@ fn the_plan_says_what_was_put_back() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::NoCarrier(2));
     guest.by_itself();
-    let plan = guest.engine().plan(&guest.wanted());
+    let plan = guest.provisioner().plan(&guest.wanted());
     assert_eq!(plan.nics[0].standing, Standing::RolledBack);
     assert!(
         plan.notes.iter().any(|note| note.contains("with 2 queues")),

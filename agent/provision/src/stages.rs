@@ -18,7 +18,10 @@ use virtfleet_agent_host::{
 };
 use virtfleet_agent_state::{GUEST_RECORD, WriteStateError, settings::LoadedSettings};
 
-use super::steps::{Guest, Report, Step};
+use super::{
+    guest::{Guest, Report},
+    steps::Step,
+};
 
 /// Held for a whole pass: two would undo each other's work.
 pub const LOCK_FILE: &str = "/run/virtfleet/apply.lock";

@@ -1,4 +1,4 @@
-//! What works on the DNS of one machine, and its plan.
+//! What a run over the guest's DNS works with, and the plan that it makes.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -10,45 +10,34 @@ use virtfleet_agent_core::dns::{
 };
 
 use virtfleet_agent_host::{
-    Commands, Roots, Witness,
-    dns::{Asker, ObserveDnsError, observe},
+    Commands, Roots, SystemCommands, Unwatched, Witness,
+    dns::{Asker, Network, ObserveDnsError, observe},
 };
-use virtfleet_agent_state::WriteStateError;
 use virtfleet_wire::settings::DnsManage;
 
-/// What works on the DNS of one machine.
+use crate::machine::BootIdentity;
+
+/// What a run over the DNS of one guest works with.
 #[derive(Clone, Copy)]
-pub struct Engine<'a> {
+pub struct DnsProvisioner<'a> {
     /// The guest's trees.
     pub roots: &'a Roots,
-    /// What runs the tools.
+    /// Runs the tools.
     pub commands: &'a dyn Commands,
-    /// Who is told of each effect.
+    /// Is told of each effect.
     pub witness: &'a dyn Witness,
-    /// Who asks nameservers.
+    /// Asks the nameservers.
     pub asker: &'a dyn Asker,
     /// The boot.
     pub boot_id: &'a str,
     /// How long services may take to take up what was written, until it counts as not answering: [`SETTLE`] but in tests.
     pub settle: Duration,
+    /// How long a run waits for a network; after that it reports what there is.
+    pub network_wait: Duration,
 }
 
 /// A link that is configured anew, with a lease of its own, takes a few seconds.
 pub const SETTLE: Duration = Duration::from_secs(15);
-
-/// Why there is no plan, or no record of what was done.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanDnsError {
-    /// What is there.
-    #[error(transparent)]
-    Observe(#[from] ObserveDnsError),
-    /// The same, in words, when it was recorded already.
-    #[error("{0}")]
-    Unknown(String),
-    /// The state was not written.
-    #[error("how DNS stands cannot be recorded")]
-    State(#[from] WriteStateError),
-}
 
 /// All that a plan is made from.
 #[derive(Debug, Clone)]
@@ -59,21 +48,34 @@ pub struct Observed {
     pub plan: Plan,
 }
 
-impl Engine<'_> {
+impl<'a> DnsProvisioner<'a> {
+    /// What a run over the DNS of the running guest works with. It does not wait for a network.
+    pub fn of_guest(roots: &'a Roots, boot: &'a BootIdentity) -> Self {
+        Self {
+            roots,
+            commands: &SystemCommands,
+            witness: &Unwatched,
+            asker: &Network,
+            boot_id: &boot.boot_id,
+            settle: SETTLE,
+            network_wait: Duration::ZERO,
+        }
+    }
+
     /// Looks, asks and makes the plan of what is done when a person asks. Nothing is written.
-    pub fn plan(&self, asked: &Asked) -> Result<Observed, PlanDnsError> {
+    pub fn plan(&self, asked: &Asked) -> Result<Observed, ObserveDnsError> {
         self.planned(asked, true)
     }
 
     /// The same. By itself nothing has links of a live node configured anew.
-    pub(super) fn planned(&self, asked: &Asked, by_hand: bool) -> Result<Observed, PlanDnsError> {
-        let seen = self.looked(by_hand)?;
+    pub(super) fn planned(&self, asked: &Asked, by_admin: bool) -> Result<Observed, ObserveDnsError> {
+        let seen = self.looked(by_admin)?;
         Ok(self.judged(asked, seen))
     }
 
-    pub(super) fn looked(&self, by_hand: bool) -> Result<Seen, ObserveDnsError> {
+    pub(super) fn looked(&self, by_admin: bool) -> Result<Seen, ObserveDnsError> {
         let mut seen = self.observe()?;
-        if by_hand {
+        if by_admin {
             seen.live = None;
         }
         Ok(seen)

@@ -1,0 +1,267 @@
+//! Disks as text: plans with their steps, and the table of the declared disks.
+
+use virtfleet_agent_core::disks::{
+    Plan, Refusal, RefusalKind, Step,
+    state::{DiskState, Standing},
+};
+
+use super::rows::{Cell, push, rows};
+
+/// A plan as text.
+pub(super) fn text(plan: &Plan) -> String {
+    let mut text = String::new();
+    for disk in &plan.disks {
+        let device = disk.device.as_ref().map_or_else(
+            || "no device".to_owned(),
+            |device| format!("/dev/{}, {}", device.name, size(device.size)),
+        );
+        let key = disk
+            .key
+            .as_ref()
+            .map(|key| format!(", by {key}"))
+            .unwrap_or_default();
+        push(&mut text, &format!("disk {} ({device}{key})", disk.name));
+        for step in &disk.steps {
+            push(&mut text, &format!("  {}", line(step)));
+        }
+        for refusal in &disk.refusals {
+            push(
+                &mut text,
+                &format!("  refused ({}): {}", refusal.kind.word(), refusal.message),
+            );
+            for (name, fact) in shown(refusal) {
+                push(&mut text, &format!("    {name}: {fact}"));
+            }
+            if !refusal.evidence.is_empty() {
+                push(&mut text, &format!("    evidence: {}", refusal.evidence));
+            }
+            push(&mut text, &format!("    next: {}", refusal.remedy));
+        }
+        for note in &disk.notes {
+            push(&mut text, &format!("  note: {note}"));
+        }
+        if disk.steps.is_empty() && disk.refusals.is_empty() {
+            push(&mut text, "  nothing to do");
+        }
+    }
+    for step in &plan.common {
+        push(&mut text, &line(step));
+    }
+    if !plan.is_empty() {
+        push(&mut text, "to do this, as root: virtfleet-agent apply disks");
+    }
+    if plan.disks.is_empty() && plan.common.is_empty() {
+        push(&mut text, "nothing is declared, and nothing is to be done");
+    }
+    text
+}
+
+/// The facts that tell a person something. Whether a disk with wrong settings is required is there for programs.
+fn shown(refusal: &Refusal) -> impl Iterator<Item = &(String, String)> {
+    let internal = refusal.kind == RefusalKind::Settings;
+    let facts = refusal.facts.iter();
+    facts.filter(move |(name, _)| !(internal && name == "required"))
+}
+
+fn line(step: &Step) -> String {
+    let word = step.word();
+    match step {
+        Step::ClearUnfinished(intent) => {
+            format!(
+                "{word}: put zeros over what our own {} has begun",
+                intent.filesystem
+            )
+        }
+        Step::EraseClone(intent) => {
+            let proof = &intent.proof;
+            let how = if intent.resume { "go on to erase" } else { "erase" };
+            format!(
+                "{word}: {how} {} partitions in {} bytes, an untouched clone of {}'s image (GUID {})",
+                proof.partitions.len(),
+                proof.image_bytes,
+                proof.root,
+                proof.disk_guid
+            )
+        }
+        Step::Format(intent) => format!("{word}: {} with UUID {}", intent.filesystem, intent.uuid),
+        Step::Encrypt { intent, .. } => format!("{word}: LUKS2 with UUID {}", intent.uuid),
+        Step::Open { mapping, .. } => format!("{word}: as /dev/mapper/{mapping}"),
+        Step::FormatMapped { mapping, intent } => {
+            format!(
+                "{word}: {} with UUID {} in /dev/mapper/{mapping}",
+                intent.filesystem, intent.uuid
+            )
+        }
+        Step::Seed { mount_point, .. } => format!("{word}: copy {mount_point} to it and compare"),
+        Step::WriteFile { path, .. } | Step::RemoveFile { path } | Step::MakeMountPoint { path } => {
+            format!("{word}: {path}")
+        }
+        Step::Mount {
+            mount_point, uuid, ..
+        } => format!("{word}: UUID {uuid} at {mount_point}"),
+        Step::MakeDirectory {
+            directory,
+            path,
+            copy,
+            ..
+        } => {
+            let how = if *copy {
+                "copied from it and compared"
+            } else {
+                "like the one that lies there"
+            };
+            format!("{word}: {directory} for {path}, {how}, where it is not on the disk yet")
+        }
+        Step::Bind { directory, path, .. } => format!("{word}: {directory} at {path}"),
+        Step::RememberBind { directory, path } => format!("{word}: that {directory} is in use at {path}"),
+        Step::SwapOn { uuid, .. } => format!("{word}: UUID {uuid}"),
+        Step::Remember { uuid, .. } => {
+            format!("{word}: that UUID {uuid} is in use, which somebody else has put in its place")
+        }
+        Step::Remount {
+            mount_point, options, ..
+        } => format!("{word}: {mount_point} with {}", options.join(",")),
+        Step::GrowMapping { mapping, .. } => format!("{word}: /dev/mapper/{mapping}"),
+        Step::Grow {
+            mount_point,
+            from,
+            to,
+            ..
+        } => format!("{word}: {mount_point}, {from} to {to} bytes"),
+        Step::Own { mount_point, .. } => format!("{word}: {mount_point}"),
+    }
+}
+
+/// The table of the declared disks.
+pub(super) fn list(disks: &[DiskState]) -> String {
+    let head = ["NAME", "STATE", "DEVICE", "SIZE", "FILESYSTEM", "PLACE", "WHY"];
+    let head: Vec<Cell> = head.map(Cell::from).into();
+    let each = disks.iter().map(|disk| {
+        let or = |text: &str| Cell::from(if text.is_empty() { "-" } else { text });
+        vec![
+            disk.name.clone().into(),
+            disk.standing.word().into(),
+            or(&disk.device),
+            or(&size(disk.size_bytes)),
+            or(&disk.filesystem),
+            or(&disk.places_text()),
+            match disk.standing {
+                Standing::Ready => or(&disk.reason()),
+                _ => format!("{}; next: {}", disk.reason(), disk.next()).into(),
+            },
+        ]
+    });
+    rows(0, &std::iter::once(head).chain(each).collect::<Vec<_>>())
+}
+
+/// Bytes in the largest unit that divides them to something of at least one, e.g. `100Gi`.
+fn size(bytes: u64) -> String {
+    if bytes == 0 {
+        return String::new();
+    }
+    let units = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
+    let fitting = units.iter().find(|(shift, _)| bytes >> shift > 0);
+    fitting.map_or_else(
+        || bytes.to_string(),
+        |(shift, unit)| {
+            let tenths = (bytes >> (shift - 10)) * 10 / 1024;
+            if tenths.is_multiple_of(10) {
+                format!("{}{unit}", tenths / 10)
+            } else {
+                format!("{}.{}{unit}", tenths / 10, tenths % 10)
+            }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_agent_core::disks::{DevNumber, DeviceId, DiskPlan};
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, text) in [
+            (0, ""),
+            (512, "512"),
+            (100 << 30, "100Gi"),
+            (3 << 29, "1.5Gi"),
+            ((100 << 30) + 512, "100Gi"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn a_plan_says_what_a_person_needs_and_how_it_is_done() {
+        let refusal = |kind, facts| Refusal::new(kind, None, "because", "do this", facts);
+        let of = |refusals, steps| DiskPlan {
+            name: "data".into(),
+            key: None,
+            device: Some(DeviceId {
+                name: "vdb".into(),
+                number: DevNumber {
+                    major: 253,
+                    minor: 16,
+                },
+                diskseq: None,
+                size: 8 << 30,
+                serial: None,
+                partition: None,
+            }),
+            steps,
+            refusals,
+            notes: Vec::new(),
+        };
+        let refused = of(
+            vec![
+                refusal(RefusalKind::Settings, vec![("required", "false".to_owned())]),
+                refusal(RefusalKind::InUse, vec![("use", "mounted".to_owned())]),
+            ],
+            Vec::new(),
+        );
+        let mut plan = Plan {
+            disks: vec![refused],
+            common: Vec::new(),
+        };
+        assert_eq!(
+            text(&plan),
+            "disk data (/dev/vdb, 8Gi)\n  refused (settings): because\n    next: do this\n  refused (in-use): because\n    use: mounted\n    \
+             next: do this\n"
+        );
+        let path = "/srv/data".to_owned();
+        plan.disks = vec![of(Vec::new(), vec![Step::MakeMountPoint { path }])];
+        assert!(text(&plan).ends_with("to do this, as root: virtfleet-agent apply disks\n"));
+    }
+
+    #[test]
+    fn the_table_says_why_and_what_next() {
+        let disks = [
+            DiskState {
+                name: "data".into(),
+                standing: Standing::Ready,
+                device: "vdb".into(),
+                size_bytes: 1 << 30,
+                filesystem: "xfs".into(),
+                mount_point: "/data".into(),
+                ..DiskState::default()
+            },
+            DiskState {
+                name: "logs".into(),
+                standing: Standing::Failed,
+                error: Some("mount: no\u{1b}[31m".into()),
+                ..DiskState::default()
+            },
+        ];
+        let text = list(&disks);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[1], "data  ready   vdb     1Gi   xfs         /data  -");
+        assert!(
+            lines[2].contains("mount: no [31m; next: journalctl"),
+            "{}",
+            lines[2]
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! How much of the queues is shown.
+
+use super::super::rows::Cell;
+
+/// With more queues, only the sum of a device or an interface is shown.
+const MAX_QUEUES: usize = 16;
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Detail {
+    /// Everything.
+    pub(super) all: bool,
+    /// No single queue, because there are many.
+    pub(super) sums: bool,
+}
+
+impl Detail {
+    /// Whether each of so many queues is shown.
+    pub(super) fn each(self, queues: usize) -> bool {
+        queues > 0 && (self.all || (!self.sums && queues <= MAX_QUEUES))
+    }
+}
+
+/// A count, or `-`.
+pub(super) fn number(count: Option<u64>) -> Cell {
+    count.map_or_else(|| "-".into(), |count| count.to_string().into())
+}
