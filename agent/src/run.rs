@@ -19,7 +19,7 @@ use virtfleet_agent_core::{VERSION, pass::serving_words};
 use virtfleet_agent_host::{Requester, Roots, request_reconcile};
 use virtfleet_agent_metrics::{COLLECTORS, Context, Registry};
 use virtfleet_agent_service::{
-    dns_watch,
+    dns_watch::{self, DnsWatchEnded, DnsWatchThread},
     pause::ClockWatch,
     report::Reporter,
     server::{ListenError, OwnMetrics, Routes, Worker, WorkerGone, bind},
@@ -89,7 +89,7 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     let reporter = Reporter::new(args.roots.clone(), VERSION, settings).with_history(history.clone());
     let (own, server_metrics) = OwnMetrics::new(&args.roots, settings.problems.len());
     // Before anything is served: a node without certificates yet needs its names all the more.
-    dns_watch::start(&args.roots, settings, &history)
+    let dns_watch = dns_watch::start(&args.roots, settings, &history)
         .context("cannot start a thread")
         .map_err(failure)?;
     let listeners = bind(&config.server).await.map_err(|error| {
@@ -122,7 +122,8 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     let watchdog = sd_notify::watchdog_enabled();
     tokio::select! {
         stopped = until_stopped(&worker, &ready, &shutdown) => stopped.map_err(|gone| failure(gone.into()))?,
-        () = feed(&worker, watchdog, &notify) => {}
+        ended = ended(dns_watch.as_ref()) => return Err(failure(ended.into())),
+        () = feed(&worker, dns_watch.as_ref(), watchdog, &notify) => {}
         () = pass_on(hangup, &args.roots) => {}
     }
     notify(NotifyState::Stopping);
@@ -154,16 +155,33 @@ async fn until_stopped(worker: &Worker, ready: &AtomicBool, shutdown: &Shutdown)
     }
 }
 
-/// Feeds systemd's watchdog, twice in its period, as long as the worker lives; a worker that hangs leads to a restart. What
-/// makes it merely slow, as a hung mount, is bounded by deadlines far below the period. Without a watchdog there is no timer.
-/// Never returns.
-async fn feed(worker: &Worker, period: Option<Duration>, notify: &dyn Fn(NotifyState<'_>)) {
+/// Returns when the thread of the DNS watch has ended: a new process is the way out. Never returns without such a thread.
+async fn ended(dns_watch: Option<&DnsWatchThread>) -> DnsWatchEnded {
+    match dns_watch {
+        Some(thread) => thread.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Feeds systemd's watchdog twice per period, as long as neither the worker nor the DNS watch hangs; otherwise systemd restarts the agent.
+/// What only slows the worker down, a hung mount for example, is bounded by deadlines far below the period. Without a watchdog there is no
+/// timer. Never returns.
+async fn feed(
+    worker: &Worker,
+    dns_watch: Option<&DnsWatchThread>,
+    period: Option<Duration>,
+    notify: &dyn Fn(NotifyState<'_>),
+) {
     if let Some(period) = period {
         let mut ticks = interval((period / 2).max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             if worker.alive().await.is_err() {
+                break;
+            }
+            if dns_watch.is_some_and(DnsWatchThread::is_hung) {
+                tracing::error!("the DNS watch hangs; systemd will restart the agent");
                 break;
             }
             notify(NotifyState::Watchdog);
@@ -304,7 +322,7 @@ mod tests {
     }
 
     /// What systemd hears within half a second, from a worker that does `jobs` jobs and then hangs.
-    async fn heard(jobs: usize, period: Option<Duration>) -> Vec<String> {
+    async fn heard(jobs: usize, dns_watch: Option<&DnsWatchThread>, period: Option<Duration>) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let systemd = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         let own = std::os::unix::net::UnixDatagram::unbound().unwrap();
@@ -324,7 +342,7 @@ mod tests {
         tokio::select! {
             biased;
             () = listening => {}
-            () = feed(&worker, period, &tell) => {}
+            () = feed(&worker, dns_watch, period, &tell) => {}
             () = tokio::time::sleep(Duration::from_millis(500)) => {}
         }
         heard
@@ -333,10 +351,31 @@ mod tests {
     #[tokio::test]
     async fn the_watchdog_is_fed_as_long_as_the_worker_works() {
         let short = Some(Duration::from_millis(10));
-        assert_eq!(heard(3, short).await, vec!["WATCHDOG=1"; 3], "then it hangs");
-        assert_eq!(heard(0, short).await, Vec::<String>::new());
-        assert_eq!(heard(3, None).await, Vec::<String>::new(), "nobody watches");
-        assert!(heard(1000, short).await.len() > 10);
+        let none = Vec::<String>::new();
+        assert_eq!(
+            heard(3, None, short).await,
+            vec!["WATCHDOG=1"; 3],
+            "then it hangs"
+        );
+        assert_eq!(heard(0, None, short).await, none);
+        assert_eq!(heard(3, None, None).await, none, "without a watchdog");
+        assert!(heard(1000, None, short).await.len() > 10);
+        let (works, _ends) = DnsWatchThread::scripted(Duration::from_mins(1));
+        assert!(heard(1000, Some(&works), short).await.len() > 10);
+        let (hangs, _ends) = DnsWatchThread::scripted(Duration::ZERO);
+        assert_eq!(heard(1000, Some(&hangs), short).await, none, "a hung DNS watch");
+    }
+
+    #[tokio::test]
+    async fn a_dns_watch_that_ends_ends_the_agent() {
+        let (thread, ends) = DnsWatchThread::scripted(Duration::ZERO);
+        let limit = Duration::from_millis(100);
+        tokio::time::timeout(limit, ended(None)).await.unwrap_err();
+        tokio::time::timeout(limit, ended(Some(&thread)))
+            .await
+            .unwrap_err();
+        drop(ends);
+        assert_eq!(ended(Some(&thread)).await, DnsWatchEnded);
     }
 
     #[tokio::test]

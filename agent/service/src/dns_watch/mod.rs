@@ -1,17 +1,17 @@
-//! The watch over the guest's DNS, in `run`, without rights: it asks each nameserver in use now and then, hears of changes, and asks root for a pass when one
-//! is due. At rest it sleeps in `poll`.
+//! The DNS watch of the daemon, without privileges. It probes each nameserver in use from time to time, follows changes of addresses and
+//! files, and requests a reconcile run from root when one is due. At rest its thread sleeps in `poll`.
 //!
 //! ```text
-//! netlink, inotify ─▶ DnsWatch (host) ─┐
-//! dns.json ─▶ who is in use ───────────┼─▶ Mind ─ due ─▶ one question ─▶ DnsHistory ─▶ metrics, report
-//!                                      └────────── wish ─▶ /run/virtfleet/ask/dns
+//! netlink, inotify ─▶ DnsChangeSource (host) ─┐
+//! dns.json ─▶ nameservers in use ─────────────┼─▶ ProbeScheduler ─ due ─▶ one question ─▶ DnsHistory ─▶ metrics, report
+//!                                             └──────────────── request ─▶ /run/virtfleet/ask/dns
 //! ```
 
-mod mind;
+mod probe_scheduler;
+mod thread;
 
 use std::{
     collections::BTreeMap,
-    io,
     time::{Duration, Instant},
 };
 
@@ -20,60 +20,36 @@ use virtfleet_agent_core::dns::{
     answers::{at_rest, by_interface},
     state::DnsState,
 };
-use virtfleet_wire::settings::DnsManage;
-
-use mind::Mind;
 use virtfleet_agent_host::{
     Requester, Roots, Stamped, clock,
-    dns::{Asker, DnsChange, DnsChangeSource, Network, random_bytes},
+    dns::{Asker, DnsChange},
     request_reconcile,
 };
-use virtfleet_agent_state::{
-    DNS_STATE, DnsHistory,
-    dns_history::is_good,
-    identity::observe,
-    settings::{LoadedSettings, dns::wanted},
-};
+use virtfleet_agent_state::{DNS_STATE, DnsHistory, dns_history::is_good, identity::observe};
 
-/// A small stack is enough for a few questions.
-const STACK: usize = 512 << 10;
+use probe_scheduler::ProbeScheduler;
+pub use thread::{DnsWatchEnded, DnsWatchThread, start};
 
-/// Starts the watch, unless `dns.manage` is off. It ends with the process. What is due at once is done when this returns, as the process may end soon for want of a
-/// certificate. Errors: there can be no thread.
-pub fn start(roots: &Roots, settings: &LoadedSettings, history: &DnsHistory) -> io::Result<()> {
-    let wanted = wanted(roots, settings);
-    if wanted.asked.manage == DnsManage::Off {
-        return Ok(());
-    }
-    let changes = DnsChangeSource::open(roots);
-    let mut watch = Watch::new(roots, wanted.asked, history.clone());
-    watch.wish(Duration::ZERO);
-    std::thread::Builder::new()
-        .name("dns".to_owned())
-        .stack_size(STACK)
-        .spawn(move || watch.run(changes))?;
-    Ok(())
-}
-
-struct Watch {
+/// Probes nameservers and requests reconcile runs, as [`ProbeScheduler`] decides.
+struct DnsWatch {
     roots: Roots,
     asked: Asked,
     boot_id: String,
-    mind: Mind,
+    scheduler: ProbeScheduler,
     history: DnsHistory,
     file: Stamped<Option<DnsState>>,
     began: Instant,
 }
 
-impl Watch {
+impl DnsWatch {
     fn new(roots: &Roots, asked: Asked, history: DnsHistory) -> Self {
         let mut file = Stamped::new(roots.root(DNS_STATE.path));
         let boot_id = observe(roots).boot_id;
-        let mut mind = Mind::new(&asked);
+        let mut scheduler = ProbeScheduler::new(&asked);
         let since_boot = Duration::from_nanos(clock().boottime_ns);
-        mind.start(Self::state(&mut file, &boot_id), since_boot);
+        scheduler.request_at_start(recorded_state(&mut file, &boot_id), since_boot);
         Self {
-            mind,
+            scheduler,
             file,
             boot_id,
             roots: roots.clone(),
@@ -83,70 +59,66 @@ impl Watch {
         }
     }
 
-    fn run(mut self, mut source: DnsChangeSource) {
-        loop {
-            let now = self.began.elapsed();
-            self.round(now, &Network, &mut || u64::from_ne_bytes(random_bytes()));
-            let changes = source.wait(self.mind.rest(now));
-            self.hear(&changes);
-        }
+    /// Time since the watch began: the scheduler's clock.
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
-    /// Asks whom it is time to ask, and root, when there is a reason.
+    /// Probes the nameservers that are due, and requests a reconcile run if there is a reason.
     fn round(&mut self, now: Duration, asker: &dyn Asker, random: &mut dyn FnMut() -> u64) {
-        let state = Self::state(&mut self.file, &self.boot_id);
+        let state = recorded_state(&mut self.file, &self.boot_id);
         let mut zones = BTreeMap::new();
         if let Some(state) = state {
             zones.extend(state.asked.zones.clone());
             zones.extend(state.effective.zones.clone());
         }
-        self.mind.follow(state, now, random);
+        self.scheduler.update_targets(state, now, random);
         if let Some(state) = state {
             let ago = Duration::from_millis(state.age_ms(clock().boottime_ns));
-            self.mind.count(state, ago, now);
+            self.scheduler.count_probes_of_run(state, ago, now);
         }
-        self.history.keep(&self.mind.nameservers());
-        let due = self.mind.due(now, random);
+        self.history.keep(&self.scheduler.nameservers());
+        let due = self.scheduler.take_due(now, random);
         if !due.is_empty() {
             let questions = due.iter().map(|one| at_rest(&self.asked, *one)).collect();
             let questions = by_interface(questions, &zones);
             let timeout = Duration::from_millis(self.asked.probe_timeout_ms);
             for answer in asker.ask(&questions, timeout) {
                 self.history.add(&answer, clock().boottime_ns);
-                let good = is_good(&answer.outcome);
-                self.mind.heard(answer.question.nameserver, good);
+                let is_up = is_good(&answer.outcome);
+                self.scheduler.record_result(answer.question.nameserver, is_up);
             }
         }
-        self.wish(now);
+        self.request(now);
     }
 
-    /// Asks root, when there is a reason.
-    fn wish(&mut self, now: Duration) {
-        if let Some(reason) = self.mind.wish(now) {
+    /// Requests a reconcile run from root if there is a reason.
+    fn request(&mut self, now: Duration) {
+        if let Some(reason) = self.scheduler.take_request(now) {
             match request_reconcile(&self.roots, Requester::Dns) {
-                Ok(()) => tracing::info!(reason, "asked for a reconcile of DNS"),
+                Ok(()) => tracing::info!(reason, "requested a reconcile run for DNS"),
                 Err(error) => tracing::warn!(
                     reason,
                     error = &error as &dyn std::error::Error,
-                    "DNS is not looked at again"
+                    "cannot request a reconcile run for DNS"
                 ),
             }
         }
     }
 
-    fn hear(&mut self, changes: &[DnsChange]) {
-        let state = Self::state(&mut self.file, &self.boot_id);
+    fn record_changes(&mut self, changes: &[DnsChange]) {
+        let state = recorded_state(&mut self.file, &self.boot_id);
         for change in changes {
-            self.mind.changed(change, state);
+            self.scheduler.record_change(change, state);
         }
     }
+}
 
-    /// What root's last pass of this boot has found.
-    fn state<'a>(file: &'a mut Stamped<Option<DnsState>>, boot_id: &str) -> Option<&'a DnsState> {
-        file.get(|bytes| DNS_STATE.parse(bytes, boot_id).ok())
-            .ok()?
-            .as_ref()
-    }
+/// The state that the last reconcile run of this boot recorded.
+fn recorded_state<'a>(file: &'a mut Stamped<Option<DnsState>>, boot_id: &str) -> Option<&'a DnsState> {
+    file.get(|bytes| DNS_STATE.parse(bytes, boot_id).ok())
+        .ok()?
+        .as_ref()
 }
 
 #[cfg(test)]

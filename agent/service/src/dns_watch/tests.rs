@@ -40,18 +40,18 @@ fn write(at: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// What happened between the boot's pass and the start of the watch was heard by nobody.
+/// Changes between the run at boot and the start of the watch are not observed.
 #[test]
-fn a_pass_is_asked_for_when_the_watch_begins_and_nothing_is_known_to_be_well() {
+fn a_run_is_requested_at_the_start_unless_the_last_one_found_all_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots(dir.path());
     fs::create_dir_all(roots.root(REQUEST_DIRECTORY)).unwrap();
-    let wish = roots.root(REQUEST_DIRECTORY).join("dns");
+    let request = roots.root(REQUEST_DIRECTORY).join("dns");
     let settings = virtfleet_agent_state::settings::load(&roots, None);
     let begin = || {
         start(&roots, &settings, &DnsHistory::default()).unwrap();
-        let asks = wish.exists();
-        fs::remove_file(&wish).ok();
+        let asks = request.exists();
+        fs::remove_file(&request).ok();
         asks
     };
     write(dir.path(), "proc/sys/kernel/random/boot_id", "b\n");
@@ -77,7 +77,7 @@ fn a_pass_is_asked_for_when_the_watch_begins_and_nothing_is_known_to_be_well() {
 }
 
 #[test]
-fn what_is_in_use_is_asked_kept_and_told_root_when_it_fails_for_good() {
+fn nameservers_in_use_are_probed_and_root_learns_when_one_is_down() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots(dir.path());
     let write = |path: &str, text: &str| write(dir.path(), path, text);
@@ -107,7 +107,7 @@ fn what_is_in_use_is_asked_kept_and_told_root_when_it_fails_for_good() {
     );
     let asked = virtfleet_agent_core::dns::asked::check(&DnsSettings::default(), None).unwrap();
     let history = DnsHistory::default();
-    let mut watch = Watch::new(&roots, asked, history.clone());
+    let mut watch = DnsWatch::new(&roots, asked, history.clone());
     let silence = Says(Outcome::Timeout, RefCell::default());
     for minute in 0..20 {
         let now = Duration::from_mins(2) * minute;
@@ -128,7 +128,7 @@ fn what_is_in_use_is_asked_kept_and_told_root_when_it_fails_for_good() {
     watch.round(Duration::from_hours(2), &good, &mut || 0);
     let heard = history.heard();
     assert_eq!(heard[0].last().unwrap().micros, Some(1500));
-    // What is not in use any more is not shown.
+    // A nameserver that is not in use any more is not shown.
     fs::remove_file(roots.root(DNS_STATE.path)).unwrap();
     watch.round(Duration::from_hours(3), &good, &mut || 0);
     assert_eq!(history.heard(), []);
