@@ -114,7 +114,7 @@ fn tier2_units_are_read_again_once_in_a_pass() {
     );
     stage
         .sh("grep -q ' /srv/above/below ext4 ' /proc/mounts && grep -q old /srv/filled/file && ! grep ' /srv/bad' /proc/mounts \
-             && ! ls /etc/systemd/system | grep bad")
+             && ! ls /etc/systemd/system | grep srv-bad")
         .unwrap();
     let bad = all[1].mkfs_options.clone();
     all[1].mkfs_options.clear();

@@ -12,6 +12,8 @@ mod docs;
 mod graph;
 #[path = "house/licence.rs"]
 mod licence;
+#[path = "house/modules.rs"]
+mod modules;
 #[path = "house/rules.rs"]
 mod rules;
 #[path = "house/tree.rs"]

@@ -55,6 +55,19 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Circles of imports that are still there, by crate: (folder, number). The numbers only fall.
+pub(crate) const CIRCLES: &[(&str, usize)] = &[
+    ("agent/core/", 15),
+    ("agent/host/", 5),
+    ("agent/metrics/", 3),
+    ("agent/state/", 1),
+    ("collector/", 9),
+    ("collector/core/", 4),
+    ("shared/delivery/", 1),
+    ("shared/runtime/", 1),
+    ("shared/wire/", 2),
+];
+
 /// The crates of the agent, each with the crates of the agent that it may depend on: what serves and reports cannot reach
 /// what changes the guest.
 pub(crate) const AGENT_CRATES: &[(&str, &[&str])] = &[

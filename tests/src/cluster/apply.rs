@@ -3,19 +3,8 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::server::{ApiServer, PATIENCE};
+use super::{discovered::Discovered, patience::PATIENCE, server::ApiServer};
 use crate::wait::eventually;
-
-/// What discovery says of a kind.
-#[derive(Debug, Clone)]
-pub(super) struct Discovered {
-    /// E.g. `/apis/kubevirt.io/v1`.
-    root: String,
-    plural: String,
-    namespaced: bool,
-    /// Whether status is written apart.
-    status: bool,
-}
 
 /// A change that others make at the same time is met again so often.
 const TRIES: usize = 20;

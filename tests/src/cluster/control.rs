@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{
     client::Client,
-    server::{ApiServer, CONTROLLER_MANAGER, PATIENCE, SCHEDULER},
+    patience::PATIENCE,
+    server::{ApiServer, CONTROLLER_MANAGER, SCHEDULER},
 };
 use crate::{
     parts,

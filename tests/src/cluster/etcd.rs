@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use super::PATIENCE;
+use super::patience::PATIENCE;
 use crate::{
     ports,
     process::{Launch, Process},

@@ -18,13 +18,16 @@
 
 mod apply;
 mod audit;
+mod audit_policy;
 mod client;
 mod control;
+mod discovered;
 mod etcd;
 mod follow;
 pub mod kubevirt;
 pub mod live;
 mod object;
+mod patience;
 mod proxy;
 mod rbac;
 pub mod scene;
@@ -36,6 +39,7 @@ pub use client::{Answer, Client, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
 pub use control::{ControllerManager, Scheduler};
 pub use follow::{Change, Follow, streamed_list};
 pub use object::{Object, infra_node, launcher, user_node, vm, vmi, vmi_of, vmim};
+pub use patience::PATIENCE;
 pub use proxy::{Fault, Proxy};
-pub use server::{ApiServer, PATIENCE};
+pub use server::ApiServer;
 pub use user::User;

@@ -6,14 +6,15 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Mutex,
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use super::{apply::Discovered, audit, client::Client, etcd::Etcd, user::User};
+use super::{
+    audit_policy, client::Client, discovered::Discovered, etcd::Etcd, patience::PATIENCE, user::User,
+};
 use crate::{
     parts,
     pki::{self, Authority},
@@ -21,8 +22,6 @@ use crate::{
     process::{Launch, Process},
 };
 
-/// How long a start may take on a machine that is busy with other tests.
-pub const PATIENCE: Duration = Duration::from_mins(2);
 /// The controller manager's user.
 pub(super) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 /// The scheduler's user.
@@ -98,7 +97,7 @@ impl ApiServer {
         )?;
         let tokens: String = users.iter().chain([&admin]).map(User::line).collect();
         fs::write(path.join("tokens.csv"), tokens)?;
-        fs::write(path.join("audit.yaml"), audit::POLICY)?;
+        fs::write(path.join("audit.yaml"), audit_policy::POLICY)?;
         let etcd = Etcd::start(&assets.join("etcd"), path)?;
         let ca = authority.pem();
         let mut server = Self {
@@ -138,7 +137,7 @@ impl ApiServer {
             .args(["--enable-priority-and-fairness=false", "--max-requests-inflight=0"])
             .arg("--max-mutating-requests-inflight=0")
             .arg(file("audit-policy-file", "audit.yaml"))
-            .arg(file("audit-log-path", audit::FILE))
+            .arg(file("audit-log-path", audit_policy::FILE))
             // A test that sees an answer sees its line; one file, never rotated.
             .args(["--audit-log-mode=blocking", "--audit-log-maxsize=100000"])
             .tied()

@@ -3,38 +3,17 @@
 //! The machine without its secondary disks is one thing, each disk a [part](super::part::Part) that is attached to a spare PCIe port, at the
 //! start or while it runs. So all VMs of a shape share a snapshot, and a restored guest gets its disks by hot-plug.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::{
     accel::Accel,
     part::{disk_id, nic, node_id, spare},
+    places::Places,
     tpm,
     vm::{MIB, Vm},
 };
-
-/// Where the files of a guest are.
-#[derive(Debug, Clone)]
-pub(super) struct Places {
-    /// Kernel and initrd.
-    pub(super) image: PathBuf,
-    /// Sockets, logs and texts.
-    pub(super) folder: PathBuf,
-    /// The root disk (qcow2).
-    pub(super) root: PathBuf,
-    /// The seed (raw).
-    pub(super) seed: PathBuf,
-    /// A tap device for each NIC, when the VM has those.
-    pub(super) taps: Vec<String>,
-}
-
-impl Places {
-    /// A socket or log of the guest.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
-    }
-}
 
 /// The machine without its secondary disks.
 pub(super) fn machine(vm: &Vm, places: &Places, accel: Accel) -> Vec<String> {

@@ -21,6 +21,7 @@ mod layout;
 mod metrics;
 mod netns;
 mod part;
+mod places;
 mod plug;
 mod power;
 mod qmp;

@@ -10,16 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 use regex_lite::Regex;
 
-use super::{
-    accel::Accel,
-    agent::Agent,
-    layout::{self, Places},
-    metrics,
-    part::Part,
-    qmp::Qmp,
-    tpm,
-    vm::Vm,
-};
+use super::{accel::Accel, agent::Agent, layout, metrics, part::Part, places::Places, qmp::Qmp, tpm, vm::Vm};
 use crate::{
     measure::usage,
     process::{Launch, Process},
@@ -107,6 +98,14 @@ impl Guest {
                 count: 0,
             }),
         }))
+    }
+
+    /// Takes the TPM's state from a guest that does not run: its next start has a new TPM, as every start of a VM has whose
+    /// TPM is not persistent.
+    pub fn lose_tpm(&self) -> Result<()> {
+        let state = self.places().file(tpm::STATE);
+        ensure!(self.qemu().is_err(), "{} runs: its TPM is in use", self.vm().name);
+        fs::remove_dir_all(&state).with_context(|| format!("remove {}", state.display()))
     }
 
     /// What it was made from.

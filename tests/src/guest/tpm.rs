@@ -2,15 +2,15 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
-use super::{layout::Places, running::Guest};
+use super::places::Places;
 use crate::process::{Launch, Process};
 
 /// The socket by which QEMU commands it.
 pub(super) const SOCKET: &str = "tpm.sock";
 /// The folder of its state.
-const STATE: &str = "tpm";
+pub(super) const STATE: &str = "tpm";
 
 /// Starts it. It ends with QEMU's connection, and at the latest when it is dropped.
 pub(super) fn start(places: &Places) -> Result<Process> {
@@ -28,14 +28,4 @@ pub(super) fn start(places: &Places) -> Result<Process> {
     let there = |_: &Process| socket.exists().then_some(()).context("no socket of swtpm yet");
     process.wait_for(Duration::from_mins(1), "swtpm's socket", there)?;
     Ok(process)
-}
-
-impl Guest {
-    /// Takes the TPM's state from a guest that does not run: its next start has a new TPM, as every start of a VM has whose
-    /// TPM is not persistent.
-    pub fn lose_tpm(&self) -> Result<()> {
-        let state = self.places().file(STATE);
-        ensure!(self.qemu().is_err(), "{} runs: its TPM is in use", self.vm().name);
-        fs::remove_dir_all(&state).with_context(|| format!("remove {}", state.display()))
-    }
 }

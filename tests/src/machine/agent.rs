@@ -10,11 +10,6 @@ use anyhow::{Context as _, Result, ensure};
 use super::Options;
 use crate::bins;
 
-/// A settings file: its head, then what is given.
-pub(super) fn settings(body: &str) -> String {
-    format!("apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\n{body}\n")
-}
-
 fn packaging() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("packaging")
 }

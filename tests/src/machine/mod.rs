@@ -13,6 +13,7 @@ mod options;
 mod program;
 mod root;
 mod running;
+mod settings;
 mod site;
 
 pub use options::Options;

@@ -67,14 +67,14 @@ impl Options {
         let server = "server: {listeners: [{name: default, address: \"127.0.0.1:10911\", plain: true}]}";
         let own = self.file(
             "/etc/virtfleet/agent.d/40-server.yaml",
-            &super::agent::settings(server),
+            &super::settings::settings(server),
         );
         if settings.is_empty() {
             return own;
         }
         own.file(
             "/etc/virtfleet/agent.d/50-test.yaml",
-            &super::agent::settings(settings),
+            &super::settings::settings(settings),
         )
     }
 

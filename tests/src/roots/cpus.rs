@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::{attributes, put};
+use super::files::{attributes, put};
 
 /// Lines of `/proc/interrupts` for devices, as a guest with virtio has them; each CPU has a column.
 const DEVICE_INTERRUPTS: usize = 24;

@@ -5,7 +5,7 @@ use std::{os::unix::fs::symlink, path::Path};
 
 use anyhow::{Context as _, Result};
 
-use super::{attributes, put};
+use super::files::{attributes, put};
 
 pub(super) fn write(dir: &Path, count: usize) -> Result<()> {
     let mut diskstats = String::new();

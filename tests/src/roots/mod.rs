@@ -3,6 +3,7 @@
 
 mod cpus;
 mod disks;
+mod files;
 mod nics;
 pub mod virtio;
 
@@ -85,22 +86,6 @@ fn remove(path: &Path) -> Result<()> {
         Ok(_) => fs::remove_file(path),
     };
     gone.with_context(|| format!("remove {}", path.display()))
-}
-
-/// Writes a file and the folders above it.
-fn put(dir: &Path, path: impl AsRef<Path>, text: impl AsRef<str>) -> Result<()> {
-    let path = dir.join(path);
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).with_context(|| format!("create {}", parent.display()))?;
-    }
-    fs::write(&path, text.as_ref()).with_context(|| format!("write {}", path.display()))
-}
-
-/// Writes the files of one sysfs folder, each with its line feed.
-fn attributes(dir: &Path, folder: &str, files: &[(&str, &str)]) -> Result<()> {
-    files
-        .iter()
-        .try_for_each(|(name, text)| put(dir, format!("{folder}/{name}"), format!("{text}\n")))
 }
 
 #[cfg(test)]

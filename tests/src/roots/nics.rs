@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::symlink, path::Path};
 
 use anyhow::{Context as _, Result};
 
-use super::{attributes, put};
+use super::files::{attributes, put};
 
 const HEAD: &str = "Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed

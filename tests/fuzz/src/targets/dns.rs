@@ -2,7 +2,7 @@
 
 use virtfleet_agent_core::dns::{ResolvConf, given as read, names, resolv as conf, seen::Given};
 
-use super::text;
+use super::input::text;
 
 /// `resolv.conf`: what was read, written again, reads as the same; and no word of it can break another file.
 pub(super) fn resolv(bytes: &[u8]) {

@@ -10,7 +10,7 @@ use virtfleet_agent_core::{
     },
 };
 
-use super::text;
+use super::input::text;
 
 /// A certificate in PEM, and the same bytes as one in DER.
 pub(super) fn certificate(bytes: &[u8]) {

@@ -5,6 +5,7 @@
 mod dbus;
 mod dns;
 mod guest;
+mod input;
 mod netlink;
 mod pages;
 mod procfs;
@@ -37,13 +38,3 @@ pub(crate) const TARGETS: &[(&str, Play)] = &[
     ("words", settings::words),
     ("yaml", settings::yaml),
 ];
-
-/// The bytes as the host reads a text: what is no UTF-8 is replaced.
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Runs through what a parser gives and says how many there were.
-fn drain<T, E>(items: impl Iterator<Item = Result<T, E>>) -> usize {
-    items.flatten().count()
-}

@@ -3,7 +3,7 @@
 use virtfleet_agent_core::textfile::{TextFamily, families};
 use virtfleet_wire::exposition::{Line, Page, append_openmetrics, parse_line};
 
-use super::text;
+use super::input::text;
 
 /// A text file. What it says, written on a page, is read as the same.
 pub(super) fn textfile(bytes: &[u8]) {

@@ -11,7 +11,7 @@ use virtfleet_agent_core::{
     },
 };
 
-use super::{drain, text};
+use super::input::{drain, text};
 
 /// CPUs, time, pressure, sensors.
 pub(super) fn cpu(bytes: &[u8]) {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use virtfleet_agent_core::dns::answers::{Outcome, Purpose, Question, Transport};
 
-use super::text;
+use super::input::text;
 use crate::agent::{AskedMessage, Verdict, filter_of_query};
 
 /// The query of `/metrics`.

@@ -8,7 +8,7 @@ use virtfleet_wire::{
     settings::{AGENT_CONFIG_KIND, AgentConfig, CONFIG_API_VERSION},
 };
 
-use super::text;
+use super::input::text;
 
 const KEEP: &[&str] = &["server", "log"];
 

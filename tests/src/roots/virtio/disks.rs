@@ -7,8 +7,8 @@ use virtfleet_agent_core::virtio::{
 };
 
 use super::{
-    super::{attributes, put},
-    Virtio,
+    super::files::{attributes, put},
+    device::Virtio,
     interrupts::Interrupts,
     seats::Seats,
 };

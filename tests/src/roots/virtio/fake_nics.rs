@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Rings};
 use virtfleet_agent_host::{NicCalls, QueueCounters};
 
-use super::nics::{queues, spread};
+use super::queues::{queues, spread};
 
 /// What is known of an interface. None is what its driver does not support.
 #[derive(Debug, Clone, Default)]

@@ -6,8 +6,9 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::{
-    super::{attributes, put},
-    Kernel, Lines,
+    super::files::{attributes, put},
+    device::Lines,
+    kernel::Kernel,
     seats::Seat,
 };
 

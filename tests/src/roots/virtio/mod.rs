@@ -23,10 +23,13 @@
 //! `nvme0n1` and on. The tree lives as far as queues go: [`FakeNics::set_channels`] changes which `queues/rx-*` and `tx-*` there are, and their `xps_cpus`, as the
 //! kernel does. Anything else is for the test to change: all of it are plain files.
 
+mod device;
 mod disks;
 mod fake_nics;
 mod interrupts;
+mod kernel;
 mod nics;
+mod queues;
 mod seats;
 
 use std::path::Path;
@@ -35,125 +38,15 @@ use anyhow::Result;
 use virtfleet_agent_core::virtio::{Features, Kind, features};
 use virtfleet_agent_host::Roots;
 
+pub use device::{Lines, Virtio};
 pub use disks::{Behind, Disk};
 pub use fake_nics::{FakeNic, FakeNics};
-pub use nics::{Card, Nic, spread};
+pub use kernel::Kernel;
+pub use nics::{Card, Nic};
+pub use queues::spread;
 
 use self::{interrupts::Interrupts, seats::Seats};
-use super::{attributes, put};
-
-/// How a kernel shows things.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a difference of its own between kernels"
-)]
-pub struct Kernel {
-    /// Its release.
-    pub release: &'static str,
-    /// Characters of a line of features: 128 from 6.17 on.
-    pub features: u32,
-    /// Whether a chip of interrupts is called by its device, `PCI-MSIX-0000:00:03.0`, and not `PCI-MSI`: from 6.2 on.
-    pub named_chips: bool,
-    /// Whether debugfs tells what devices offer: from 6.8 on (`CONFIG_VIRTIO_DEBUG`).
-    pub debugfs: bool,
-    /// Whether `/proc/irq` has `effective_affinity_list`: not on every architecture.
-    pub effective: bool,
-    /// Whether queues are counted by the netlink family `netdev`, and no more by the driver's own counters.
-    pub family: bool,
-}
-
-impl Kernel {
-    /// Debian 11.
-    pub const V5_10: Self = Self {
-        release: "5.10.0-35-cloud-amd64",
-        features: 64,
-        named_chips: false,
-        debugfs: false,
-        effective: false,
-        family: false,
-    };
-    /// Ubuntu 22.04.
-    pub const V5_15: Self = Self {
-        release: "5.15.0-143-generic",
-        effective: true,
-        ..Self::V5_10
-    };
-    /// Debian 12.
-    pub const V6_1: Self = Self {
-        release: "6.1.0-37-cloud-amd64",
-        ..Self::V5_15
-    };
-    /// Ubuntu 24.04.
-    pub const V6_8: Self = Self {
-        release: "6.8.0-63-generic",
-        named_chips: true,
-        debugfs: true,
-        ..Self::V6_1
-    };
-    /// Debian 13.
-    pub const V6_12: Self = Self {
-        release: "6.12.38+deb13-cloud-amd64",
-        family: true,
-        ..Self::V6_8
-    };
-    /// The newest.
-    pub const V6_18: Self = Self {
-        release: "6.18.2",
-        features: 128,
-        ..Self::V6_12
-    };
-    /// All of them, oldest first.
-    pub const ALL: [Self; 6] = [
-        Self::V5_10,
-        Self::V5_15,
-        Self::V6_1,
-        Self::V6_8,
-        Self::V6_12,
-        Self::V6_18,
-    ];
-}
-
-/// How a device's queues get interrupts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Lines {
-    /// Each its own.
-    #[default]
-    Own,
-    /// One for all queues: there were not enough vectors.
-    Shared,
-    /// One line for everything, which another device uses, too.
-    Intx,
-    /// None: the driver is not there, or has not got so far.
-    None,
-}
-
-/// What every virtio device has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Virtio {
-    /// The status byte; 15 is a device that works.
-    pub status: u32,
-    /// The features that are agreed on.
-    pub features: Features,
-    /// The features that are offered beyond those.
-    pub offered: Features,
-    /// Its interrupts.
-    pub lines: Lines,
-}
-
-impl Virtio {
-    /// A device that works, with these features and those that every modern device has.
-    pub fn with(bits: &[u32]) -> Self {
-        use features::transport::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
-        let common = [INDIRECT_DESC, EVENT_IDX, VERSION_1];
-        Self {
-            status: 15,
-            features: Features::of(common.into_iter().chain(bits.iter().copied())),
-            offered: Features(0),
-            lines: Lines::Own,
-        }
-    }
-}
+use super::files::{attributes, put};
 
 /// A device that is neither an interface nor a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use virtfleet_agent_core::virtio::Kind;
 
-use super::{super::attributes, Kernel, Virtio};
+use super::{super::files::attributes, device::Virtio, kernel::Kernel};
 
 /// Gives each device a place.
 pub(super) struct Seats {
