@@ -3,14 +3,12 @@
 use std::path::Path;
 
 use virtfleet_agent_core::{
-    guest::{
-        certificate::validity,
-        health::{Certificate, FORMAT, GuestHealth},
-    },
+    guest::health::{Certificate, FORMAT, GuestHealth},
     pass::Outcome,
 };
 use virtfleet_agent_host::{ReadError, Roots, clock, read_text};
 use virtfleet_agent_state::GUEST_HEALTH;
+use virtfleet_runtime::tls::Validity;
 
 use super::guest::{Guest, Report};
 
@@ -60,13 +58,14 @@ fn certificates(roots: &Roots) -> (Vec<Certificate>, Vec<String>) {
                 continue;
             }
         };
-        match validity(&text) {
+        let seconds = |time: u64| i64::try_from(time).unwrap_or(i64::MAX);
+        match Validity::of_first(text.as_bytes()) {
             Ok(validity) => found.push(Certificate {
                 path: path.to_owned(),
-                not_before: validity.not_before,
-                not_after: validity.not_after,
+                not_before: seconds(validity.not_before),
+                not_after: seconds(validity.not_after),
             }),
-            Err(error) => problems.push(format!("{path}: {error}")),
+            Err(error) => problems.push(format!("{path} {error}")),
         }
     }
     (found, problems)
@@ -89,15 +88,19 @@ mod tests {
         let pki = dir.path().join("var/lib/kubelet/pki");
         fs::create_dir_all(&pki).unwrap();
         fs::write(pki.join("kubelet.crt"), "nothing").unwrap();
-        let pem = include_str!("../../core/src/guest/certificate_sample.pem");
+        let pem = include_str!("kubelet_sample.pem");
         fs::write(pki.join("kubelet-client-current.pem"), pem).unwrap();
+        let keyed = format!("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n{pem}");
+        fs::write(pki.join("kubelet-server-current.pem"), keyed).unwrap();
         let (found, problems) = certificates(&roots);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].path, CERTIFICATES[0]);
-        assert_eq!(found[0].not_after - found[0].not_before, 365 * 86_400);
+        assert_eq!(found.len(), 2);
         assert_eq!(
-            problems,
-            [format!("{}: it holds no certificate", CERTIFICATES[2])]
+            (found[0].not_before, found[0].not_after),
+            (1_795_317_066, 1_826_853_066)
         );
+        assert_eq!(found[1].path, CERTIFICATES[1]);
+        assert_eq!(found[1].not_after, found[0].not_after);
+        assert_eq!(found[0].path, CERTIFICATES[0]);
+        assert_eq!(problems, [format!("{} holds no certificate", CERTIFICATES[2])]);
     }
 }

@@ -1,6 +1,5 @@
-//! What the collectors `guest_*` decide (room: `agent/core`): shares, remounts, newer kernels, certificates' dates.
+//! What the collectors `guest_*` decide (room: `agent/core`): shares, remounts, newer kernels.
 
-pub mod certificate;
 pub mod health;
 pub mod kernels;
 pub mod remounts;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime, pem::PemObject as _};
 use webpki::{EndEntityCert, Error, KeyUsage};
 
 /// The times between which a certificate is valid, in seconds since 1970.
@@ -15,6 +15,18 @@ pub struct Validity {
 }
 
 impl Validity {
+    /// Reads the first certificate of a PEM file (RFC 7468). Other blocks, such as private keys, are skipped.
+    ///
+    /// # Errors
+    /// The file is not PEM, or holds no certificate, or one that cannot be parsed; as the end of a sentence.
+    pub fn of_first(pem: &[u8]) -> Result<Self, String> {
+        let first = CertificateDer::pem_slice_iter(pem).next();
+        let certificate = first
+            .ok_or("holds no certificate")?
+            .map_err(|error| format!("is not PEM: {error}"))?;
+        Self::of(&certificate).ok_or_else(|| "holds a certificate that cannot be parsed".to_owned())
+    }
+
     /// Reads it from a certificate; none when it cannot be parsed.
     ///
     /// webpki has no accessor for the two times, but names them when it refuses a certificate for being too young or too

@@ -2,45 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use virtfleet_agent_core::{
-    guest::certificate as x509,
-    identity::{
-        cloud, dmi, downward as disk, kubelet, net,
-        unit::{self as units, Service},
-    },
+use virtfleet_agent_core::identity::{
+    cloud, dmi, downward as disk, kubelet, net,
+    unit::{self as units, Service},
 };
 
 use super::input::text;
-
-/// A certificate in PEM, and the same bytes as one in DER.
-pub(super) fn certificate(bytes: &[u8]) {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let told = text(bytes);
-    if let Ok(validity) = x509::validity(&told) {
-        assert_eq!(x509::validity(&format!("{told}\n")), Ok(validity));
-    }
-    // What mutates is the certificate, not its wrapping.
-    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    for chunk in bytes.chunks(3) {
-        let word = chunk
-            .iter()
-            .fold(0_u32, |word, byte| word << 8 | u32::from(*byte))
-            << (8 * (3 - chunk.len()));
-        for place in 0..=chunk.len() {
-            pem.push(char::from(DIGITS[(word >> (18 - 6 * place) & 63) as usize]));
-        }
-    }
-    pem.push_str("\n-----END CERTIFICATE-----\n");
-    match x509::validity(&pem) {
-        Err(error) => assert_eq!(error, x509::CertificateError::Der, "it is base64"),
-        // 0000-01-01 to the end of 9999, with a leap second, in seconds since 1970.
-        Ok(validity) => {
-            for date in [validity.not_before, validity.not_after] {
-                assert!((-62_167_219_200..=253_402_300_800).contains(&date), "{date}");
-            }
-        }
-    }
-}
 
 /// A disk of downwardMetrics.
 pub(super) fn downward(bytes: &[u8]) {

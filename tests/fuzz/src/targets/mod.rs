@@ -17,7 +17,6 @@ pub(crate) type Play = fn(&[u8]);
 
 /// Every target: its name, and what it does.
 pub(crate) const TARGETS: &[(&str, Play)] = &[
-    ("certificate", guest::certificate),
     ("dbus", dbus::messages),
     ("dns-answer", server::dns_answer),
     ("dns-given", dns::given),
