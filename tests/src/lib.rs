@@ -28,6 +28,7 @@ pub mod loops;
 pub mod machine;
 pub mod measure;
 pub mod parity;
+pub mod parsers;
 pub mod parts;
 pub mod pki;
 pub mod ports;

@@ -3,62 +3,60 @@
 use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result};
+use procfs_core::{
+    FromBufRead as _, FromRead as _,
+    process::{Schedstat, Stat, Status},
+};
+
+/// Length of a clock tick of `/proc/PID/stat` (`sysconf(3)`, `_SC_CLK_TCK`: 100 on every Linux of today).
+const TICK: Duration = Duration::from_millis(10);
 
 /// CPU time of process `id` and all its threads so far.
 ///
-/// From the scheduler's own count in nanoseconds (`/proc/ID/task/*/schedstat`, first field). A thread that has ended is not
-/// in it any more; `/proc/ID/stat` counts those too, in ticks of 10 ms, so the larger of the two is nearer.
+/// From the scheduler's own count in nanoseconds (`/proc/ID/task/*/schedstat`). A thread that has ended is not in it any more;
+/// `/proc/ID/stat` counts those too, in ticks, so the larger of the two is nearer.
+///
+/// # Errors
+/// There is no such process, or its files cannot be parsed.
 pub fn cpu(id: u32) -> Result<Duration> {
     let folder = format!("/proc/{id}/task");
     let mut nanoseconds = 0;
     for task in fs::read_dir(&folder).with_context(|| folder.clone())? {
         // A thread may end between the two reads.
-        let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
+        let Ok(text) = fs::read(task?.path().join("schedstat")) else {
             continue;
         };
-        let field = text.split_whitespace().next().context("an empty schedstat")?;
-        nanoseconds += field
-            .parse::<u64>()
-            .with_context(|| format!("schedstat {text:?}"))?;
+        nanoseconds += Schedstat::from_read(text.as_slice())?.sum_exec_runtime;
     }
     let path = format!("/proc/{id}/stat");
-    let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
-    // Behind the name in brackets, which may hold anything: state is field 3, utime 14 and stime 15 (proc(5)).
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    let ticks = |index: usize| fields.get(index - 3).and_then(|field| field.parse::<u64>().ok());
-    let ticks = ticks(14)
-        .zip(ticks(15))
-        .with_context(|| format!("{path}: {stat:?}"))?;
-    Ok(Duration::from_nanos(nanoseconds).max(Duration::from_millis(10 * (ticks.0 + ticks.1))))
+    let text = fs::read(&path).with_context(|| path.clone())?;
+    let stat = Stat::from_read(text.as_slice()).with_context(|| path)?;
+    let ticks = u32::try_from(stat.utime + stat.stime)?;
+    Ok(Duration::from_nanos(nanoseconds).max(TICK * ticks))
 }
 
 /// Resident memory of process `id` in bytes, now.
+///
+/// # Errors
+/// There is no such process, or its file cannot be parsed.
 pub fn resident(id: u32) -> Result<u64> {
-    status(id, "VmRSS:")
+    let kib = status(id)?.vmrss.context("VmRSS is missing")?;
+    Ok(kib * 1024)
 }
 
-/// The most that it ever was.
+/// The highest resident memory of process `id` so far, in bytes.
+///
+/// # Errors
+/// There is no such process, or its file cannot be parsed.
 pub fn peak(id: u32) -> Result<u64> {
-    status(id, "VmHWM:")
+    let kib = status(id)?.vmhwm.context("VmHWM is missing")?;
+    Ok(kib * 1024)
 }
 
-fn status(id: u32, key: &str) -> Result<u64> {
+fn status(id: u32) -> Result<Status> {
     let path = format!("/proc/{id}/status");
-    let text = fs::read_to_string(&path).with_context(|| path.clone())?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(key))
-        .with_context(|| format!("{path} has no {key}"))?;
-    let kib = line
-        .split_whitespace()
-        .next()
-        .and_then(|number| number.parse::<u64>().ok());
-    Ok(kib.with_context(|| format!("{path}: {key}{line}"))? * 1024)
+    let text = fs::read(&path).with_context(|| path.clone())?;
+    Status::from_buf_read(text.as_slice()).with_context(|| path)
 }
 
 #[cfg(test)]

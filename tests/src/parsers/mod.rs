@@ -1,0 +1,47 @@
+//! The agent's parsers of `/proc` beside those of the crate procfs-core: the same texts, the same facts, and what each costs.
+//!
+//! `docs/decisions/0026-parsers-of-proc.md` has the figures and says which parser the agent uses for which file, and why.
+
+#[expect(clippy::unwrap_used, reason = "a text of our own that a parser refuses is a failed test")]
+mod cases;
+mod texts;
+
+pub use cases::CASES;
+
+/// A text that both parsers read.
+pub struct Case {
+    /// The file, as it is found in a guest.
+    pub file: &'static str,
+    /// A text of that file with random numbers, for a guest with this many CPUs, disks or devices.
+    pub text: fn(&mut fastrand::Rng, usize) -> String,
+    /// The facts that the agent's parser finds, in a form that can be compared.
+    pub ours: fn(&str) -> Vec<String>,
+    /// The same facts by procfs-core.
+    pub procfs: fn(&str) -> Vec<String>,
+    /// Parses by the agent's parser, and nothing else.
+    pub parse_ours: fn(&str),
+    /// Parses by procfs-core, and nothing else.
+    pub parse_procfs: fn(&str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_agents_parsers_and_procfs_core_find_the_same_facts() {
+        for case in CASES {
+            for seed in 0..200 {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let text = (case.text)(&mut random, usize::try_from(seed % 9 + 1).unwrap());
+                let (ours, procfs) = ((case.ours)(&text), (case.procfs)(&text));
+                assert!(!ours.is_empty(), "{}: no facts in\n{text}", case.file);
+                assert_eq!(
+                    ours, procfs,
+                    "{}: ours (left), procfs-core (right):\n{text}",
+                    case.file
+                );
+            }
+        }
+    }
+}
