@@ -4,6 +4,7 @@
 //! main ─▶ telemetry::init ─▶ shutdown::signals ─▶ http::serve(listener, tls, limits, service) ─▶ drain ─▶ exit::Code
 //! ```
 
+pub mod checks;
 pub mod digest;
 pub mod exit;
 pub mod http;

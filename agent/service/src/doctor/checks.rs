@@ -1,7 +1,7 @@
 //! The checks: from what was seen to lines. Nothing is read here.
 
 use super::{
-    Line, PemFile, Seen, Status,
+    CheckResult, CheckStatus, PemFile, Seen,
     disks::{disks, duplicates},
     dns::dns,
     passes::passes,
@@ -21,7 +21,7 @@ const STALE_MS: u64 = 86_400_000;
 const PAST_NS: u64 = 1_704_067_200 * 1_000_000_000;
 
 /// All checks, in the order in which a person would make them.
-pub fn check(seen: &Seen) -> Vec<Line> {
+pub fn check(seen: &Seen) -> Vec<CheckResult> {
     let mut lines = settings(seen);
     lines.extend(seen.pem.iter().map(|pem| pem_file(pem, seen)));
     if let Some(reason) = &seen.tls {
@@ -34,8 +34,8 @@ pub fn check(seen: &Seen) -> Vec<Line> {
             path("certificate"),
             path("key")
         );
-        lines.push(line(
-            Status::Fail,
+        lines.push(CheckResult::new(
+            CheckStatus::Fail,
             "tls",
             format!("the files do not go together: {reason}"),
             next,
@@ -57,72 +57,64 @@ pub fn check(seen: &Seen) -> Vec<Line> {
     lines
 }
 
-fn line(status: Status, what: impl Into<String>, detail: impl Into<String>, next: impl Into<String>) -> Line {
-    Line {
-        status,
-        what: what.into(),
-        detail: detail.into(),
-        next: next.into(),
-    }
-}
-
-fn ok(what: impl Into<String>, detail: impl Into<String>) -> Line {
-    line(Status::Ok, what, detail, "")
-}
-
-fn settings(seen: &Seen) -> Vec<Line> {
+fn settings(seen: &Seen) -> Vec<CheckResult> {
     let problems = &seen.settings.problems;
     if problems.is_empty() {
         let detail = match seen.settings.files.len() {
             0 => "no file; the defaults stand".to_owned(),
             files => format!("{files} read, every word applied"),
         };
-        return vec![ok("settings", detail)];
+        return vec![CheckResult::ok("settings", detail)];
     }
     let next = "virtfleet-agent check-config";
     problems
         .iter()
-        .map(|problem| line(Status::Fail, "settings", problem.to_string(), next))
+        .map(|problem| CheckResult::new(CheckStatus::Fail, "settings", problem.to_string(), next))
         .collect()
 }
 
-fn pem_file(pem: &PemFile, seen: &Seen) -> Line {
+fn pem_file(pem: &PemFile, seen: &Seen) -> CheckResult {
     let PemFile { key, path, content } = pem;
     let what = format!("tls {key}");
     let now = seen.clock.realtime_ns / 1_000_000_000;
     let dates = format!("openssl x509 -in {path} -noout -dates");
     match content {
-        Err(reason) => line(
-            Status::Fail,
+        Err(reason) => CheckResult::new(
+            CheckStatus::Fail,
             what,
             format!("{path}: {reason}"),
             format!("ls -l {path}"),
         ),
-        Ok(None) => ok(what, format!("{path}: readable")),
+        Ok(None) => CheckResult::ok(what, format!("{path}: readable")),
         Ok(Some(valid)) if now < valid.not_before => {
-            line(Status::Fail, what, format!("{path}: not valid yet"), dates)
+            CheckResult::new(CheckStatus::Fail, what, format!("{path}: not valid yet"), dates)
         }
         Ok(Some(valid)) if now > valid.not_after => {
             let days = now.saturating_sub(valid.not_after) / 86_400;
-            line(Status::Fail, what, format!("{path}: expired {days} d ago"), dates)
+            CheckResult::new(
+                CheckStatus::Fail,
+                what,
+                format!("{path}: expired {days} d ago"),
+                dates,
+            )
         }
         Ok(Some(valid)) => {
             let left = valid.not_after.saturating_sub(now);
             let detail = format!("{path}: {} d left", left / 86_400);
             if left < SOON {
-                line(Status::Warn, what, detail, dates)
+                CheckResult::new(CheckStatus::Warn, what, detail, dates)
             } else {
-                ok(what, detail)
+                CheckResult::ok(what, detail)
             }
         }
     }
 }
 
-fn listeners(seen: &Seen) -> Vec<Line> {
+fn listeners(seen: &Seen) -> Vec<CheckResult> {
     if seen.listeners.is_empty() {
         let detail = "none can be served, so nobody can read metrics or the report";
-        return vec![line(
-            Status::Fail,
+        return vec![CheckResult::new(
+            CheckStatus::Fail,
             "listeners",
             detail,
             "virtfleet-agent check-config",
@@ -132,40 +124,43 @@ fn listeners(seen: &Seen) -> Vec<Line> {
         let what = format!("listener {}", listener.name);
         let address = &listener.address;
         match (&listener.port, seen.agent_pid) {
-            (Port::Free, _) => ok(what, format!("{address}: free")),
-            (Port::InUse, Some(pid)) => ok(
+            (Port::Free, _) => CheckResult::ok(what, format!("{address}: free")),
+            (Port::InUse, Some(pid)) => CheckResult::ok(
                 what,
                 format!("{address}: in use, and virtfleet-agent runs as process {pid}"),
             ),
             (Port::InUse, None) => {
                 let port = address.rsplit(':').next().unwrap_or_default();
                 let detail = format!("{address}: in use by another program");
-                line(
-                    Status::Fail,
+                CheckResult::new(
+                    CheckStatus::Fail,
                     what,
                     detail,
                     format!("sudo ss -ltnp 'sport = :{port}'"),
                 )
             }
-            (Port::Refused(reason), _) => {
-                line(Status::Fail, what, format!("{address}: {reason}"), "ip address")
-            }
+            (Port::Refused(reason), _) => CheckResult::new(
+                CheckStatus::Fail,
+                what,
+                format!("{address}: {reason}"),
+                "ip address",
+            ),
         }
     };
     seen.listeners.iter().map(one).collect()
 }
 
-fn roots(seen: &Seen) -> impl Iterator<Item = Line> {
+fn roots(seen: &Seen) -> impl Iterator<Item = CheckResult> {
     seen.roots.iter().map(|(flag, path, readable)| match readable {
-        Ok(()) => ok(*flag, path),
+        Ok(()) => CheckResult::ok(*flag, path),
         // udev's data only adds serials and models to the disks.
         Err(reason) => {
             let status = if *flag == "--path.udev.data" {
-                Status::Warn
+                CheckStatus::Warn
             } else {
-                Status::Fail
+                CheckStatus::Fail
             };
-            line(
+            CheckResult::new(
                 status,
                 *flag,
                 format!("{path}: {reason}"),
@@ -175,16 +170,16 @@ fn roots(seen: &Seen) -> impl Iterator<Item = Line> {
     })
 }
 
-fn platform(seen: &Seen) -> Line {
+fn platform(seen: &Seen) -> CheckResult {
     match seen.vendor.as_deref() {
-        Some("KubeVirt") => ok("platform", "KubeVirt"),
+        Some("KubeVirt") => CheckResult::ok("platform", "KubeVirt"),
         other => {
             let detail = format!(
                 "SMBIOS vendor is {}, not KubeVirt: the collector may not know this machine",
                 other.unwrap_or("unknown")
             );
-            line(
-                Status::Warn,
+            CheckResult::new(
+                CheckStatus::Warn,
                 "platform",
                 detail,
                 "cat /sys/class/dmi/id/sys_vendor",
@@ -193,8 +188,8 @@ fn platform(seen: &Seen) -> Line {
     }
 }
 
-fn identity(seen: &Seen) -> Vec<Line> {
-    let lacking: Vec<Line> = seen
+fn identity(seen: &Seen) -> Vec<CheckResult> {
+    let lacking: Vec<CheckResult> = seen
         .missing
         .iter()
         .filter(|missing| is_important(missing) && missing.field != "bootId")
@@ -203,8 +198,8 @@ fn identity(seen: &Seen) -> Vec<Line> {
                 "virtfleet-agent doctor" => "virtfleet-agent report",
                 other => other,
             };
-            line(
-                Status::Warn,
+            CheckResult::new(
+                CheckStatus::Warn,
                 format!("identity {}", missing.field),
                 &missing.reason,
                 next,
@@ -212,63 +207,68 @@ fn identity(seen: &Seen) -> Vec<Line> {
         })
         .collect();
     if lacking.is_empty() {
-        vec![ok("identity", "complete where it matters")]
+        vec![CheckResult::ok("identity", "complete where it matters")]
     } else {
         lacking
     }
 }
 
-fn state(seen: &Seen) -> Line {
+fn state(seen: &Seen) -> CheckResult {
     let next = "sudo virtfleet-agent state";
     match &seen.state {
-        Err(reason) => line(Status::Warn, "state file", reason, next),
-        Ok(state) if !state.this_boot => line(Status::Warn, "state file", "written in another boot", next),
+        Err(reason) => CheckResult::new(CheckStatus::Warn, "state file", reason, next),
+        Ok(state) if !state.this_boot => {
+            CheckResult::new(CheckStatus::Warn, "state file", "written in another boot", next)
+        }
         Ok(state) => {
             let detail = format!("written {} minutes ago", state.age_ms / 60_000);
             if state.age_ms > STALE_MS {
-                line(Status::Warn, "state file", detail, next)
+                CheckResult::new(CheckStatus::Warn, "state file", detail, next)
             } else {
-                ok("state file", detail)
+                CheckResult::ok("state file", detail)
             }
         }
     }
 }
 
-fn boot(seen: &Seen) -> Line {
+fn boot(seen: &Seen) -> CheckResult {
     if seen.boot_id.is_empty() {
         let next = "cat /proc/sys/kernel/random/boot_id";
-        line(
-            Status::Warn,
+        CheckResult::new(
+            CheckStatus::Warn,
             "boot id",
             "cannot be read: a reboot will go unnoticed",
             next,
         )
     } else {
-        ok("boot id", &seen.boot_id)
+        CheckResult::ok("boot id", &seen.boot_id)
     }
 }
 
-fn clock(seen: &Seen) -> Line {
+fn clock(seen: &Seen) -> CheckResult {
     if seen.clock.realtime_ns < PAST_NS {
         let detail = "before 2024: it was never set, and certificates will not be valid";
-        line(Status::Fail, "clock", detail, "timedatectl")
+        CheckResult::new(CheckStatus::Fail, "clock", detail, "timedatectl")
     } else {
-        ok("clock", "plausible")
+        CheckResult::ok("clock", "plausible")
     }
 }
 
-fn collectors(seen: &Seen) -> Vec<Line> {
+fn collectors(seen: &Seen) -> Vec<CheckResult> {
     let (good, bad): (Vec<_>, Vec<_>) = seen.collectors.iter().partition(|run| run.result.is_ok());
     let mut lines = Vec::new();
     if !good.is_empty() {
         let samples: usize = good.iter().filter_map(|run| run.result.as_ref().ok()).sum();
-        lines.push(ok("collectors", format!("{} ran, {samples} samples", good.len())));
+        lines.push(CheckResult::ok(
+            "collectors",
+            format!("{} ran, {samples} samples", good.len()),
+        ));
     }
     for run in bad {
         let reason = run.result.as_ref().err().map_or("", String::as_str);
         let next = format!("virtfleet-agent metrics --collector.{}", run.name);
-        lines.push(line(
-            Status::Fail,
+        lines.push(CheckResult::new(
+            CheckStatus::Fail,
             format!("collector {}", run.name),
             reason,
             next,

@@ -3,12 +3,12 @@
 use virtfleet_agent_core::disks::state::{DiskState, Standing};
 use virtfleet_wire::finding::{Finding, Severity};
 
-use super::{Line, Seen, Status};
+use super::{CheckResult, CheckStatus, Seen};
 
 /// A line for each group of disks with equal UUIDs or labels, declared or not.
-pub(super) fn duplicates(seen: &Seen) -> Vec<Line> {
-    let line = |finding: &Finding| Line {
-        status: Status::Fail,
+pub(super) fn duplicates(seen: &Seen) -> Vec<CheckResult> {
+    let line = |finding: &Finding| CheckResult {
+        status: CheckStatus::Fail,
         what: format!("disks {}", finding.subject.name),
         detail: finding.message.clone(),
         next: finding.remedy.clone(),
@@ -16,7 +16,7 @@ pub(super) fn duplicates(seen: &Seen) -> Vec<Line> {
     seen.duplicates.iter().map(line).collect()
 }
 
-pub(super) fn disks(seen: &Seen) -> Vec<Line> {
+pub(super) fn disks(seen: &Seen) -> Vec<CheckResult> {
     let declared = &seen.settings.config.disks;
     if declared.is_empty() {
         return Vec::new();
@@ -24,8 +24,8 @@ pub(super) fn disks(seen: &Seen) -> Vec<Line> {
     let state = match &seen.disks {
         Ok(state) => state,
         Err(reason) => {
-            return vec![Line {
-                status: Status::Warn,
+            return vec![CheckResult {
+                status: CheckStatus::Warn,
                 what: "disks".to_owned(),
                 detail: reason.clone(),
                 next: "sudo virtfleet-agent plan disks".to_owned(),
@@ -33,8 +33,8 @@ pub(super) fn disks(seen: &Seen) -> Vec<Line> {
         }
     };
     let mut lines = Vec::new();
-    lines.extend(state.error.as_ref().map(|error| Line {
-        status: Status::Fail,
+    lines.extend(state.error.as_ref().map(|error| CheckResult {
+        status: CheckStatus::Fail,
         what: "disks".to_owned(),
         detail: error.clone(),
         next: "sudo virtfleet-agent plan disks".to_owned(),
@@ -46,8 +46,8 @@ pub(super) fn disks(seen: &Seen) -> Vec<Line> {
                 let worst = state.findings.iter().filter(|finding| is_health(finding, disk));
                 one(what, disk, worst.max_by_key(|finding| finding.severity))
             }
-            None => Line {
-                status: Status::Warn,
+            None => CheckResult {
+                status: CheckStatus::Warn,
                 what,
                 detail: "declared since the last pass".to_owned(),
                 next: "sudo virtfleet-agent apply disks".to_owned(),
@@ -64,13 +64,13 @@ fn is_health(finding: &Finding, disk: &DiskState) -> bool {
         && finding.severity >= Severity::Warning
 }
 
-fn one(what: String, disk: &DiskState, wrong: Option<&Finding>) -> Line {
+fn one(what: String, disk: &DiskState, wrong: Option<&Finding>) -> CheckResult {
     if let Some(wrong) = wrong {
-        return Line {
+        return CheckResult {
             status: if wrong.severity == Severity::Critical {
-                Status::Fail
+                CheckStatus::Fail
             } else {
-                Status::Warn
+                CheckStatus::Warn
             },
             what,
             detail: wrong.message.clone(),
@@ -78,10 +78,10 @@ fn one(what: String, disk: &DiskState, wrong: Option<&Finding>) -> Line {
         };
     }
     let status = match disk.standing {
-        Standing::Ready => Status::Ok,
+        Standing::Ready => CheckStatus::Ok,
         // It may be plugged in later.
-        Standing::Missing | Standing::Pending if !disk.required => Status::Warn,
-        _ => Status::Fail,
+        Standing::Missing | Standing::Pending if !disk.required => CheckStatus::Warn,
+        _ => CheckStatus::Fail,
     };
     let place = if disk.mount_point.is_empty() {
         disk.filesystem.clone()
@@ -93,7 +93,7 @@ fn one(what: String, disk: &DiskState, wrong: Option<&Finding>) -> Line {
         (Standing::Ready, reason) => format!("{}: {place}; {reason}", disk.device),
         (standing, reason) => format!("{}: {reason}", standing.word()),
     };
-    Line {
+    CheckResult {
         status,
         what,
         detail,
@@ -123,10 +123,10 @@ mod tests {
             .remedy("du")
         };
         for (severity, name, status) in [
-            (Severity::Info, "data", Status::Ok),
-            (Severity::Warning, "data", Status::Warn),
-            (Severity::Critical, "data", Status::Fail),
-            (Severity::Critical, "other", Status::Ok),
+            (Severity::Info, "data", CheckStatus::Ok),
+            (Severity::Warning, "data", CheckStatus::Warn),
+            (Severity::Critical, "data", CheckStatus::Fail),
+            (Severity::Critical, "other", CheckStatus::Ok),
         ] {
             let finding = finding(severity, name);
             let wrong = is_health(&finding, &disk).then_some(&finding);

@@ -8,18 +8,18 @@ use virtfleet_agent_core::dns::{
 };
 use virtfleet_wire::settings::DnsManage;
 
-use super::{Line, Seen, Status};
+use super::{CheckResult, CheckStatus, Seen};
 
 const LOOK: &str = "sudo virtfleet-agent plan dns";
 
-pub(super) fn dns(seen: &Seen) -> Vec<Line> {
+pub(super) fn dns(seen: &Seen) -> Vec<CheckResult> {
     let state = match &seen.dns {
         Ok(state) => state,
         // Nobody is to look.
         Err(_) if seen.settings.config.dns.manage == DnsManage::Off => return Vec::new(),
         Err(reason) => {
-            return vec![Line {
-                status: Status::Warn,
+            return vec![CheckResult {
+                status: CheckStatus::Warn,
                 what: "resolver".to_owned(),
                 detail: reason.clone(),
                 next: LOOK.to_owned(),
@@ -33,22 +33,22 @@ pub(super) fn dns(seen: &Seen) -> Vec<Line> {
     lines
 }
 
-fn whole(state: &DnsState) -> Line {
+fn whole(state: &DnsState) -> CheckResult {
     let status = match state.standing {
-        Standing::Broken if state.knows_nobody() => Status::Warn,
-        Standing::Broken | Standing::RolledBack => Status::Fail,
-        _ if state.error.is_some() => Status::Fail,
-        Standing::Verified | Standing::Off => Status::Ok,
-        Standing::Colliding | Standing::Differs | Standing::Unknown => Status::Warn,
+        Standing::Broken if state.knows_nobody() => CheckStatus::Warn,
+        Standing::Broken | Standing::RolledBack => CheckStatus::Fail,
+        _ if state.error.is_some() => CheckStatus::Fail,
+        Standing::Verified | Standing::Off => CheckStatus::Ok,
+        Standing::Colliding | Standing::Differs | Standing::Unknown => CheckStatus::Warn,
     };
     let detail = state.summary();
     let mut remedies = state.findings.iter().map(|finding| finding.remedy.as_str());
     let remedy = remedies.find(|remedy| !remedy.is_empty());
-    Line {
+    CheckResult {
         status,
         what: "resolver".to_owned(),
         detail,
-        next: if status == Status::Ok {
+        next: if status == CheckStatus::Ok {
             String::new()
         } else {
             remedy.unwrap_or(LOOK).to_owned()
@@ -56,12 +56,16 @@ fn whole(state: &DnsState) -> Line {
     }
 }
 
-fn nameserver(state: &DnsState, address: IpAddr) -> Option<Line> {
+fn nameserver(state: &DnsState, address: IpAddr) -> Option<CheckResult> {
     let judged = state.judged.iter().find(|one| one.nameserver == address)?;
     let in_use = state.effective.nameservers.contains(&address);
     let collision = state.collisions.iter().find(|one| one.nameserver == address);
     let well = judged.health == Health::Healthy && collision.is_none();
-    let status = if well || !in_use { Status::Ok } else { Status::Warn };
+    let status = if well || !in_use {
+        CheckStatus::Ok
+    } else {
+        CheckStatus::Warn
+    };
     let mut detail = format!("{}: {}", judged.health.word(), judged.because);
     if let Some(one) = collision {
         let when = if one.now { "collides" } else { "will collide" };
@@ -70,11 +74,11 @@ fn nameserver(state: &DnsState, address: IpAddr) -> Option<Line> {
     if !in_use {
         detail.push_str("; not in use");
     }
-    Some(Line {
+    Some(CheckResult {
         status,
         what: format!("nameserver {address}"),
         detail,
-        next: if status == Status::Ok {
+        next: if status == CheckStatus::Ok {
             String::new()
         } else {
             LOOK.to_owned()

@@ -1,7 +1,7 @@
 //! `virtfleet-agent doctor`: everything that a person would check by hand, each line with the next command to type.
 //!
 //! ```text
-//! look (effects: files, ports, collectors) ─▶ Seen ─ checks (pure) ─▶ Line… ─ print ─▶ text | JSON | YAML, exit code
+//! look (effects: files, ports, collectors) ─▶ Seen ─ checks (pure) ─▶ CheckResult… ─▶ text | JSON | YAML, exit code
 //! ```
 
 mod checks;
@@ -9,10 +9,8 @@ mod disks;
 mod dns;
 mod look;
 mod passes;
-mod print;
 mod virtio;
 
-use serde::Serialize;
 use virtfleet_agent_core::{disks::state::DisksState, dns::state::DnsState, pass::GuestRecord};
 use virtfleet_agent_host::Port;
 use virtfleet_agent_state::{settings::LoadedSettings, virtio::Virtio};
@@ -20,40 +18,11 @@ use virtfleet_wire::{finding::Finding, identity::Missing, report::Clock};
 
 pub use checks::check;
 pub use look::{Agree, Inspect, look};
-pub use print::text;
 
-/// How a check came out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// As it should be.
-    Ok,
-    /// The agent works, and something is missing.
-    Warn,
-    /// The agent cannot do part of its work.
-    Fail,
-}
-
-/// One line of the doctor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Line {
-    /// How it came out.
-    pub status: Status,
-    /// What was checked, e.g. `listener default`.
-    pub what: String,
-    /// What was found.
-    pub detail: String,
-    /// The next command to type; never empty for warn and fail.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub next: String,
-}
-
-/// Whether the verb's exit code is 1.
-pub fn any_failed(lines: &[Line]) -> bool {
-    lines.iter().any(|line| line.status == Status::Fail)
-}
-
-pub use virtfleet_runtime::tls::Validity;
+pub use virtfleet_runtime::{
+    checks::{CheckResult, CheckStatus, any_failed, text},
+    tls::Validity,
+};
 
 /// One of the TLS files.
 #[derive(Debug, Clone, PartialEq, Eq)]

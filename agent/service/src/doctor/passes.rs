@@ -2,13 +2,13 @@
 
 use virtfleet_agent_core::pass::{Outcome, Stage, StageRecord};
 
-use super::{Line, Seen, Status};
+use super::{CheckResult, CheckStatus, Seen};
 
 /// A reconcile older than this is a warning, in milliseconds: a day. The slow timer asks for one more often.
 const STALE_MS: u64 = 86_400_000;
 
-pub(super) fn passes(seen: &Seen) -> Vec<Line> {
-    let mut lines: Vec<Line> = match &seen.passes {
+pub(super) fn passes(seen: &Seen) -> Vec<CheckResult> {
+    let mut lines: Vec<CheckResult> = match &seen.passes {
         Err(reason) => {
             let next = format!("sudo systemctl start {}", Stage::Provision.unit());
             vec![warn("passes", reason.clone(), next)]
@@ -33,7 +33,7 @@ pub(super) fn passes(seen: &Seen) -> Vec<Line> {
     lines
 }
 
-fn one(stage: Stage, done: Option<(&StageRecord, u64)>) -> Line {
+fn one(stage: Stage, done: Option<(&StageRecord, u64)>) -> CheckResult {
     let what = stage.word().to_owned();
     let log = format!("journalctl -b -u {}", stage.unit());
     let start = format!("sudo systemctl start {}", stage.unit());
@@ -50,8 +50,8 @@ fn one(stage: Stage, done: Option<(&StageRecord, u64)>) -> Line {
     let ago = format!("{} min ago", age_ms / 60_000);
     let failed = done.steps.iter().find(|step| step.outcome == Outcome::Failed);
     match failed {
-        Some(step) => Line {
-            status: Status::Fail,
+        Some(step) => CheckResult {
+            status: CheckStatus::Fail,
             detail: format!("{ago}, step {} failed: {}", step.name, step.message),
             what,
             next: log,
@@ -69,18 +69,18 @@ fn one(stage: Stage, done: Option<(&StageRecord, u64)>) -> Line {
     }
 }
 
-fn ok(what: String, detail: String) -> Line {
-    Line {
-        status: Status::Ok,
+fn ok(what: String, detail: String) -> CheckResult {
+    CheckResult {
+        status: CheckStatus::Ok,
         what,
         detail,
         next: String::new(),
     }
 }
 
-fn warn(what: impl Into<String>, detail: String, next: String) -> Line {
-    Line {
-        status: Status::Warn,
+fn warn(what: impl Into<String>, detail: String, next: String) -> CheckResult {
+    CheckResult {
+        status: CheckStatus::Warn,
         what: what.into(),
         detail,
         next,

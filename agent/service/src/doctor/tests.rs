@@ -116,7 +116,7 @@ fn a_healthy_machine_has_only_ok_lines() {
     assert!(
         lines
             .iter()
-            .all(|line| line.status == Status::Ok && line.next.is_empty()),
+            .all(|line| line.status == CheckStatus::Ok && line.next.is_empty()),
         "{lines:#?}"
     );
     assert!(!any_failed(&lines));
@@ -134,15 +134,15 @@ type Harm = fn(&mut Seen);
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn each_ailment_gives_its_line_and_the_next_command() {
-    let cases: [(Harm, Status, &str); 22] = [
+    let cases: [(Harm, CheckStatus, &str); 22] = [
         (
             |seen| seen.passes = Err("guest.json: no such file".into()),
-            Status::Warn,
+            CheckStatus::Warn,
             "passes: guest.json: no such file",
         ),
         (
             |seen| seen.passes = Ok(GuestRecord::new("0b9f0b8e")),
-            Status::Warn,
+            CheckStatus::Warn,
             "dns: has not run in this boot",
         ),
         (
@@ -153,77 +153,77 @@ fn each_ailment_gives_its_line_and_the_next_command() {
                 stage.steps[0].message = "no".into();
                 seen.passes = Ok(record);
             },
-            Status::Fail,
+            CheckStatus::Fail,
             "provision: 1 min ago, step identity failed: no",
         ),
         (
             |seen| seen.clock.boottime_ns = 90_000 * 1_000_000_000,
-            Status::Warn,
+            CheckStatus::Warn,
             "reconcile: 1441 min ago",
         ),
         (
             |seen| seen.drop_ins[0].1 = false,
-            Status::Warn,
+            CheckStatus::Warn,
             "drop-in kubelet.service: not there: the service may start before its disks and DNS are ready",
         ),
         (
             |seen| certificate(seen, 0, NOW - 86_400),
-            Status::Fail,
+            CheckStatus::Fail,
             "tls certificate: /etc/virtfleet/certificate.pem: expired 1 d ago",
         ),
         (
             |seen| certificate(seen, 0, NOW + 86_400),
-            Status::Warn,
+            CheckStatus::Warn,
             "tls certificate: /etc/virtfleet/certificate.pem: 1 d left",
         ),
         (
             |seen| certificate(seen, NOW + 1, NOW + 9),
-            Status::Fail,
+            CheckStatus::Fail,
             "tls certificate: /etc/virtfleet/certificate.pem: not valid yet",
         ),
         (
             |seen| seen.pem[1].content = Err("permission denied".into()),
-            Status::Fail,
+            CheckStatus::Fail,
             "tls key: /etc/virtfleet/key.pem: permission denied",
         ),
         (
             |seen| seen.tls = Some("c.pem cannot be used".into()),
-            Status::Fail,
+            CheckStatus::Fail,
             "tls: the files do not go together: c.pem cannot be used",
         ),
         (
             |seen| seen.settings.problems = vec![virtfleet_wire::layered::Problem::of_file("f", 3, "wrong")],
-            Status::Fail,
+            CheckStatus::Fail,
             "settings: f:3: wrong",
         ),
         (
             |seen| seen.listeners[0].port = Port::InUse,
-            Status::Fail,
+            CheckStatus::Fail,
             "listener default: [::]:10911: in use by another program",
         ),
         (
             |seen| seen.listeners[0].port = Port::Refused("no such address".into()),
-            Status::Fail,
+            CheckStatus::Fail,
             "listener default: [::]:10911: no such address",
         ),
         (
             |seen| seen.listeners.clear(),
-            Status::Fail,
+            CheckStatus::Fail,
             "listeners: none can be served, so nobody can read metrics or the report",
         ),
         (
             |seen| seen.roots[0].2 = Err("no such file".into()),
-            Status::Fail,
+            CheckStatus::Fail,
             "--path.procfs: /proc: no such file",
         ),
         (
             |seen| seen.roots[0] = ("--path.udev.data", "/u".into(), Err("no such file".into())),
-            Status::Warn,
+            CheckStatus::Warn,
             "--path.udev.data: /u: no such file",
         ),
         (
             |seen| seen.vendor = None,
-            Status::Warn,
+            CheckStatus::Warn,
             "platform: SMBIOS vendor is unknown, not KubeVirt: the collector may not know this machine",
         ),
         (
@@ -233,7 +233,7 @@ fn each_ailment_gives_its_line_and_the_next_command() {
                     reason: "/sys/x: permission denied".into(),
                 }];
             },
-            Status::Warn,
+            CheckStatus::Warn,
             "identity smbiosUuid: /sys/x: permission denied",
         ),
         (
@@ -243,22 +243,22 @@ fn each_ailment_gives_its_line_and_the_next_command() {
                     this_boot: false,
                 });
             },
-            Status::Warn,
+            CheckStatus::Warn,
             "state file: written in another boot",
         ),
         (
             |seen| seen.boot_id.clear(),
-            Status::Warn,
+            CheckStatus::Warn,
             "boot id: cannot be read: a reboot will go unnoticed",
         ),
         (
             |seen| seen.clock.realtime_ns = 1,
-            Status::Fail,
+            CheckStatus::Fail,
             "clock: before 2024: it was never set, and certificates will not be valid",
         ),
         (
             |seen| seen.collectors[0].result = Err("/proc/stat: no such file".into()),
-            Status::Fail,
+            CheckStatus::Fail,
             "collector cpu: /proc/stat: no such file",
         ),
     ];
@@ -274,10 +274,10 @@ fn each_ailment_gives_its_line_and_the_next_command() {
         assert!(
             lines
                 .iter()
-                .all(|line| line.status == Status::Ok || !line.next.is_empty()),
+                .all(|line| line.status == CheckStatus::Ok || !line.next.is_empty()),
             "{lines:#?}"
         );
-        if status == Status::Fail {
+        if status == CheckStatus::Fail {
             assert!(any_failed(&lines));
         }
     }
@@ -376,8 +376,8 @@ fn tls_files_are_tried_together_once_each_is_good() {
 
 #[test]
 fn dns_has_a_line_and_each_nameserver_one() {
-    let lines = |seen: &Seen| -> Vec<Line> {
-        let of_dns = |line: &Line| line.what == "resolver" || line.what.starts_with("nameserver ");
+    let lines = |seen: &Seen| -> Vec<CheckResult> {
+        let of_dns = |line: &CheckResult| line.what == "resolver" || line.what.starts_with("nameserver ");
         check(seen).into_iter().filter(of_dns).collect()
     };
     let mut seen = healthy();
@@ -385,7 +385,7 @@ fn dns_has_a_line_and_each_nameserver_one() {
     assert_eq!(good.len(), 2);
     assert!(
         good.iter()
-            .all(|line| line.status == Status::Ok && line.next.is_empty())
+            .all(|line| line.status == CheckStatus::Ok && line.next.is_empty())
     );
     assert_eq!(good[0].detail, "verified; 10.96.0.10 by /etc/resolv.conf");
     assert_eq!(good[1].detail, "healthy: answers in 2 ms");
@@ -404,7 +404,7 @@ fn dns_has_a_line_and_each_nameserver_one() {
     assert!(
         warned
             .iter()
-            .all(|line| line.status == Status::Warn && line.next.contains("plan dns"))
+            .all(|line| line.status == CheckStatus::Warn && line.next.contains("plan dns"))
     );
     assert!(
         warned[1]
@@ -414,7 +414,7 @@ fn dns_has_a_line_and_each_nameserver_one() {
 
     state.standing = Standing::Broken;
     seen.dns = Ok(state);
-    assert_eq!(lines(&seen)[0].status, Status::Fail);
+    assert_eq!(lines(&seen)[0].status, CheckStatus::Fail);
     seen.dns = Err("no such file".into());
     assert_eq!(lines(&seen).len(), 1);
     seen.settings.config.dns.manage = virtfleet_wire::settings::DnsManage::Off;

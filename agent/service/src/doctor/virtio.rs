@@ -5,13 +5,13 @@ use virtfleet_wire::{
     settings::Multiqueue,
 };
 
-use super::{Line, Seen, Status};
+use super::{CheckResult, CheckStatus, Seen};
 
 const LOOK: &str = "virtfleet-agent virtio";
 /// Interfaces that are named with their queues.
 const NAMED: usize = 4;
 
-pub(super) fn virtio(seen: &Seen) -> Vec<Line> {
+pub(super) fn virtio(seen: &Seen) -> Vec<CheckResult> {
     let virtio = &seen.virtio;
     let told = |finding: &&Finding| finding.severity != Severity::Info;
     let mut lines = vec![devices(seen)];
@@ -20,7 +20,7 @@ pub(super) fn virtio(seen: &Seen) -> Vec<Line> {
     lines
 }
 
-fn devices(seen: &Seen) -> Line {
+fn devices(seen: &Seen) -> CheckResult {
     let machine = &seen.virtio.machine;
     let limit = machine
         .vectors
@@ -41,8 +41,8 @@ fn devices(seen: &Seen) -> Line {
         0 => String::new(),
         count => format!("; {count} worth knowing: {LOOK}"),
     };
-    Line {
-        status: Status::Ok,
+    CheckResult {
+        status: CheckStatus::Ok,
         what: "virtio".to_owned(),
         detail: devices + &vectors + &remarks,
         next: String::new(),
@@ -50,7 +50,7 @@ fn devices(seen: &Seen) -> Line {
 }
 
 /// What is wrong with an interface has a line of its own.
-fn queues(seen: &Seen) -> Option<Line> {
+fn queues(seen: &Seen) -> Option<CheckResult> {
     let virtio = &seen.virtio;
     let automatic = seen.settings.config.nic.multiqueue == Multiqueue::Auto;
     let missing = match (&virtio.unusable, &virtio.state) {
@@ -60,8 +60,8 @@ fn queues(seen: &Seen) -> Option<Line> {
         _ => None,
     };
     if let Some(detail) = missing {
-        return Some(Line {
-            status: Status::Warn,
+        return Some(CheckResult {
+            status: CheckStatus::Warn,
             what: "queues".to_owned(),
             detail,
             next: "sudo virtfleet-agent apply nic".to_owned(),
@@ -81,26 +81,26 @@ fn queues(seen: &Seen) -> Option<Line> {
         0 => named,
         more => format!("{named} and {more} more"),
     };
-    Some(Line {
-        status: Status::Ok,
+    Some(CheckResult {
+        status: CheckStatus::Ok,
         what: "queues".to_owned(),
         detail,
         next: String::new(),
     })
 }
 
-fn of(finding: &Finding) -> Line {
+fn of(finding: &Finding) -> CheckResult {
     let what = match finding.subject.kind.as_str() {
         "Interface" => "interface",
         "BlockDevice" => "disk",
         "VirtioDevice" => "device",
         _ => "vm",
     };
-    Line {
+    CheckResult {
         status: match finding.severity {
-            Severity::Info => Status::Ok,
-            Severity::Warning => Status::Warn,
-            Severity::Critical => Status::Fail,
+            Severity::Info => CheckStatus::Ok,
+            Severity::Warning => CheckStatus::Warn,
+            Severity::Critical => CheckStatus::Fail,
         },
         what: format!("{what} {}", finding.subject.name),
         detail: finding.message.clone(),
@@ -117,8 +117,8 @@ mod tests {
     use crate::doctor::{check, tests::healthy};
     use virtfleet_wire::settings::NicSettings;
 
-    fn lines(seen: &Seen) -> Vec<(Status, String)> {
-        let ours = |line: &Line| {
+    fn lines(seen: &Seen) -> Vec<(CheckStatus, String)> {
+        let ours = |line: &CheckResult| {
             let words = ["virtio", "queues", "interface", "disk", "device", "vm"];
             line.what
                 .split(' ')
@@ -138,10 +138,10 @@ mod tests {
             lines(&seen),
             [
                 (
-                    Status::Ok,
+                    CheckStatus::Ok,
                     "virtio: 4 devices, 9 of about 400 interrupt vectors".to_owned()
                 ),
-                (Status::Ok, "queues: eth0 2 of 2 queues".to_owned()),
+                (CheckStatus::Ok, "queues: eth0 2 of 2 queues".to_owned()),
             ]
         );
         let mut machine = sample::machine();
@@ -150,11 +150,14 @@ mod tests {
         let told = lines(&seen);
         assert_eq!(told.len(), 4, "{told:?}");
         assert_eq!(told[1].1, "queues: eth0 1 of 2 queues (differs)");
-        assert_eq!(told[2].0, Status::Fail);
+        assert_eq!(told[2].0, CheckStatus::Fail);
         assert!(told[2].1.starts_with("device virtio2: "), "{told:?}");
         assert_eq!(
             told[3],
-            (Status::Warn, "interface eth0: eth0 uses 1 of 2 queues".to_owned())
+            (
+                CheckStatus::Warn,
+                "interface eth0: eth0 uses 1 of 2 queues".to_owned()
+            )
         );
     }
 
@@ -163,11 +166,11 @@ mod tests {
         let mut seen = healthy();
         seen.settings.config.nic.multiqueue = Multiqueue::Auto;
         let no_pass = "queues: no pass has looked at them in this boot";
-        assert_eq!(lines(&seen)[1], (Status::Warn, no_pass.to_owned()));
+        assert_eq!(lines(&seen)[1], (CheckStatus::Warn, no_pass.to_owned()));
         seen.virtio.unusable = Some("nic.json: format 9".into());
         assert_eq!(
             lines(&seen)[1],
-            (Status::Warn, "queues: nic.json: format 9".to_owned())
+            (CheckStatus::Warn, "queues: nic.json: format 9".to_owned())
         );
     }
 
