@@ -12,7 +12,7 @@ use virtfleet_wire::{
 
 use crate::{
     config::CollectorConfig,
-    doctor::{self, Status},
+    doctor::{self, CheckStatus},
     objects, serve,
 };
 
@@ -140,8 +140,8 @@ fn check_config(wanted: &CheckConfig) -> Code {
             Ok(lines) => lines,
             Err(code) => return code,
         };
-        for line in lines.iter().filter(|line| line.status != Status::Ok) {
-            let word = if line.status == Status::Warn {
+        for line in lines.iter().filter(|line| line.status != CheckStatus::Ok) {
+            let word = if line.status == CheckStatus::Warn {
                 "warning: "
             } else {
                 ""

@@ -231,7 +231,7 @@ impl CollectorConfig {
 fn with_service(allow: Vec<IpNet>, service: Option<&[IpNet]>, port: u16) -> DialRules {
     match service {
         Some(service) => DialRules::new(allow, service.to_vec(), port),
-        None => DialRules::new(allow, DEFAULT_SERVICE.to_vec(), port).by_default(),
+        None => DialRules::new(allow, DEFAULT_SERVICE.to_vec(), port).with_default_service_networks(),
     }
 }
 

@@ -1,8 +1,8 @@
-//! Kubernetes Events in the infra cluster, on what a person should notice. Telling never blocks and never fails: what is too
-//! much is dropped and counted.
+//! Records Kubernetes Events in the infra cluster. Recording never blocks and never fails: Events above
+//! the rate limit are dropped and counted.
 //!
-//! kube's own recorder is not used: it adds up events of one reason and keeps only the first one's text, and a second move is
-//! other news than the first.
+//! kube's own recorder is not used: it aggregates events of one reason and keeps only the first one's
+//! text, but the second migration of a VM is not the first one again.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,21 +31,22 @@ use crate::{
     tenants::{TenantState, Tenants},
 };
 
-/// News that may wait.
-const WAITING: usize = 512;
-/// The same news again within this time is no news.
-const REPEAT: Duration = Duration::from_mins(10);
-/// Events in a second; a burst may have as many as ten seconds have.
-const PER_SECOND: u32 = 5;
-const BURST: Duration = Duration::from_secs(10);
-/// How long the API server may take to store one.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// What the API server takes at most in `note`, in bytes.
-const NOTE: usize = 1024;
+/// Maximum queued Events.
+const MAX_QUEUED: usize = 512;
+/// An equal Event within this time is not sent again.
+const REPEAT_INTERVAL: Duration = Duration::from_mins(10);
+/// Sustained rate.
+const MAX_EVENTS_PER_SECOND: u32 = 5;
+/// Maximum burst, as the time in which the sustained rate sends as many Events.
+const MAX_BURST: Duration = Duration::from_secs(10);
+/// Timeout of the request that stores one Event.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of `note` that the API server accepts.
+const MAX_NOTE_BYTES: usize = 1024;
 
-/// What an Event is about.
+/// The object of an Event (`regarding`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum About {
+pub enum EventObject {
     /// The VMI of this incarnation.
     Vm(VmKey, Option<Uid>),
     /// A `UserCluster`.
@@ -54,22 +55,22 @@ pub enum About {
     Policy(String),
 }
 
-/// One Event to be.
+/// An Event to record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Notice {
-    /// On which object.
-    pub about: About,
-    /// `Warning`, else `Normal`.
+pub struct NewEvent {
+    /// The object.
+    pub about: EventObject,
+    /// Type `Warning`, else `Normal`.
     pub warning: bool,
-    /// In one word.
+    /// Machine-readable reason in `CamelCase`.
     pub reason: &'static str,
-    /// For people.
+    /// Message; at most 1024 bytes of it are stored.
     pub note: String,
 }
 
-impl Notice {
-    /// Nothing to worry about.
-    pub fn normal(about: About, reason: &'static str, note: String) -> Self {
+impl NewEvent {
+    /// An Event of type `Normal`.
+    pub fn normal(about: EventObject, reason: &'static str, note: String) -> Self {
         Self {
             about,
             warning: false,
@@ -78,8 +79,8 @@ impl Notice {
         }
     }
 
-    /// Somebody should look.
-    pub fn warning(about: About, reason: &'static str, note: String) -> Self {
+    /// An Event of type `Warning`.
+    pub fn warning(about: EventObject, reason: &'static str, note: String) -> Self {
         Self {
             warning: true,
             ..Self::normal(about, reason, note)
@@ -92,34 +93,30 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// Where news is told. Clones share it.
+/// Queues Events for [`run`]. Clones share the queue.
 #[derive(Debug, Clone)]
-pub struct Events {
-    to: mpsc::Sender<Notice>,
+pub struct EventRecorder {
+    queue: mpsc::Sender<NewEvent>,
     count: Family<ResultLabel, Counter>,
 }
 
-impl Events {
-    /// The two ends. Without a registry nothing is counted.
-    pub fn channel(registry: Option<&mut Registry>) -> (Self, mpsc::Receiver<Notice>) {
-        let (to, from) = mpsc::channel(WAITING);
+impl EventRecorder {
+    /// A recorder, and the receiver for [`run`]. Without a registry there is no metric.
+    pub fn channel(registry: Option<&mut Registry>) -> (Self, mpsc::Receiver<NewEvent>) {
+        let (queue, queued) = mpsc::channel(MAX_QUEUED);
         let count: Family<ResultLabel, Counter> = Family::default();
         if let Some(registry) = registry {
             for result in ["sent", "repeated", "dropped", "failed"] {
                 drop(count.get_or_create(&ResultLabel { result }));
             }
-            registry.register(
-                "events",
-                "Kubernetes Events, by what became of them",
-                count.clone(),
-            );
+            registry.register("events", "Kubernetes Events by result", count.clone());
         }
-        (Self { to, count }, from)
+        (Self { queue, count }, queued)
     }
 
-    /// Tells; at once, whatever happens.
-    pub fn tell(&self, notice: Notice) {
-        if self.to.try_send(notice).is_err() {
+    /// Queues an Event; drops it if the queue is full.
+    pub fn record(&self, event: NewEvent) {
+        if self.queue.try_send(event).is_err() {
             self.counted("dropped");
         }
     }
@@ -129,81 +126,84 @@ impl Events {
     }
 }
 
-/// What is let through: news only, and not too fast. Pure.
+/// Filters repeated Events and limits their rate. Pure.
 #[derive(Debug)]
-struct Filter {
-    known: HashMap<Notice, Instant>,
-    full_at: Instant,
+struct EventFilter {
+    sent: HashMap<NewEvent, Instant>,
+    /// Token-bucket position.
+    bucket_time: Instant,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum FilterResult {
     Send,
     Repeated,
-    TooMany,
+    RateLimited,
 }
 
-impl Filter {
+impl EventFilter {
     fn new(now: Instant) -> Self {
         Self {
-            known: HashMap::new(),
-            full_at: now,
+            sent: HashMap::new(),
+            bucket_time: now,
         }
     }
 
-    fn judge(&mut self, notice: &Notice, now: Instant) -> Verdict {
-        if self.known.len() >= 4 * WAITING {
-            self.known.retain(|_, at| now.duration_since(*at) < REPEAT);
+    fn check(&mut self, event: &NewEvent, now: Instant) -> FilterResult {
+        if self.sent.len() >= 4 * MAX_QUEUED {
+            self.sent
+                .retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
         }
         if self
-            .known
-            .get(notice)
-            .is_some_and(|at| now.duration_since(*at) < REPEAT)
+            .sent
+            .get(event)
+            .is_some_and(|at| now.duration_since(*at) < REPEAT_INTERVAL)
         {
-            return Verdict::Repeated;
+            return FilterResult::Repeated;
         }
-        let full_at = self.full_at.max(now) + Duration::from_secs(1) / PER_SECOND;
-        if full_at > now + BURST {
-            return Verdict::TooMany;
+        let bucket_time = self.bucket_time.max(now) + Duration::from_secs(1) / MAX_EVENTS_PER_SECOND;
+        if bucket_time > now + MAX_BURST {
+            return FilterResult::RateLimited;
         }
-        self.full_at = full_at;
-        // What was dropped is told when it is seen again; what is kept here is bounded by the rate.
-        self.known.insert(notice.clone(), now);
-        Verdict::Send
+        self.bucket_time = bucket_time;
+        // A dropped Event is not inserted, so that it is sent when it is recorded again. The rate limit
+        // bounds the size of the map.
+        self.sent.insert(event.clone(), now);
+        FilterResult::Send
     }
 }
 
-/// Writes what is told to the infra cluster until `stop`, while this process is the one that writes.
+/// Writes recorded Events to the infra cluster until `stop`, while this process leads.
 pub async fn run(
-    events: Events,
-    mut told: mpsc::Receiver<Notice>,
+    events: EventRecorder,
+    mut queued: mpsc::Receiver<NewEvent>,
     tenants: Arc<Tenants>,
     writing: Writing,
     instance: String,
     stop: CancellationToken,
 ) {
-    let mut filter = Filter::new(tokio::time::Instant::now().into_std());
+    let mut filter = EventFilter::new(tokio::time::Instant::now().into_std());
     let mut uids = BTreeMap::new();
     loop {
-        let notice = tokio::select! {
+        let event = tokio::select! {
             () = stop.cancelled() => return,
-            notice = told.recv() => match notice {
-                Some(notice) => notice,
+            event = queued.recv() => match event {
+                Some(event) => event,
                 None => return,
             },
         };
         let Some(client) = tenants.infra().filter(|_| writing.leads()) else {
             continue;
         };
-        let result = match filter.judge(&notice, tokio::time::Instant::now().into_std()) {
-            Verdict::Repeated => "repeated",
-            Verdict::TooMany => "dropped",
-            Verdict::Send => {
-                let publish = publish(&client, &notice, &mut uids, &instance);
-                match tokio::time::timeout(PATIENCE, publish).await {
+        let result = match filter.check(&event, tokio::time::Instant::now().into_std()) {
+            FilterResult::Repeated => "repeated",
+            FilterResult::RateLimited => "dropped",
+            FilterResult::Send => {
+                let publish = publish(&client, &event, &mut uids, &instance);
+                match tokio::time::timeout(REQUEST_TIMEOUT, publish).await {
                     Ok(Ok(())) => "sent",
                     Ok(Err(error)) => {
-                        tracing::debug!(%error, ?notice, "an Event was not written");
+                        tracing::debug!(%error, ?event, "an Event was not written");
                         "failed"
                     }
                     Err(_) => "failed",
@@ -216,24 +216,24 @@ pub async fn run(
 
 async fn publish(
     client: &Client,
-    notice: &Notice,
+    event: &NewEvent,
     uids: &mut BTreeMap<String, String>,
     instance: &str,
 ) -> Result<(), kube::Error> {
-    let mut regarding = reference(&notice.about);
+    let mut regarding = reference(&event.about);
     if regarding.uid.is_none() {
-        regarding.uid = uid(client, &notice.about, uids).await;
+        regarding.uid = uid(client, &event.about, uids).await;
     }
     let namespace = regarding
         .namespace
         .clone()
         .unwrap_or_else(|| "default".to_owned());
-    let mut event = event(notice, regarding, instance, Timestamp::now());
+    let mut event = to_kubernetes(event, regarding, instance, Timestamp::now());
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
     let params = PostParams::default();
     match api.create(&params, &event).await {
-        // An older API server (seen with 1.20) wants the Event's own namespace here, also for what has none; a newer one's
-        // `kubectl describe` would then not find it.
+        // An older API server (seen with 1.20) requires the Event's namespace here, also for cluster-scoped
+        // objects. With newer servers `kubectl describe` would then not find the Event.
         Err(kube::Error::Api(status)) if status.code == 422 => match &mut event.regarding {
             Some(regarding) if regarding.namespace.is_none() => {
                 regarding.namespace = Some(namespace);
@@ -245,7 +245,7 @@ async fn publish(
     }
 }
 
-fn event(notice: &Notice, regarding: ObjectReference, instance: &str, now: Timestamp) -> Event {
+fn to_kubernetes(event: &NewEvent, regarding: ObjectReference, instance: &str, now: Timestamp) -> Event {
     let name = regarding.name.as_deref().unwrap_or("virtfleet");
     Event {
         metadata: ObjectMeta {
@@ -258,10 +258,10 @@ fn event(notice: &Notice, regarding: ObjectReference, instance: &str, now: Times
             ),
             ..ObjectMeta::default()
         },
-        type_: Some(if notice.warning { "Warning" } else { "Normal" }.to_owned()),
-        reason: Some(notice.reason.to_owned()),
-        action: Some(notice.reason.to_owned()),
-        note: Some(cut(&notice.note, NOTE).to_owned()),
+        type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
+        reason: Some(event.reason.to_owned()),
+        action: Some(event.reason.to_owned()),
+        note: Some(cut(&event.note, MAX_NOTE_BYTES).to_owned()),
         event_time: Some(MicroTime(now)),
         reporting_controller: Some("virtfleet.io/collector".to_owned()),
         reporting_instance: Some(cut(instance, 128).to_owned()),
@@ -270,7 +270,7 @@ fn event(notice: &Notice, regarding: ObjectReference, instance: &str, now: Times
     }
 }
 
-/// At most `bytes` of a text, never within a character.
+/// The longest prefix of at most `bytes` that ends at a character boundary.
 fn cut(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len()))
         .rev()
@@ -278,7 +278,7 @@ fn cut(text: &str, bytes: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-fn reference(about: &About) -> ObjectReference {
+fn reference(about: &EventObject) -> ObjectReference {
     let of = |api_version: &str, kind: &str, name: String| ObjectReference {
         api_version: Some(api_version.to_owned()),
         kind: Some(kind.to_owned()),
@@ -286,13 +286,13 @@ fn reference(about: &About) -> ObjectReference {
         ..ObjectReference::default()
     };
     match about {
-        About::Vm(key, uid) => ObjectReference {
+        EventObject::Vm(key, uid) => ObjectReference {
             namespace: Some(key.namespace.to_string()),
             uid: uid.as_ref().map(ToString::to_string),
             ..of("kubevirt.io/v1", "VirtualMachineInstance", key.name.to_string())
         },
-        About::UserCluster(name) => of(&UserCluster::api_version(&()), "UserCluster", name.to_string()),
-        About::Policy(name) => of(
+        EventObject::UserCluster(name) => of(&UserCluster::api_version(&()), "UserCluster", name.to_string()),
+        EventObject::Policy(name) => of(
             &LabelPropagation::api_version(&()),
             "LabelPropagation",
             name.clone(),
@@ -300,19 +300,19 @@ fn reference(about: &About) -> ObjectReference {
     }
 }
 
-/// `kubectl describe` finds an Event by the object's UID. Kept for good: an object that was made anew is rare, and its Events
-/// are still listed.
-async fn uid(client: &Client, about: &About, known: &mut BTreeMap<String, String>) -> Option<String> {
+/// The UID of an object: `kubectl describe` finds Events by it. Cached without expiry: a recreated object
+/// is rare, and its Events are still listed.
+async fn uid(client: &Client, about: &EventObject, cache: &mut BTreeMap<String, String>) -> Option<String> {
     let (kind, name) = match about {
-        About::Vm(..) => return None,
-        About::UserCluster(name) => ("UserCluster", name.to_string()),
-        About::Policy(name) => ("LabelPropagation", name.clone()),
+        EventObject::Vm(..) => return None,
+        EventObject::UserCluster(name) => ("UserCluster", name.to_string()),
+        EventObject::Policy(name) => ("LabelPropagation", name.clone()),
     };
     let key = format!("{kind}/{name}");
-    if let Some(uid) = known.get(&key) {
+    if let Some(uid) = cache.get(&key) {
         return Some(uid.clone());
     }
-    let metadata = if let About::UserCluster(_) = about {
+    let metadata = if let EventObject::UserCluster(_) = about {
         let api: Api<UserCluster> = Api::all(client.clone());
         api.get_metadata_opt(&name).await.ok()??.metadata
     } else {
@@ -320,12 +320,12 @@ async fn uid(client: &Client, about: &About, known: &mut BTreeMap<String, String
         api.get_metadata_opt(&name).await.ok()??.metadata
     };
     let uid = metadata.uid?;
-    known.insert(key, uid.clone());
+    cache.insert(key, uid.clone());
     Some(uid)
 }
 
-/// Tells when a user cluster is not reached any more, and when it is again, until `stop`.
-pub async fn follow_tenants(events: Events, tenants: Arc<Tenants>, stop: CancellationToken) {
+/// Records an Event when a user cluster becomes unreachable and when it is reachable again, until `stop`.
+pub async fn follow_tenants(events: EventRecorder, tenants: Arc<Tenants>, stop: CancellationToken) {
     let mut changes = tenants.changes();
     let mut lost = BTreeMap::new();
     loop {
@@ -333,90 +333,94 @@ pub async fn follow_tenants(events: Events, tenants: Arc<Tenants>, stop: Cancell
             .all()
             .into_iter()
             .map(|(name, tenant)| (name, tenant.state));
-        for notice in tenant_news(&mut lost, states) {
-            events.tell(notice);
+        for new_event in tenant_events(&mut lost, states) {
+            events.record(new_event);
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            told = changes.changed() => if told.is_err() { return },
+            waited = changes.changed() => if waited.is_err() { return },
         }
     }
 }
 
-/// What is new, given who was lost before and why.
-fn tenant_news(
+/// Events for changed states. `lost` has the unreachable clusters and the reason, and is updated.
+fn tenant_events(
     lost: &mut BTreeMap<ClusterName, String>,
     states: impl Iterator<Item = (ClusterName, TenantState)>,
-) -> Vec<Notice> {
-    let mut news = Vec::new();
-    let mut there = Vec::new();
+) -> Vec<NewEvent> {
+    let mut found = Vec::new();
+    let mut present = Vec::new();
     for (name, state) in states {
-        let about = About::UserCluster(name.clone());
+        let about = EventObject::UserCluster(name.clone());
         match state {
             TenantState::Unreachable(why) | TenantState::Failed(why) => {
                 if lost.insert(name.clone(), why.clone()).is_none() {
-                    let note = format!("The user cluster is not reached: {why}. Its last known Nodes stay");
-                    news.push(Notice::warning(about, "UserClusterUnreachable", note));
+                    let note =
+                        format!("The user cluster is unreachable: {why}. Its last known Nodes are kept");
+                    found.push(NewEvent::warning(about, "UserClusterUnreachable", note));
                 }
             }
             TenantState::Ready => {
                 if lost.remove(&name).is_some() {
-                    let note = "The user cluster is reached again".to_owned();
-                    news.push(Notice::normal(about, "UserClusterReady", note));
+                    let note = "The user cluster is reachable again".to_owned();
+                    found.push(NewEvent::normal(about, "UserClusterReady", note));
                 }
             }
             TenantState::Pending | TenantState::Connecting => {}
         }
-        there.push(name);
+        present.push(name);
     }
-    lost.retain(|name, _| there.contains(name));
-    news
+    lost.retain(|name, _| present.contains(name));
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn notice(text: &str) -> Notice {
+    fn event(text: &str) -> NewEvent {
         let key = VmKey {
             namespace: "ns".parse().unwrap(),
             name: "vm".parse().unwrap(),
         };
-        let about = About::Vm(key, Some("u".parse().unwrap()));
-        Notice::normal(about, "LabelsMoved", text.into())
+        let about = EventObject::Vm(key, Some("u".parse().unwrap()));
+        NewEvent::normal(about, "LabelsMoved", text.into())
     }
 
     #[test]
-    fn the_same_news_is_told_once_and_a_flood_is_cut() {
+    fn repeats_and_bursts_are_filtered() {
         let now = Instant::now();
-        let mut filter = Filter::new(now);
-        assert_eq!(filter.judge(&notice("a"), now), Verdict::Send);
-        assert_eq!(filter.judge(&notice("a"), now), Verdict::Repeated);
-        assert_eq!(filter.judge(&notice("a"), now + REPEAT), Verdict::Send);
-        let later = now + 2 * REPEAT;
-        let verdicts = (0..5000).map(|n| filter.judge(&notice(&n.to_string()), later));
-        let sent = verdicts.filter(|verdict| *verdict == Verdict::Send).count();
+        let mut filter = EventFilter::new(now);
+        assert_eq!(filter.check(&event("a"), now), FilterResult::Send);
+        assert_eq!(filter.check(&event("a"), now), FilterResult::Repeated);
+        assert_eq!(
+            filter.check(&event("a"), now + REPEAT_INTERVAL),
+            FilterResult::Send
+        );
+        let later = now + 2 * REPEAT_INTERVAL;
+        let results = (0..5000).map(|n| filter.check(&event(&n.to_string()), later));
+        let sent = results.filter(|result| *result == FilterResult::Send).count();
         assert_eq!(sent, 50);
         assert_eq!(
-            filter.judge(&notice("4999"), later + BURST),
-            Verdict::Send,
-            "dropped is not told"
+            filter.check(&event("4999"), later + MAX_BURST),
+            FilterResult::Send,
+            "a dropped Event can be sent later"
         );
     }
 
     #[test]
-    fn an_event_is_what_the_api_server_takes() {
+    fn events_satisfy_the_api_server() {
         let long = "é".repeat(2000);
-        let one = event(
-            &notice(&long),
-            reference(&notice("").about),
+        let one = to_kubernetes(
+            &event(&long),
+            reference(&event("").about),
             "pod-1",
             Timestamp::UNIX_EPOCH,
         );
         assert_eq!(one.note.as_deref().map(str::len), Some(1024));
         assert_eq!(one.metadata.namespace.as_deref(), Some("ns"));
         assert_eq!(one.regarding.as_ref().unwrap().uid.as_deref(), Some("u"));
-        let cluster = reference(&About::UserCluster("c1".parse().unwrap()));
+        let cluster = reference(&EventObject::UserCluster("c1".parse().unwrap()));
         assert_eq!(
             (cluster.kind.as_deref(), cluster.namespace),
             (Some("UserCluster"), None)
@@ -425,32 +429,32 @@ mod tests {
     }
 
     #[test]
-    fn telling_never_blocks() {
-        let (events, _kept) = Events::channel(None);
+    fn recording_never_blocks() {
+        let (events, _kept) = EventRecorder::channel(None);
         for n in 0..10_000 {
-            events.tell(notice(&n.to_string()));
+            events.record(event(&n.to_string()));
         }
         let dropped = events
             .count
             .get_or_create(&ResultLabel { result: "dropped" })
             .get();
-        assert_eq!(dropped, 10_000 - WAITING as u64);
+        assert_eq!(dropped, 10_000 - MAX_QUEUED as u64);
     }
 
     #[test]
-    fn a_cluster_that_is_lost_is_told_once_and_that_it_is_back() {
+    fn loss_and_return_of_a_cluster_are_recorded_once() {
         let mut lost = BTreeMap::new();
-        let mut told = |state: TenantState| {
+        let mut reasons = |state: TenantState| {
             let states = [("c".parse().unwrap(), state)].into_iter();
-            let news = tenant_news(&mut lost, states);
-            news.into_iter().map(|one| one.reason).collect::<Vec<_>>()
+            let new_events = tenant_events(&mut lost, states);
+            new_events.into_iter().map(|one| one.reason).collect::<Vec<_>>()
         };
         let gone = || TenantState::Unreachable("timeout".into());
-        assert!(told(TenantState::Connecting).is_empty());
-        assert!(told(TenantState::Ready).is_empty());
-        assert_eq!(told(gone()), ["UserClusterUnreachable"]);
-        assert!(told(gone()).is_empty());
-        assert!(told(TenantState::Connecting).is_empty());
-        assert_eq!(told(TenantState::Ready), ["UserClusterReady"]);
+        assert!(reasons(TenantState::Connecting).is_empty());
+        assert!(reasons(TenantState::Ready).is_empty());
+        assert_eq!(reasons(gone()), ["UserClusterUnreachable"]);
+        assert!(reasons(gone()).is_empty());
+        assert!(reasons(TenantState::Connecting).is_empty());
+        assert_eq!(reasons(TenantState::Ready), ["UserClusterReady"]);
     }
 }

@@ -15,13 +15,13 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::watch;
 use virtfleet_collector_core::{
-    budget::Payer,
+    budget::BudgetOwner,
     dial::{DialRules, DialTarget},
     facts::{InventoryEvent, Labels},
-    heard::{Failure, Heard},
     index::{FleetIndex, Owners},
     labels::{plan::LabelInput, policy::LabelPolicy},
-    view::{ClusterStand, FleetSnapshot, VmDetail},
+    pull_result::{Failure, PullResult},
+    view::{ClusterStatus, FleetSnapshot, VmDetail},
 };
 use virtfleet_wire::{
     finding::Finding,
@@ -73,13 +73,13 @@ impl Fleet {
 
     /// Takes the end of an attempt to hear the agent at `dialled`. What is heard of a VM that was replaced meanwhile is
     /// dropped. Returns whether it was taken.
-    pub fn hear_from(&self, dialled: Option<&Uid>, heard: Heard) -> bool {
-        self.change(|index| index.hear_from(dialled, heard))
+    pub fn record_pull_of(&self, dialled: Option<&Uid>, heard: PullResult) -> bool {
+        self.change(|index| index.record_pull_of(dialled, heard))
     }
 
-    /// As [`Fleet::hear_from`], of whatever incarnation there is.
-    pub fn hear(&self, heard: Heard) -> bool {
-        self.change(|index| index.hear(heard))
+    /// As [`Fleet::record_pull_of`], of whatever incarnation there is.
+    pub fn record_pull(&self, heard: PullResult) -> bool {
+        self.change(|index| index.record_pull(heard))
     }
 
     /// Replaces the findings that the inventory's reader has.
@@ -87,9 +87,9 @@ impl Fleet {
         self.change(|index| index.set_inventory_findings(findings));
     }
 
-    /// Says how each user cluster stands; see [`FleetIndex::set_cluster_stands`].
-    pub fn set_cluster_stands(&self, stands: BTreeMap<ClusterName, ClusterStand>) {
-        self.change(|index| index.set_cluster_stands(stands));
+    /// Says how each user cluster stands; see [`FleetIndex::set_cluster_statuses`].
+    pub fn set_cluster_statuses(&self, stands: BTreeMap<ClusterName, ClusterStatus>) {
+        self.change(|index| index.set_cluster_statuses(stands));
     }
 
     /// Where the agent of a VM is to be dialled now, or why it cannot be.
@@ -108,8 +108,8 @@ impl Fleet {
     }
 
     /// On whose account the cost of a VM goes.
-    pub fn payer(&self, key: &VmKey) -> Payer {
-        self.read().payer(key)
+    pub fn budget_owner(&self, key: &VmKey) -> BudgetOwner {
+        self.read().budget_owner(key)
     }
 
     /// Whether the inventory has been read completely at least once.

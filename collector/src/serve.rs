@@ -38,7 +38,7 @@ use crate::{
     cli,
     config::CollectorConfig,
     credentials,
-    doctor::Status,
+    doctor::CheckStatus,
     fleet::Fleet,
     inventory::{
         cluster::{Inventory, WatchMetrics},
@@ -129,7 +129,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let mut listeners = Vec::new();
     let inventory = if let Some((cluster, metrics)) = cluster {
         // Before anybody is told of a cluster: until then the fleet takes the inventory for a folder.
-        fleet.set_cluster_stands(tenants.stands());
+        fleet.set_cluster_statuses(tenants.stands());
         parts.spawn(follow_stands(Arc::clone(&fleet), Arc::clone(&tenants)));
         parts.spawn(cluster.watch(events, problems, Arc::clone(&tenants), metrics, stop.clone()));
         "live clusters"
@@ -274,7 +274,7 @@ async fn follow_stands(fleet: Arc<Fleet>, tenants: Arc<Tenants>) -> anyhow::Resu
     let mut changes = tenants.changes();
     loop {
         changes.mark_unchanged();
-        fleet.set_cluster_stands(tenants.stands());
+        fleet.set_cluster_statuses(tenants.stands());
         if changes.changed().await.is_err() {
             return Ok(());
         }
@@ -308,7 +308,7 @@ fn warn_of_files(config: &CollectorConfig) {
         tracing::info!("scrape.tls is not set: agents are not pulled");
     }
     for line in credentials::check(config, now()) {
-        if line.status != Status::Ok {
+        if line.status != CheckStatus::Ok {
             tracing::warn!(key = line.what, next = line.next, "{}", line.detail);
         }
     }

@@ -10,7 +10,7 @@ use std::{
 
 use kube::Client;
 use tokio::sync::watch;
-use virtfleet_collector_core::view::{ClusterStand, ClusterState};
+use virtfleet_collector_core::view::{ClusterState, ClusterStatus};
 use virtfleet_wire::ids::ClusterName;
 
 use crate::bounded::bounded;
@@ -140,10 +140,10 @@ impl Tenants {
     }
 
     /// How every user cluster stands; of one that is ready there is nothing to explain.
-    pub fn stands(&self) -> BTreeMap<ClusterName, ClusterStand> {
+    pub fn stands(&self) -> BTreeMap<ClusterName, ClusterStatus> {
         let stand = |tenant: &Tenant| {
             let (state, message) = tenant.stand();
-            ClusterStand {
+            ClusterStatus {
                 state,
                 message: (state != ClusterState::Ready || tenant.note.is_some()).then_some(message),
             }

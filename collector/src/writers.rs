@@ -15,10 +15,13 @@ use virtfleet_wire::ids::{ClusterName, VmKey};
 
 use crate::{
     config::CollectorConfig,
-    events::{self, Events},
+    events::{self, EventRecorder},
     fleet::Fleet,
     health::{self, KubeHealth},
-    labels::{self, Clients, Confirm, KubeNodes, LabelBook, LabelMetrics, SenderSettings, Shared},
+    labels::{
+        self, Clients, ConfirmationDelays, KubeNodes, LabelMetrics, LabelReconciler, LabelStatusStore,
+        SenderSettings,
+    },
     leader::{self, Candidate, KubeLease, Timing, Writing},
     objects::publish::{Sources, publish},
     tenants::Tenants,
@@ -36,7 +39,7 @@ impl Clients for Tenants {
 /// See the module.
 pub struct Writers {
     /// What became of each VM's labels.
-    pub book: Arc<LabelBook>,
+    pub book: Arc<LabelStatusStore>,
     /// Whether this process may write.
     pub writing: Writing,
     leader: Option<JoinHandle<()>>,
@@ -77,19 +80,19 @@ impl Writers {
             }
         };
 
-        let (events, told) = Events::channel(Some(&mut *registry));
-        let book = Arc::<LabelBook>::default();
+        let (events, told) = EventRecorder::channel(Some(&mut *registry));
+        let book = Arc::<LabelStatusStore>::default();
         let settings = SenderSettings {
             write: config.labels.write,
             per_second: config.labels.requests_per_second,
             parallel: config.labels.parallel as usize,
             recheck: config.labels.recheck.0,
-            confirm: Confirm {
+            confirm: ConfirmationDelays {
                 removal: config.labels.confirm_removal.0,
                 change: config.labels.confirm_change.0,
             },
         };
-        let shared = Shared::new(
+        let shared = LabelReconciler::new(
             Arc::clone(fleet),
             KubeNodes::new(Arc::clone(tenants)),
             writing.clone(),

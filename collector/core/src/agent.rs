@@ -1,5 +1,5 @@
-//! Findings about an agent that should answer and does not, one id for each class of failure; and about answers that the
-//! collector does not take as they are (`answer`).
+//! Findings about an agent that should answer and does not, one id per failure class, and about the
+//! content and the latency of its answers (`answer`).
 
 mod answer;
 
@@ -10,52 +10,54 @@ use virtfleet_wire::{
 
 use crate::{
     findings,
-    heard::{Failure, FailureClass},
+    pull_result::{Failure, FailureClass},
     state::vm_state,
-    store::{Entry, Streak},
+    store::{Streak, VmEntry},
     tenant::Tenant,
     view::VmState,
 };
 
 pub(crate) use answer::findings as answer_findings;
 
-/// Consecutive failed pulls before an agent gets a finding. A restart of the agent or a live migration costs one or two. `/sd`
-/// drops a VM after as many.
+/// Consecutive failed pulls before an agent gets a finding. A restart of the agent or a live migration
+/// causes one or two. `/sd` drops a VM after the same number.
 const MIN_FAILED_PULLS: u32 = 3;
 
-/// The finding about the agent of `key`; none while it answers, or while it is not expected to: see [`is_expected`].
-pub(crate) fn finding(key: &VmKey, entry: &Entry) -> Option<Finding> {
-    let (_, failure) = entry.memory.last_try.as_ref()?;
-    let (failure, failing) = (failure.as_ref()?, entry.memory.failing.as_ref()?);
+/// The finding about the agent of `key`; none while it answers or is not expected to; see
+/// [`is_expected`].
+pub(crate) fn finding(key: &VmKey, entry: &VmEntry) -> Option<Finding> {
+    let (_, failure) = entry.pulls.last_try.as_ref()?;
+    let (failure, failing) = (failure.as_ref()?, entry.pulls.failing.as_ref()?);
     // A guest that shuts down stops its agent first.
     let runs = matches!(
         vm_state(entry.vmi.as_deref()),
         VmState::Running | VmState::Migrating
     );
-    // Whoever presents another VM's certificate is no matter of time.
+    // Another VM's certificate is never a transient failure.
     let is_due = failing.pulls >= MIN_FAILED_PULLS || failure.class == FailureClass::WrongVm;
     (runs && is_due && is_expected(entry, failure.class)).then(|| make(key, entry, failure, failing))
 }
 
-/// Whether an agent should answer in this VM: a `UserCluster` selects the VM, its agent has answered before, or something with a
-/// certificate of the fleet answers now. Other VMs of the infra cluster may have no agent.
-fn is_expected(entry: &Entry, class: FailureClass) -> bool {
+/// Whether this VM should have an agent: a `UserCluster` selects the VM, its agent has answered before,
+/// or a server with a certificate of the fleet answers now. Other VMs of the infra cluster may have no
+/// agent.
+fn is_expected(entry: &VmEntry, class: FailureClass) -> bool {
     let answers = matches!(
         class,
         FailureClass::WrongVm | FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed
     );
-    answers || entry.keys.tenant != Tenant::None || entry.memory.answer.is_some()
+    answers || entry.keys.tenant != Tenant::None || entry.pulls.answer.is_some()
 }
 
-/// What is said of a class of failures.
-struct Class {
+/// Texts of the finding about one failure class.
+struct ClassTexts {
     id: &'static str,
     severity: Severity,
     reason: &'static str,
     remedy: &'static str,
 }
 
-fn class_of(class: FailureClass) -> Class {
+fn texts_of(class: FailureClass) -> ClassTexts {
     let (id, reason, remedy) = match class {
         FailureClass::NoAddress => (
             findings::AGENT_NO_ADDRESS,
@@ -65,8 +67,8 @@ fn class_of(class: FailureClass) -> Class {
         FailureClass::NotAllowed => (
             findings::AGENT_NOT_ALLOWED,
             "AgentNotAllowed",
-            "add the VM's network to scrape.allowCIDRs in the collector's settings; for one that counts as a service address and is \
-             none, set scrape.serviceCIDRs to the infra cluster's service networks",
+            "add the VM's network to scrape.allowCIDRs in the collector's settings; if an address is wrongly taken for a service \
+            address, set scrape.serviceCIDRs to the infra cluster's service networks",
         ),
         FailureClass::Connect => (
             findings::AGENT_CONNECT,
@@ -89,7 +91,7 @@ fn class_of(class: FailureClass) -> Class {
         FailureClass::WrongVm => (
             findings::AGENT_WRONG_VM,
             "AgentWrongVm",
-            "find out which machine has this address; if it is this VM, give it a certificate of its own: a clone or a \
+            "find the machine that has this address; if it is this VM, issue its own certificate: a clone or a \
              re-created VM may have kept an older one",
         ),
         FailureClass::Http => (
@@ -114,7 +116,7 @@ fn class_of(class: FailureClass) -> Class {
         FailureClass::WrongVm => Severity::Critical,
         _ => Severity::Warning,
     };
-    Class {
+    ClassTexts {
         id,
         severity,
         reason,
@@ -122,28 +124,24 @@ fn class_of(class: FailureClass) -> Class {
     }
 }
 
-fn make(key: &VmKey, entry: &Entry, failure: &Failure, failing: &Streak) -> Finding {
-    let class = class_of(failure.class);
+fn make(key: &VmKey, entry: &VmEntry, failure: &Failure, failing: &Streak) -> Finding {
+    let class = texts_of(failure.class);
     let text = failure.message();
     let message = match failure.class {
-        FailureClass::WrongVm => format!("another answers for the agent of {key}: {text}"),
+        FailureClass::WrongVm => format!("another agent answers for {key}: {text}"),
         FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed => {
             format!("the answer of the agent of {key} cannot be used: {text}")
         }
         _ => format!("the agent of {key} does not answer: {text}"),
     };
-    let answered = if entry.memory.answer.is_some() {
-        "yes"
-    } else {
-        "no"
-    };
+    let answered = if entry.pulls.answer.is_some() { "yes" } else { "no" };
     let found = findings::vm(class.id, class.severity, key, class.reason, message)
         .with("class", failure.class.as_str())
         .with("error", text)
         .with("failedPulls", failing.pulls)
         .with("answeredBefore", answered)
         .remedy(class.remedy.replace("{namespace}", key.namespace.as_str()));
-    // The class may change while the agent stays silent.
+    // The class may change while the agent keeps failing.
     Finding {
         since: failing.since.to_string(),
         ..found

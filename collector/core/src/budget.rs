@@ -1,37 +1,38 @@
-//! How much memory whole reports may take: in all, and those of one tenant. Whoever is over it loses its largest first, so a
-//! guest that sends much costs itself, and then its tenant, and never another one.
+//! Memory budget for complete reports: in total and per tenant. Over the budget, the largest report of
+//! that tenant is dropped first, so a guest that sends much affects itself, then its tenant, and never
+//! another tenant.
 
 use std::collections::{BTreeSet, HashMap};
 
 use virtfleet_wire::ids::{ClusterName, Namespace, VmKey};
 
-/// Maximum bytes of all whole reports together, compressed.
+/// Maximum bytes of all complete reports, compressed.
 pub(crate) const MAX_TOTAL: usize = 64 * 1024 * 1024;
-/// Maximum bytes of the whole reports of one tenant, compressed.
+/// Maximum bytes of one tenant's complete reports, compressed.
 pub(crate) const MAX_TENANT: usize = 24 * 1024 * 1024;
 
-/// On whose account a VM's cost goes.
+/// The tenant to which a VM's resource usage counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Payer {
+pub enum BudgetOwner {
     /// The user cluster that it serves.
     Cluster(ClusterName),
     /// Its namespace, for a VM that no `UserCluster` selects, or several.
     Namespace(Namespace),
 }
 
-/// Who uses how much. Pure.
+/// Memory used by each tenant's complete reports.
 #[derive(Debug)]
 pub(crate) struct ReportBudget {
     total_limit: usize,
     tenant_limit: usize,
     total: usize,
-    by_vm: HashMap<VmKey, (Payer, usize)>,
-    by_payer: HashMap<Payer, Account>,
+    by_vm: HashMap<VmKey, (BudgetOwner, usize)>,
+    by_owner: HashMap<BudgetOwner, OwnerUsage>,
     by_size: BTreeSet<(usize, VmKey)>,
 }
 
 #[derive(Debug, Default)]
-struct Account {
+struct OwnerUsage {
     bytes: usize,
     by_size: BTreeSet<(usize, VmKey)>,
 }
@@ -49,17 +50,18 @@ impl ReportBudget {
             tenant_limit,
             total: 0,
             by_vm: HashMap::new(),
-            by_payer: HashMap::new(),
+            by_owner: HashMap::new(),
             by_size: BTreeSet::new(),
         }
     }
 
-    /// A VM's report takes so many bytes now. Returns the VMs whose reports must go, which are counted as gone.
-    pub(crate) fn set(&mut self, vm: &VmKey, payer: &Payer, bytes: usize) -> Vec<VmKey> {
+    /// Sets the size of a VM's report in bytes. Returns the VMs whose reports the caller must drop; they
+    /// are no longer counted.
+    pub(crate) fn set(&mut self, vm: &VmKey, budget_owner: &BudgetOwner, bytes: usize) -> Vec<VmKey> {
         if self
             .by_vm
             .get(vm)
-            .is_some_and(|(known, size)| (known, *size) == (payer, bytes))
+            .is_some_and(|(known, size)| (known, *size) == (budget_owner, bytes))
         {
             return Vec::new();
         }
@@ -69,13 +71,13 @@ impl ReportBudget {
         }
         self.total += bytes;
         self.by_size.insert((bytes, vm.clone()));
-        self.by_vm.insert(vm.clone(), (payer.clone(), bytes));
-        let account = self.by_payer.entry(payer.clone()).or_default();
+        self.by_vm.insert(vm.clone(), (budget_owner.clone(), bytes));
+        let account = self.by_owner.entry(budget_owner.clone()).or_default();
         account.bytes += bytes;
         account.by_size.insert((bytes, vm.clone()));
         let mut over = Vec::new();
         loop {
-            let account = self.by_payer.get(payer);
+            let account = self.by_owner.get(budget_owner);
             let largest = match account {
                 Some(account) if account.bytes > self.tenant_limit => account.by_size.last(),
                 _ if self.total > self.total_limit => self.by_size.last(),
@@ -89,19 +91,19 @@ impl ReportBudget {
         }
     }
 
-    /// A VM has no report any more.
+    /// Removes a VM's report.
     pub(crate) fn remove(&mut self, vm: &VmKey) {
-        let Some((payer, bytes)) = self.by_vm.remove(vm) else {
+        let Some((budget_owner, bytes)) = self.by_vm.remove(vm) else {
             return;
         };
         let entry = (bytes, vm.clone());
         self.total -= bytes;
         self.by_size.remove(&entry);
-        if let Some(account) = self.by_payer.get_mut(&payer) {
+        if let Some(account) = self.by_owner.get_mut(&budget_owner) {
             account.bytes -= bytes;
             account.by_size.remove(&entry);
             if account.by_size.is_empty() {
-                self.by_payer.remove(&payer);
+                self.by_owner.remove(&budget_owner);
             }
         }
     }
@@ -112,26 +114,32 @@ mod tests {
     use super::*;
     use crate::store::tests::key;
 
-    fn payer(name: &str) -> Payer {
-        Payer::Cluster(name.parse().unwrap())
+    fn budget_owner(name: &str) -> BudgetOwner {
+        BudgetOwner::Cluster(name.parse().unwrap())
     }
 
     #[test]
-    fn who_sends_much_loses_its_own() {
+    fn the_largest_report_of_the_tenant_over_budget_is_dropped() {
         let mut budget = ReportBudget::new(1000, 400);
         for n in 0..10 {
             assert_eq!(
-                budget.set(&key("honest", &format!("vm-{n}")), &payer("a"), 30),
+                budget.set(&key("honest", &format!("vm-{n}")), &budget_owner("a"), 30),
                 []
             );
         }
-        // Over the tenant's: the largest of that tenant goes, which may be the one that came.
-        assert_eq!(budget.set(&key("bad", "x"), &payer("b"), 300), []);
-        assert_eq!(budget.set(&key("bad", "y"), &payer("b"), 200), [key("bad", "x")]);
-        assert_eq!(budget.set(&key("bad", "z"), &payer("b"), 250), [key("bad", "z")]);
-        // Over all: the largest of all goes, and no small one of an honest tenant.
+        // Over the tenant's budget: its largest report is dropped, which may be the new one.
+        assert_eq!(budget.set(&key("bad", "x"), &budget_owner("b"), 300), []);
+        assert_eq!(
+            budget.set(&key("bad", "y"), &budget_owner("b"), 200),
+            [key("bad", "x")]
+        );
+        assert_eq!(
+            budget.set(&key("bad", "z"), &budget_owner("b"), 250),
+            [key("bad", "z")]
+        );
+        // Over the total: the largest of all is dropped, and no small one of another tenant.
         for (n, name) in ["c", "d"].into_iter().enumerate() {
-            let gone = budget.set(&key("bad", name), &payer(name), 260 + n);
+            let gone = budget.set(&key("bad", name), &budget_owner(name), 260 + n);
             assert!(
                 !gone.iter().any(|vm| vm.namespace.as_str() == "honest"),
                 "{gone:?}"
@@ -141,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_is_free_again() {
+    fn removed_reports_free_their_budget() {
         let mut budget = ReportBudget::new(100, 100);
-        budget.set(&key("a", "x"), &payer("a"), 80);
-        budget.set(&key("a", "x"), &payer("b"), 90);
-        assert_eq!((budget.total, budget.by_payer.len()), (90, 1));
-        budget.set(&key("a", "x"), &payer("b"), 0);
+        budget.set(&key("a", "x"), &budget_owner("a"), 80);
+        budget.set(&key("a", "x"), &budget_owner("b"), 90);
+        assert_eq!((budget.total, budget.by_owner.len()), (90, 1));
+        budget.set(&key("a", "x"), &budget_owner("b"), 0);
         assert_eq!(budget.total, 0);
-        assert!(budget.by_vm.is_empty() && budget.by_payer.is_empty() && budget.by_size.is_empty());
+        assert!(budget.by_vm.is_empty() && budget.by_owner.is_empty() && budget.by_size.is_empty());
     }
 }

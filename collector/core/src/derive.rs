@@ -1,4 +1,4 @@
-//! One VM's keys, view and findings from what the store holds. Pure: the same store gives the same values.
+//! Derives one VM's keys, view and findings from the store. Pure: equal stores give equal values.
 
 use std::{
     collections::BTreeSet,
@@ -13,64 +13,66 @@ use virtfleet_wire::{
 use crate::{
     agent,
     facts::{Labels, Vmi},
-    findings::{self, word},
-    heard::UnixMs,
+    findings::{self, guest_text},
     identity,
-    join::{self, Firm, name_all},
-    keys::{Keys, Tie},
+    join::{self, NodeMatch, name_all},
+    keys::{Keys, SharedValue},
     pending,
+    pull_result::UnixMs,
     report::{Document, KeptReport, MAX_KEPT_BYTES},
     state::vm_state,
-    store::{Entry, Memory, Store},
+    store::{PullHistory, Store, VmEntry},
     tenant::{Tenant, tenant},
     view::{AgentStatus, AgentView, GuestView, IdentityVerdict, SeverityCounts, VmState, VmView},
 };
 
-/// What a VM shares with others.
-pub(crate) fn keys(store: &Store, key: &VmKey, entry: &Entry) -> Keys {
+/// The VM's keys: assignments, and values that it may share with other VMs.
+pub(crate) fn keys(store: &Store, key: &VmKey, entry: &VmEntry) -> Keys {
     let labels = labels(entry);
     let clusters = store.clusters_for(&key.namespace, &labels);
     let tenant = tenant(clusters, &key.namespace, &labels);
     let cluster = tenant.cluster();
     let firmware = entry.vmi.as_ref().and_then(|vmi| vmi.firmware_uuid);
-    let firm = cluster.map_or(Firm::None, |cluster| join::firm(store, cluster, key, firmware));
+    let node_match = cluster.map_or(NodeMatch::None, |cluster| {
+        join::node_match(store, cluster, key, firmware)
+    });
     let mut keys = Keys {
-        firm,
+        node_match,
         ..Keys::default()
     };
-    let mut ties = BTreeSet::new();
+    let mut shared_values = BTreeSet::new();
     if let Some(vmi) = &entry.vmi {
         keys.host.clone_from(&vmi.node);
-        ties.extend(
+        shared_values.extend(
             vmi.firmware_uuid
                 .filter(|uuid| !uuid.is_placeholder())
-                .map(Tie::Firmware),
+                .map(SharedValue::Firmware),
         );
         if vm_state(Some(vmi)).can_answer() {
-            ties.extend(store.address_of(vmi).ok().map(Tie::Address));
+            shared_values.extend(store.address_of(vmi).ok().map(SharedValue::Address));
         }
     }
-    if let Some((_, answer)) = &entry.memory.answer {
+    if let Some((_, answer)) = &entry.pulls.answer {
         let report = &answer.report;
-        ties.extend(identity::claimed_uuid(report).map(Tie::Claimed));
-        ties.extend(boot_id(report).map(Tie::Boot));
-        if keys.firm == Firm::None
+        shared_values.extend(identity::claimed_uuid(report).map(SharedValue::Claimed));
+        shared_values.extend(boot_id(report).map(SharedValue::Boot));
+        if keys.node_match == NodeMatch::None
             && let (Some(cluster), Some(hostname)) = (cluster, hostname(report))
         {
-            ties.insert(Tie::Hostname(cluster.clone(), hostname));
+            shared_values.insert(SharedValue::Hostname(cluster.clone(), hostname));
         }
     }
     if tenant == Tenant::None {
-        keys.wish = pending::wish(&labels);
+        keys.cluster_label = pending::cluster_label(&labels);
     }
     keys.tenant = tenant;
-    keys.ties = ties.into_iter().collect();
+    keys.shared_values = shared_values.into_iter().collect();
     keys
 }
 
-/// The labels by which a VM is selected: the VMI's, and those that only its definition has. Gardener's
-/// machine-controller-manager puts its own on the VirtualMachine and not on the template.
-pub(crate) fn labels(entry: &Entry) -> Labels {
+/// The labels by which a VM is selected: those of the VMI, and those that only its VirtualMachine has.
+/// Gardener's machine-controller-manager labels the VirtualMachine and not the template.
+pub(crate) fn labels(entry: &VmEntry) -> Labels {
     let of_vm = entry.vm.as_ref().map(|vm| &vm.labels);
     match (entry.vmi.as_ref().map(|vmi| &vmi.labels), of_vm) {
         (None, None) => Labels::new(),
@@ -88,8 +90,8 @@ fn hostname(report: &KeptReport) -> Option<NodeName> {
     report.identity.hostname.as_ref()?.value.parse().ok()
 }
 
-/// A VM's view and what the collector finds about it. Its keys, and those of all others, must be settled.
-pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Finding>) {
+/// A VM's view and the collector's findings about it. The keys of all VMs must be up to date.
+pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<Finding>) {
     let vmi = entry.vmi.as_deref();
     let state = vm_state(vmi);
     let node = entry
@@ -104,16 +106,16 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
     found.extend(agent::finding(key, entry));
     if let Some(vmi) = vmi {
         found.extend(of_vmi(vmi, node.is_some()));
-        if let Some((_, answer)) = &entry.memory.answer {
+        if let Some((_, answer)) = &entry.pulls.answer {
             let checks = identity::checks(vmi, Some(&answer.report));
             found.extend(identity::identity_findings(vmi, &checks));
             found.extend(identity::claim_findings(vmi, node, &answer.report.claims));
             found.extend(not_kept(key, &answer.report));
-            found.extend(agent::answer_findings(key, &entry.memory));
+            found.extend(agent::answer_findings(key, &entry.pulls));
         }
     }
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
-    let of_agent = entry.memory.answer.as_ref();
+    let of_agent = entry.pulls.answer.as_ref();
     let of_agent = of_agent.map_or(&[][..], |(_, answer)| answer.report.findings.as_slice());
     let view = VmView {
         namespace: key.namespace.clone(),
@@ -125,8 +127,8 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &Entry) -> (VmView, Vec<Fi
         region: node.and_then(|node| node.region()).map(str::to_owned),
         zone: node.and_then(|node| node.zone()).map(str::to_owned),
         state,
-        agent: agent_view(store, vmi, state, &entry.memory),
-        guest: guest(vmi, &entry.memory),
+        agent: agent_view(store, vmi, state, &entry.pulls),
+        guest: guest(vmi, &entry.pulls),
         findings: found.len() + of_agent.len(),
         severities: SeverityCounts::of(found.iter().chain(of_agent)),
         findings_key: findings_key(found.iter().chain(of_agent)),
@@ -142,8 +144,8 @@ fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
     hasher.finish()
 }
 
-fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, memory: &Memory) -> AgentView {
-    let status = match &memory.last_try {
+fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, pulls: &PullHistory) -> AgentView {
+    let status = match &pulls.last_try {
         _ if !state.can_answer() => AgentStatus::Off,
         _ if !store.rules.pulls() => AgentStatus::Disabled,
         None => AgentStatus::Waiting,
@@ -153,32 +155,32 @@ fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, memory: &Memory)
     let dialled = vmi
         .filter(|_| state.can_answer())
         .and_then(|vmi| store.address_of(vmi).ok());
-    let answer = memory.answer.as_ref().map(|(_, answer)| answer);
-    let seen: Option<UnixMs> = memory.answer.as_ref().map(|(at, _)| *at);
+    let answer = pulls.answer.as_ref().map(|(_, answer)| answer);
+    let seen: Option<UnixMs> = pulls.answer.as_ref().map(|(at, _)| *at);
     AgentView {
         status,
         address: dialled,
-        verified_ms: memory.verified_at(dialled),
+        verified_ms: pulls.verified_at(dialled),
         version: answer.map(|answer| answer.report.agent_version.to_string()),
         last_seen_ms: seen,
-        last_try_ms: memory.last_try.as_ref().map(|(at, _)| *at),
+        last_try_ms: pulls.last_try.as_ref().map(|(at, _)| *at),
         took_ms: answer.map(|answer| answer.took_ms),
-        failure: memory.last_try.as_ref().and_then(|(_, failure)| failure.clone()),
+        failure: pulls.last_try.as_ref().and_then(|(_, failure)| failure.clone()),
     }
 }
 
-fn guest(vmi: Option<&Vmi>, memory: &Memory) -> Option<GuestView> {
-    let (_, answer) = memory.answer.as_ref()?;
+fn guest(vmi: Option<&Vmi>, pulls: &PullHistory) -> Option<GuestView> {
+    let (_, answer) = pulls.answer.as_ref()?;
     let report = &answer.report;
     let of_agent = || vmi.and_then(|vmi| vmi.guest_os.as_deref());
     Some(GuestView {
-        os: report.os_name.as_deref().or_else(of_agent).map(word),
+        os: report.os_name.as_deref().or_else(of_agent).map(guest_text),
         kernel: report.kernel.as_deref().map(str::to_owned),
         hostname: report
             .identity
             .hostname
             .as_ref()
-            .map(|hostname| word(&hostname.value)),
+            .map(|hostname| guest_text(&hostname.value)),
         boot_id: boot_id(report),
         disks: report.disks,
         nics: report.nics,
@@ -186,17 +188,17 @@ fn guest(vmi: Option<&Vmi>, memory: &Memory) -> Option<GuestView> {
     })
 }
 
-/// What of a report was too much to be kept.
+/// The finding about parts of a report that were not kept.
 fn not_kept(key: &VmKey, report: &KeptReport) -> Option<Finding> {
     let mut reasons = Vec::new();
     match &report.document {
         Document::Kept(_) => {}
         Document::TooLarge(bytes) => reasons.push(format!(
-            "the whole report is not kept: it has {bytes} bytes after compression, more than {MAX_KEPT_BYTES}"
+            "the complete report is not kept: it has {bytes} bytes after compression, more than {MAX_KEPT_BYTES}"
         )),
         Document::OverBudget(bytes) => reasons.push(format!(
-            "the whole report, {bytes} bytes after compression, is not kept: the reports of its tenant, or all of them, take \
-             more memory than they may, and it is the largest"
+                        "the complete report, {bytes} bytes after compression, is not kept: the reports of its tenant, or all \
+                         reports, exceed their memory budget, and it is the largest"
         )),
     }
     if report.dropped_findings > 0 {
@@ -211,11 +213,11 @@ fn not_kept(key: &VmKey, report: &KeptReport) -> Option<Finding> {
     let message = format!("the guest of {key} reports too much: {}", reasons.join("; "));
     let found = findings::vm(findings::REPORT_CUT, Severity::Warning, key, "ReportCut", message);
     Some(found.remedy(
-        "look at `virtfleet-agent report` in the guest: a section or its findings have grown beyond use",
+        "run `virtfleet-agent report` in the guest and find the section or the findings that are too large",
     ))
 }
 
-/// What is wrong with a VMI by itself.
+/// Findings about the VMI alone.
 fn of_vmi(vmi: &Vmi, node_known: bool) -> Option<Finding> {
     let key = &vmi.key;
     if !vmi.has_status {
@@ -230,12 +232,12 @@ fn of_vmi(vmi: &Vmi, node_known: bool) -> Option<Finding> {
         );
         let command = format!("kubectl -n {} get vmi {} -o yaml", key.namespace, key.name);
         return Some(found.remedy(format!(
-            "give the manifest as `{command}` prints it; if the cluster's own object has none, look at virt-controller"
+            "write the manifest as `{command}` prints it; if the object in the cluster has no status either, check virt-controller"
         )));
     }
     let node = vmi.node.as_ref().filter(|_| !node_known)?;
     let message = format!(
-        "{key} stands on the node {node}, which the inventory does not have, so its zone and region are unknown"
+        "{key} runs on the node {node}, which is not in the inventory, so its zone and region are unknown"
     );
     Some(
         findings::vm(
@@ -252,21 +254,22 @@ fn of_vmi(vmi: &Vmi, node_known: bool) -> Option<Finding> {
     )
 }
 
-/// What this VM shares with others and should not.
-fn shared(store: &Store, key: &VmKey, entry: &Entry) -> Vec<Finding> {
+/// Findings about values that this VM shares with others and that must be unique.
+fn shared(store: &Store, key: &VmKey, entry: &VmEntry) -> Vec<Finding> {
     let mut found = Vec::new();
-    for tie in &entry.keys.ties {
-        let (id, severity, reason, what, value, remedy) = match tie {
-            Tie::Firmware(uuid) => (
+    for shared in &entry.keys.shared_values {
+        let (id, severity, reason, what, value, remedy) = match shared {
+            SharedValue::Firmware(uuid) => (
                 findings::DUPLICATE_FIRMWARE_UUID,
                 Severity::Critical,
                 "DuplicateFirmwareUuid",
                 "have the firmware UUID",
                 uuid.to_string(),
-                "VMs of different names must not share it, because CSI drivers and systems know a machine by it: give one of \
-                 them another spec.template.spec.domain.firmware.uuid; a clone or a restored VM may have kept the original's",
+                "VMs of different names must not share it, because CSI drivers and operating systems identify a machine by it: \
+                             set another spec.template.spec.domain.firmware.uuid in one of them; a clone or a restored VM may have kept \
+                             the original's",
             ),
-            Tie::Claimed(uuid) => (
+            SharedValue::Claimed(uuid) => (
                 findings::DUPLICATE_CLAIMED_UUID,
                 Severity::Critical,
                 "DuplicateClaimedUuid",
@@ -274,30 +277,30 @@ fn shared(store: &Store, key: &VmKey, entry: &Entry) -> Vec<Finding> {
                 uuid.to_string(),
                 "compare /sys/class/dmi/id/product_uuid in both guests with their VMIs; one guest may answer at both addresses",
             ),
-            Tie::Boot(boot) => (
+            SharedValue::Boot(boot) => (
                 findings::DUPLICATE_BOOT_ID,
                 Severity::Critical,
                 "DuplicateBootId",
                 "have guests that report the boot id",
                 boot.clone(),
-                "one guest answers for both: look for an address that two VMs share, or a proxy between",
+                "one guest answers for both VMs: find the address that they share, or the proxy in between",
             ),
-            Tie::Address(address) => (
+            SharedValue::Address(address) => (
                 findings::DUPLICATE_ADDRESS,
                 Severity::Warning,
                 "DuplicateAddress",
                 "would be dialled at",
                 address.to_string(),
-                "see status.interfaces of both VMIs; if their networks overlap on purpose, take these out of scrape.allowCIDRs",
+                "compare status.podIPs of both virt-launcher pods; if their networks overlap on purpose, take these out of scrape.allowCIDRs",
             ),
-            Tie::Hostname(..) => continue,
+            SharedValue::Hostname(..) => continue,
         };
-        let (others, more) = store.ties.others(tie, key);
+        let (others, more) = store.shared_values.others(shared, key);
         if others.is_empty() {
             continue;
         }
-        let severity = match tie {
-            Tie::Claimed(_) | Tie::Boot(_) => match blame(entry) {
+        let severity = match shared {
+            SharedValue::Claimed(_) | SharedValue::Boot(_) => match duplicate_claim_severity(entry) {
                 Some(severity) => severity,
                 None => continue,
             },
@@ -311,20 +314,20 @@ fn shared(store: &Store, key: &VmKey, entry: &Entry) -> Vec<Finding> {
     found
 }
 
-/// How bad it is for a VM that other guests report its SMBIOS UUID or boot id, too. Only a VM whose own guest deviates from what
-/// the platform says of it is blamed: otherwise a guest could put findings on any VM whose values it knows. Follows from this VM
-/// alone, so that another's facts never change it.
-fn blame(entry: &Entry) -> Option<Severity> {
-    match platform_says(entry) {
+/// Severity of the finding that other guests report this VM's SMBIOS UUID or boot id too; none if the
+/// VM's own identity is confirmed. Otherwise a guest could cause findings on any VM whose values it
+/// knows. Depends on this VM alone, so that another VM's facts never change it.
+fn duplicate_claim_severity(entry: &VmEntry) -> Option<Severity> {
+    match identity_verdict(entry) {
         IdentityVerdict::Disagrees => Some(Severity::Critical),
         IdentityVerdict::Unknown => Some(Severity::Info),
         IdentityVerdict::Confirmed => None,
     }
 }
 
-/// Whether a guest is who the platform says: by the firmware UUID, else by hardware addresses.
-fn platform_says(entry: &Entry) -> IdentityVerdict {
-    let (Some(vmi), Some((_, answer))) = (&entry.vmi, &entry.memory.answer) else {
+/// Whether the guest's identity agrees with the VMI: by the firmware UUID, else by hardware addresses.
+fn identity_verdict(entry: &VmEntry) -> IdentityVerdict {
+    let (Some(vmi), Some((_, answer))) = (&entry.vmi, &entry.pulls.answer) else {
         return IdentityVerdict::Unknown;
     };
     let checks = identity::checks(vmi, Some(&answer.report));

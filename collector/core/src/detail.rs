@@ -1,26 +1,26 @@
-//! One VM in full, made when somebody asks.
+//! All details of one VM, made on request.
 
 use virtfleet_wire::{finding::Finding, ids::VmKey};
 
 use crate::{
     derive, identity,
     report::KeptReport,
-    store::{Entry, Store},
+    store::{Store, VmEntry},
     view::{InterfaceView, VmDetail},
 };
 
-/// What the collector found about a VM, and then what its guest reports.
-pub(crate) fn findings(entry: &Entry) -> Vec<Finding> {
-    let of_guest = entry.memory.answer.iter();
+/// The collector's findings about a VM, followed by those of its guest.
+pub(crate) fn findings(entry: &VmEntry) -> Vec<Finding> {
+    let of_guest = entry.pulls.answer.iter();
     let of_guest = of_guest.flat_map(|(_, answer)| answer.report.findings.iter());
     entry.findings.iter().chain(of_guest).cloned().collect()
 }
 
-/// Everything that is known of a VM.
+/// All details of a VM; none for an unknown VM.
 pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
     let entry = store.vms.get(key)?;
     let vm = entry.view.as_deref().cloned()?;
-    let report: Option<&KeptReport> = entry.memory.answer.as_ref().map(|(_, answer)| &*answer.report);
+    let report: Option<&KeptReport> = entry.pulls.answer.as_ref().map(|(_, answer)| &*answer.report);
     let node = vm
         .infra_node
         .as_ref()

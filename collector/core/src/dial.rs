@@ -1,14 +1,16 @@
-//! Which address of a VM may be dialled, and which of several is.
+//! Dial rules: which addresses of a VM the collector may dial, and which one it chooses.
 //!
-//! An address must be allowed, and some never are unless somebody says so in so many words: loopback, link-local (also the
-//! cloud metadata address), multicast, unspecified and the cluster's service range. In these an entry of `allowCIDRs`
-//! counts only when it lies wholly inside the range: `127.0.0.0/8` opens loopback, `0.0.0.0/0` does not. An IPv4 address
-//! written as IPv6 (`::ffff:a.b.c.d`) is judged as the IPv4 address that the kernel would connect to.
+//! An address must be in a range of `allowCIDRs`. Special ranges need an explicit entry: loopback,
+//! link-local (which includes the cloud metadata address), multicast, unspecified and the cluster's
+//! service range. There an entry of `allowCIDRs` applies only if it lies wholly inside the range:
+//! `127.0.0.0/8` allows loopback, `0.0.0.0/0` does not. An IPv4-mapped IPv6 address (`::ffff:a.b.c.d`) is
+//! checked as the IPv4 address that the kernel would connect to.
 //!
-//! The addresses of a VM are those of its virt-launcher pod (`status.podIPs`), which the CNI plugin gave. `status.interfaces`
-//! of the VMI are second best: KubeVirt overwrites them with what the guest agent says (kubevirt #18753, #18760), so in a live
-//! cluster they are never dialled. In a folder, where somebody vouches for each manifest, those that the guest agent did not
-//! touch are, for VMs whose pod is not given.
+//! The addresses of a VM are those of its virt-launcher pod (`status.podIPs`), which the CNI plugin
+//! assigned. KubeVirt overwrites the VMI's `status.interfaces` with what the guest agent reports
+//! (kubevirt #18753, #18760), so in a live cluster they are never dialled. In a folder an admin vouches
+//! for each manifest: for VMs without a pod there, interface addresses that the guest agent did not
+//! report are dialled.
 
 use std::{
     fmt,
@@ -23,24 +25,25 @@ use virtfleet_wire::{
 
 use crate::{
     facts::{LauncherPod, Vmi, VmiInterface},
-    heard::{Failure, FailureClass},
+    pull_result::{Failure, FailureClass},
 };
 
-/// Where an agent is dialled, and whose it must be.
+/// Address of an agent, and the identity that its certificate must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DialTarget {
     /// The VM.
     pub key: VmKey,
-    /// Its incarnation, the VMI's UID: an answer counts only while it is the present one, and the certificate may name it.
+    /// UID of the VMI: an answer is used only while the VMI has this UID, and the certificate may name
+    /// it.
     pub uid: Option<Uid>,
-    /// The UID of the VirtualMachine behind it, which outlives restarts: the certificate may name this one instead.
+    /// UID of its VirtualMachine, which survives restarts: the certificate may name it instead.
     pub vm_uid: Option<Uid>,
-    /// Where.
+    /// Address and port to dial.
     pub address: SocketAddr,
 }
 
 impl DialTarget {
-    /// Whether a certificate for `uid` stands for this VM as it is now; when the inventory has no UID, any does.
+    /// Whether a certificate for `uid` identifies this VM; if the inventory has no UID, any does.
     pub fn accepts(&self, uid: &Uid) -> bool {
         let mut known = self.uids().peekable();
         known.peek().is_none() || known.any(|own| own == uid)
@@ -57,7 +60,7 @@ impl DialTarget {
 pub struct DialRules {
     allow: Vec<IpNet>,
     service: Vec<IpNet>,
-    /// From where `service` is, for people.
+    /// Source of `service`, for messages.
     service_from: &'static str,
     port: u16,
     pods_only: bool,
@@ -67,11 +70,11 @@ pub struct DialRules {
 /// Why an address may not be dialled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The guest agent may have said that the VM has it.
-    GuestClaim,
+    /// The guest agent may have reported the address.
+    ReportedByGuest,
     /// Not an address of the virt-launcher pod.
-    NotThePods,
-    /// In a range that is opened only by an entry inside it: what it is, and the range.
+    NotPodAddress,
+    /// In a special range, which only an entry inside it allows: the range's name, and the range.
     Special(&'static str, IpNet),
     /// In no range of `allowCIDRs`.
     NotAllowed,
@@ -80,11 +83,11 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::GuestClaim => f.write_str("the guest agent's word"),
-            Self::NotThePods => f.write_str("not an address of the virt-launcher pod"),
+            Self::ReportedByGuest => f.write_str("reported by the guest agent"),
+            Self::NotPodAddress => f.write_str("not an address of the virt-launcher pod"),
             Self::Special(what, range) => write!(
                 f,
-                "{what} ({range}), which only an entry of scrape.allowCIDRs inside that range opens"
+                "{what} ({range}), which only an entry of scrape.allowCIDRs inside that range allows"
             ),
             Self::NotAllowed => f.write_str("not in scrape.allowCIDRs"),
         }
@@ -129,7 +132,8 @@ const SPECIAL: [(&str, IpNet); 9] = [
 
 impl Default for DialRules {
     fn default() -> Self {
-        Self::new(DEFAULT_ALLOW.to_vec(), DEFAULT_SERVICE.to_vec(), AGENT_PORT).by_default()
+        Self::new(DEFAULT_ALLOW.to_vec(), DEFAULT_SERVICE.to_vec(), AGENT_PORT)
+            .with_default_service_networks()
     }
 }
 
@@ -147,15 +151,15 @@ impl DialRules {
         }
     }
 
-    /// The same, dialling addresses of virt-launcher pods only: for live clusters, where `status.interfaces` may be the
-    /// guest's word.
+    /// Rules that allow addresses of virt-launcher pods only: for live clusters, where the guest agent may
+    /// have reported `status.interfaces`.
     #[must_use]
     pub fn pods_only(mut self) -> Self {
         self.pods_only = true;
         self
     }
 
-    /// The same for a collector that pulls no agent: it shows addresses and reports no agent as silent.
+    /// Rules of a collector that pulls no agent: it shows addresses and reports no agent as silent.
     #[must_use]
     pub fn without_pulls(self) -> Self {
         Self { pulls: false, ..self }
@@ -166,14 +170,14 @@ impl DialRules {
         self.pulls
     }
 
-    /// The same where the settings name no service networks: those that they have are the default.
+    /// Rules whose service networks are the default, because the settings have none.
     #[must_use]
-    pub fn by_default(mut self) -> Self {
+    pub fn with_default_service_networks(mut self) -> Self {
         self.service_from = "a service address by the default of scrape.serviceCIDRs";
         self
     }
 
-    /// Replaces the service networks by those of the infra cluster. Returns whether that is a change.
+    /// Replaces the service networks by those of the infra cluster. Returns whether they changed.
     pub fn set_service_networks(&mut self, networks: Vec<IpNet>) -> bool {
         const FROM: &str = "a service address by the infra cluster's ServiceCIDRs";
         let networks: Vec<_> = networks.into_iter().map(unmap_net).collect();
@@ -187,7 +191,10 @@ impl DialRules {
         self.port
     }
 
-    /// Whether an address may be dialled.
+    /// Checks whether an address may be dialled.
+    ///
+    /// # Errors
+    /// Why it may not.
     pub fn check(&self, address: IpAddr) -> Result<(), Refusal> {
         let address = address.to_canonical();
         let special = SPECIAL.iter().copied();
@@ -215,22 +222,22 @@ impl DialRules {
         address: IpAddr,
     ) -> Result<(), Refusal> {
         match pod {
-            Some(pod) if !pod.addresses.contains(&address) => Err(Refusal::NotThePods),
-            None if self.pods_only => Err(Refusal::NotThePods),
-            None if interface.addresses_claimed => Err(Refusal::GuestClaim),
+            Some(pod) if !pod.addresses.contains(&address) => Err(Refusal::NotPodAddress),
+            None if self.pods_only => Err(Refusal::NotPodAddress),
+            None if interface.addresses_claimed => Err(Refusal::ReportedByGuest),
             _ => self.check(address),
         }
     }
 
-    /// The address at which the agent of `vmi` is dialled: the first that may be, in the order of the pod's `status.podIPs`;
-    /// without a `pod`, in the order of `status.interfaces` and within one in the order of its addresses. No family goes
-    /// before the other: Kubernetes lists the primary address first, so the cluster's own preference holds.
+    /// The address to dial for the agent of `vmi`: the first allowed one, in the order of the pod's
+    /// `status.podIPs`; without a `pod`, in the order of `status.interfaces` and of the addresses in each.
+    /// Neither IP family is preferred: Kubernetes lists the primary address first.
     ///
     /// # Errors
     /// [`FailureClass::NoAddress`]: there is no address yet. [`FailureClass::NotAllowed`]: none of them may be dialled.
     pub fn choose(&self, vmi: &Vmi, pod: Option<&LauncherPod>) -> Result<SocketAddr, Failure> {
         let mut refused = Vec::new();
-        let mut try_one = |address: IpAddr, checked: Result<(), Refusal>| match checked {
+        let mut allowed = |address: IpAddr, checked: Result<(), Refusal>| match checked {
             Ok(()) => Some(SocketAddr::new(address.to_canonical(), self.port)),
             Err(refusal) => {
                 refused.push(format!("{address}: {refusal}"));
@@ -241,34 +248,34 @@ impl DialRules {
             Some(pod) => pod
                 .addresses
                 .iter()
-                .find_map(|address| try_one(*address, self.check(*address))),
+                .find_map(|address| allowed(*address, self.check(*address))),
             None if self.pods_only => return Err(no_pod(vmi)),
             None => vmi.interfaces.iter().find_map(|interface| {
                 let mut addresses = interface.addresses.iter();
-                addresses.find_map(|address| try_one(*address, self.check_on(interface, None, *address)))
+                addresses.find_map(|address| allowed(*address, self.check_on(interface, None, *address)))
             }),
         };
         let key = &vmi.key;
         match (chosen, pod) {
             (Some(address), _) => Ok(address),
             (None, _) if !refused.is_empty() => {
-                let (all, named) = (refused.len(), refused.iter().take(NAMED_ADDRESSES));
+                let (all, named) = (refused.len(), refused.iter().take(MAX_NAMED_ADDRESSES));
                 let mut named = named.cloned().collect::<Vec<_>>().join("; ");
-                if all > NAMED_ADDRESSES {
+                if all > MAX_NAMED_ADDRESSES {
                     named.push_str("; …");
                 }
                 Err(Failure::new(
                     FailureClass::NotAllowed,
                     format_args!(
-                        "no address of {key} may be dialled ({named}); add its network to scrape.allowCIDRs, or, where \
-                         the guest agent's word is all that the folder has, give its virt-launcher pod"
+                        "no address of {key} may be dialled ({named}); add its network to scrape.allowCIDRs; if the folder \
+                         has only addresses that the guest agent reported, add the virt-launcher pod"
                     ),
                 ))
             }
             (None, Some(pod)) => Err(Failure::new(
                 FailureClass::NoAddress,
                 format_args!(
-                    "the virt-launcher pod {} of {key} has no address in status.podIPs; wait for its network, or look with: \
+                    "the virt-launcher pod {} of {key} has no address in status.podIPs; wait for its network, or check: \
                      kubectl -n {} get pod {} -o wide",
                     pod.name, key.namespace, pod.name
                 ),
@@ -276,7 +283,7 @@ impl DialRules {
             (None, None) => Err(Failure::new(
                 FailureClass::NoAddress,
                 format_args!(
-                    "{key} has no address in status.interfaces; wait for it to boot, or look with: kubectl -n {} get vmi {} \
+                    "{key} has no address in status.interfaces; wait for it to boot, or check: kubectl -n {} get vmi {} \
                      -o wide",
                     key.namespace, key.name
                 ),
@@ -284,13 +291,13 @@ impl DialRules {
         }
     }
 
-    /// For people: `yes: 10.0.0.5`, or `no: ` and the reason for each address.
+    /// For display: `yes: 10.0.0.5`, or `no: ` and the reason for each address.
     pub fn explain(&self, interface: &VmiInterface, pod: Option<&LauncherPod>) -> String {
         let mut refused = Vec::new();
         for address in &interface.addresses {
             match self.check_on(interface, pod, *address) {
                 Ok(()) => return format!("yes: {address}"),
-                Err(refusal) => refused.push(format!("{address} is {}", describe(refusal))),
+                Err(refusal) => refused.push(format!("{address} is {refusal}")),
             }
         }
         if refused.is_empty() {
@@ -301,29 +308,22 @@ impl DialRules {
     }
 }
 
-/// Refused addresses that a failure names.
-const NAMED_ADDRESSES: usize = 4;
+/// Maximum refused addresses that a failure message names.
+const MAX_NAMED_ADDRESSES: usize = 4;
 
 fn no_pod(vmi: &Vmi) -> Failure {
     let key = &vmi.key;
     Failure::new(
         FailureClass::NoAddress,
         format_args!(
-            "no running virt-launcher pod of {key} on its node is known, and only that pod's address is dialled; look with: \
+            "no running virt-launcher pod of {key} on its node is known, and only that pod's address is dialled; check: \
              kubectl -n {} get pod -l kubevirt.io=virt-launcher -o wide",
             key.namespace
         ),
     )
 }
 
-fn describe(refusal: Refusal) -> String {
-    match refusal {
-        Refusal::GuestClaim => "the guest agent's word only".to_owned(),
-        Refusal::NotThePods | Refusal::Special(..) | Refusal::NotAllowed => refusal.to_string(),
-    }
-}
-
-/// `::ffff:10.0.0.0/104` as `10.0.0.0/8`; anything else as it is.
+/// Maps `::ffff:10.0.0.0/104` to `10.0.0.0/8`; other networks stay unchanged.
 fn unmap_net(net: IpNet) -> IpNet {
     if let IpNet::V6(v6) = net
         && v6.prefix_len() >= 96
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_addresses() {
+    fn allowed_addresses() {
         let closed = DialRules::default();
         let wide = DialRules::new(nets(&["0.0.0.0/0", "::/0"]), DEFAULT_SERVICE.to_vec(), 1);
         let open = DialRules::new(
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_permitted_address_in_the_vmis_order_is_dialled() {
+    fn the_first_allowed_address_is_chosen() {
         let interface = |addresses: &[&str], claimed| VmiInterface {
             name: "n".into(),
             mac: None,
@@ -430,7 +430,7 @@ mod tests {
         let failure = rules.choose(&vmi, None).unwrap_err();
         assert_eq!(failure.class, FailureClass::NotAllowed);
         for part in [
-            "10.1.1.1: the guest agent's word",
+            "10.1.1.1: reported by the guest agent",
             "fe80::1: link-local (fe80::/10)",
             "8.8.8.8: not in",
         ] {
@@ -445,12 +445,12 @@ mod tests {
         assert_eq!(rules.explain(&vmi.interfaces[2], None), "yes: fd00::5");
         assert_eq!(
             rules.explain(&vmi.interfaces[0], None),
-            "no: 10.1.1.1 is the guest agent's word only"
+            "no: 10.1.1.1 is reported by the guest agent"
         );
     }
 
     #[test]
-    fn the_launcher_pods_address_counts_and_no_other() {
+    fn only_addresses_of_the_launcher_pod_are_chosen() {
         let rules = DialRules::default();
         let mut vmi = vmi("ns", "a");
         vmi.interfaces[0].addresses_claimed = true;
@@ -461,7 +461,7 @@ mod tests {
             rules.explain(&vmi.interfaces[0], Some(&pod)),
             "no: 10.0.0.1 is not an address of the virt-launcher pod"
         );
-        // The guest agent may say what is true: the pod vouches for it.
+        // An address that the guest agent reports is allowed if the pod has it too.
         vmi.interfaces[0].addresses = vec!["10.1.1.9".parse().unwrap()];
         assert_eq!(rules.explain(&vmi.interfaces[0], Some(&pod)), "yes: 10.1.1.9");
         pod.addresses.clear();
@@ -472,7 +472,7 @@ mod tests {
             "{}",
             failure.message()
         );
-        // In a live cluster nothing else counts, whatever infoSource says.
+        // In a live cluster nothing else is dialled, whatever infoSource is.
         vmi.interfaces[0].addresses_claimed = false;
         let failure = rules.clone().pods_only().choose(&vmi, None).unwrap_err();
         assert_eq!(failure.class, FailureClass::NoAddress);
@@ -481,6 +481,6 @@ mod tests {
             "{}",
             failure.message()
         );
-        assert!(rules.choose(&vmi, None).is_ok(), "in a folder it does");
+        assert!(rules.choose(&vmi, None).is_ok(), "allowed in a folder");
     }
 }

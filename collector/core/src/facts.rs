@@ -1,5 +1,5 @@
-//! What the inventory says, in the words of this domain. The readers of the manifest folder and of the Kubernetes API both
-//! produce these, and nothing after them knows a Kubernetes type.
+//! Facts of the inventory. The readers of the manifest folder and of the Kubernetes API both produce
+//! them; the rest of the collector uses no Kubernetes types.
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
@@ -8,20 +8,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, VmKey, VmName};
 
+pub use crate::label_map::Labels;
 use crate::labels::policy::LabelPolicy;
-pub use crate::text::Labels;
 
-/// What a reader of the inventory emits. After `Init` the reader applies all that there is; `Synced` ends that first pass,
-/// and what was known before `Init` and not applied since is gone. A broken source never emits `Delete`.
+/// Event of an inventory reader. After `Init` the reader applies all objects; `Synced` ends this full
+/// read, and objects that were known before `Init` and not applied since are removed. A broken source
+/// never emits `Delete`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InventoryEvent {
-    /// A full pass begins.
+    /// A full read begins.
     Init,
-    /// There is, or has changed.
+    /// The object exists or has changed.
     Apply(Fact),
-    /// Is gone, and its source says so.
+    /// The source reports that the object is gone.
     Delete(FactKey),
-    /// The full pass is complete.
+    /// The full read is complete.
     Synced,
     /// The service networks of the infra cluster, all of them.
     ServiceNetworks(Vec<IpNet>),
@@ -59,7 +60,7 @@ pub enum FactKey {
 }
 
 impl Fact {
-    /// The labels of which there are as many as there are machines.
+    /// Labels of the kinds with one object per machine.
     pub(crate) fn labels_mut(&mut self) -> Option<&mut Labels> {
         match self {
             Self::Vmi(vmi) => Some(&mut vmi.labels),
@@ -90,7 +91,7 @@ impl Fact {
 pub struct Vmi {
     /// Namespace and name.
     pub key: VmKey,
-    /// This incarnation; none when the manifest has none.
+    /// UID of this incarnation; none when the manifest has none.
     pub uid: Option<Uid>,
     /// Its labels.
     pub labels: Labels,
@@ -102,15 +103,15 @@ pub struct Vmi {
     pub has_status: bool,
     /// `status.phase`.
     pub phase: Phase,
-    /// `status.nodeName`: the one truth about placement.
+    /// `status.nodeName`: the only source for placement.
     pub node: Option<NodeName>,
     /// `status.interfaces`, in their order.
     pub interfaces: Vec<VmiInterface>,
-    /// `status.guestOSInfo.prettyName`, as the guest agent says.
+    /// `status.guestOSInfo.prettyName`, as the guest agent reports it.
     pub guest_os: Option<String>,
     /// Whether `status.conditions` has `Paused=True`.
     pub paused: bool,
-    /// `status.migrationState`, when a migration was ever begun.
+    /// `status.migrationState`; none before the first migration.
     pub migration: Option<Migration>,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
@@ -118,7 +119,7 @@ pub struct Vmi {
 
 /// `status.phase` of a VMI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(missing_docs, reason = "KubeVirt's own words")]
+#[expect(missing_docs, reason = "KubeVirt's phases")]
 pub enum Phase {
     Pending,
     Scheduling,
@@ -139,11 +140,12 @@ pub struct VmiInterface {
     pub mac: Option<MacAddr>,
     /// `ipAddress` and `ipAddresses`, first one first, without repetition.
     pub addresses: Vec<IpAddr>,
-    /// The addresses are the guest's word, never dialled (decision 9): `infoSource` names the guest agent, alone or among
-    /// others. KubeVirt overwrites an interface's addresses with the guest agent's and writes `domain, guest-agent`
-    /// (kubevirt #18753, #18760).
+    /// The guest agent may have reported the addresses, so they are never dialled (decision 9):
+    /// `infoSource` names the guest agent, alone or among others. KubeVirt overwrites an interface's
+    /// addresses with the guest agent's and writes `domain, guest-agent` (kubevirt #18753, #18760).
     pub addresses_claimed: bool,
-    /// The hardware address is the guest's word, too: `infoSource` names the guest agent and not `domain`.
+    /// The guest agent may have reported the hardware address: `infoSource` names the guest agent and not
+    /// `domain`.
     pub mac_claimed: bool,
 }
 
@@ -151,28 +153,28 @@ pub struct VmiInterface {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Migration {
-    /// Where it came from.
+    /// Source node.
     pub source: Option<NodeName>,
-    /// Where it goes or went.
+    /// Target node.
     pub target: Option<NodeName>,
     /// It has ended.
     pub completed: bool,
     /// It has ended without success.
     pub failed: bool,
-    /// When it began, RFC 3339.
+    /// Start, RFC 3339.
     pub start: Option<String>,
-    /// When it ended, RFC 3339.
+    /// End, RFC 3339.
     pub end: Option<String>,
 }
 
 impl Migration {
-    /// Begun and not ended.
+    /// Whether it has started and not ended.
     pub fn in_progress(&self) -> bool {
         !self.completed && !self.failed && self.end.is_none()
     }
 }
 
-/// A `VirtualMachine`: the definition, which is there while the VM is stopped, too.
+/// A `VirtualMachine`: the definition, which also exists while the VM is stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vm {
     /// Namespace and name.
@@ -219,7 +221,7 @@ impl InfraNode {
     }
 }
 
-/// A `UserCluster`: which VMIs are one tenant's.
+/// A `UserCluster`: selects the VMIs of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCluster {
     /// Its name.
@@ -234,18 +236,18 @@ pub struct UserCluster {
     pub suspend: bool,
 }
 
-/// A `VirtualMachineInstanceMigration`: one more thing that says where a VM has stood.
+/// A `VirtualMachineInstanceMigration`: records a node on which a VM has run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmiMove {
     /// Its name.
     pub name: String,
     /// The VMI that it moves: `spec.vmiName` in its own namespace.
     pub vm: VmKey,
-    /// `status.migrationState.sourceNode`: the VM stood there.
+    /// `status.migrationState.sourceNode`: the VM has run there.
     pub source: Option<NodeName>,
 }
 
-/// A label selector as Kubernetes has it: all `match_labels` and all `match_expressions` must hold.
+/// A Kubernetes label selector: all `match_labels` and all `match_expressions` must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
@@ -261,15 +263,15 @@ pub struct Selector {
 pub struct Requirement {
     /// The label's key.
     pub key: String,
-    /// How it is compared.
+    /// Comparison.
     pub operator: Operator,
-    /// With what; empty for `Exists` and `DoesNotExist`.
+    /// Values to compare with; empty for `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
 }
 
 /// The operator of a [`Requirement`]; `NotIn` and `DoesNotExist` hold when the key is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "Kubernetes' own words")]
+#[expect(missing_docs, reason = "Kubernetes' operators")]
 pub enum Operator {
     In,
     NotIn,
@@ -278,12 +280,12 @@ pub enum Operator {
 }
 
 impl Selector {
-    /// Whether `labels` satisfy it.
+    /// Whether `labels` match.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_with(|key| labels.get(key))
     }
 
-    /// Whether labels of which `get` gives the values satisfy it.
+    /// Whether labels match; `get` returns the value of a key.
     pub fn matches_with<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         let mut equal = self.match_labels.iter();
         let mut others = self.match_expressions.iter();
@@ -291,7 +293,8 @@ impl Selector {
             && others.all(|requirement| requirement.holds(get(&requirement.key)))
     }
 
-    /// The first condition that `labels` do not meet, as kubectl's `-l` has it; none when they meet all.
+    /// The first condition that `labels` do not meet, in the syntax of kubectl's `-l`; none when they meet
+    /// all.
     pub fn unmet(&self, labels: &Labels) -> Option<String> {
         let mut equal = self.match_labels.iter();
         let mut others = self.match_expressions.iter();
@@ -317,7 +320,7 @@ impl Requirement {
     }
 }
 
-/// As kubectl's `-l` has it.
+/// In the syntax of kubectl's `-l`.
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (key, values) = (&self.key, self.values.join(", "));
@@ -330,7 +333,8 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// A virt-launcher pod: a VMI runs in it, and the infra cluster's CNI plugin gave it its addresses, which no guest can change.
+/// A virt-launcher pod: a VMI runs in it. Its addresses come from the infra cluster's CNI plugin, and no
+/// guest can change them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LauncherPod {
     /// Its namespace.
@@ -343,7 +347,7 @@ pub struct LauncherPod {
     pub vmi_uid: Option<Uid>,
     /// `spec.nodeName`.
     pub node: Option<NodeName>,
-    /// `status.phase` is `Running`: the addresses of a pod that has ended may be another's by now.
+    /// `status.phase` is `Running`: the addresses of an ended pod may belong to another pod.
     pub running: bool,
     /// `metadata.creationTimestamp`, RFC 3339 in UTC.
     pub created: String,
@@ -360,7 +364,7 @@ impl LauncherPod {
         })
     }
 
-    /// Whether `vmi` runs in it now. While a VM migrates it has two pods; the one on `status.nodeName` counts.
+    /// Whether `vmi` runs in it. A migrating VM has two pods; the one on `status.nodeName` is used.
     pub fn carries(&self, vmi: &Vmi) -> bool {
         let same_uid = self.vmi_uid.is_none() || vmi.uid.is_none() || self.vmi_uid == vmi.uid;
         let same_node = self.node.is_none() || vmi.node.is_none() || self.node == vmi.node;
@@ -373,7 +377,7 @@ impl LauncherPod {
 pub struct UserNode {
     /// The cluster that it belongs to.
     pub cluster: ClusterName,
-    /// Its name there.
+    /// Its name.
     pub name: NodeName,
     /// Its UID.
     pub uid: Option<Uid>,
@@ -387,15 +391,16 @@ pub struct UserNode {
     pub ready: Option<bool>,
     /// The text of the annotation `virtfleet.io/owned-labels`.
     pub owned: Option<String>,
-    /// Keys of labels that its kubelet wrote last, as `metadata.managedFields` say.
+    /// Keys of labels that its kubelet wrote last, from `metadata.managedFields`.
     pub kubelet_labels: BTreeSet<String>,
-    /// `metadata.resourceVersion`, of a live cluster. It changes with every heartbeat, so alone it is no news.
+    /// `metadata.resourceVersion`, of a live cluster. Every heartbeat changes it, so a new version alone
+    /// is no change.
     pub resource_version: Option<String>,
 }
 
 impl UserNode {
-    /// Whether nothing but the version differs.
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    /// Whether `other` is equal or differs in the version only.
+    pub fn same_except_version(&self, other: &Self) -> bool {
         let Self {
             cluster,
             name,

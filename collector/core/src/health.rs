@@ -1,5 +1,5 @@
-//! What is said of one VM in its `GuestHealth`: conditions, in one word and one line each, and what is wrong. No numbers: those
-//! are in the metrics, and an object that changed with each of them would never rest.
+//! Conditions and findings of one VM for its `GuestHealth`. They contain no measurements: those are in
+//! the metrics, and each new value would rewrite the object.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -9,117 +9,123 @@ use crate::{
     view::{AgentStatus, VmDetail, VmState},
 };
 
-/// The most findings that are named.
-pub const MOST_FINDINGS: usize = 20;
-/// The most characters of a message.
-pub const MOST_MESSAGE: usize = 500;
-/// How long an agent may be silent before it counts: two missed pulls and more.
-pub const SILENCE_MS: u64 = 90_000;
+/// Maximum findings in a `GuestHealth`.
+pub const MAX_FINDINGS: usize = 20;
+/// Maximum characters of a message.
+pub const MAX_MESSAGE_CHARS: usize = 500;
+/// Silence of an agent, in milliseconds, after which `AgentReporting` is false: more than two missed
+/// pulls at the default interval.
+pub const SILENCE_THRESHOLD_MS: u64 = 90_000;
 
-/// The reason of `AgentReporting` where no agent is pulled. `Ready` does not depend on it then.
+/// Reason of `AgentReporting` where no agent is pulled. `Ready` does not depend on it then.
 pub const NOT_PULLED: &str = "NotPulled";
 
-/// Whether something holds.
+/// State of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Truth {
-    /// It does.
+pub enum ConditionState {
+    /// It holds.
     True,
-    /// It does not.
+    /// It does not hold.
     False,
-    /// Nobody knows, and nobody has known.
+    /// It is unknown.
     Unknown,
-    /// Nobody knows yet: what was said before stays; unknown when nothing was.
-    AsBefore,
+    /// It is not known yet: the previous state stays; unknown without one.
+    Unchanged,
 }
 
-/// One condition.
+/// One condition of a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct VmCondition {
     /// `Placed`, `AgentReporting` or `LabelsTrue`.
     pub kind: &'static str,
-    /// Whether it holds.
-    pub truth: Truth,
-    /// Why, in one word.
+    /// State.
+    pub state: ConditionState,
+    /// Reason, one word in CamelCase.
     pub reason: &'static str,
-    /// Why, for people.
+    /// Message, one line.
     pub message: String,
 }
 
-/// What the sender knows of a VM's labels.
+/// State of a VM's labels.
 #[derive(Debug, Clone, Copy)]
-pub struct Labelled<'a> {
+pub struct LabelPlanStatus<'a> {
     /// The last plan.
     pub plan: &'a NodePlan,
-    /// Why the last attempt to write failed.
+    /// Error of the last attempt to write.
     pub error: Option<&'a str>,
 }
 
-/// All conditions of a VM. `silent_ms` is for how long its agent is known to be silent.
-pub fn verdicts(vm: &VmDetail, labels: Option<Labelled<'_>>, silent_ms: u64) -> [Verdict; 3] {
+/// All conditions of a VM. `silent_ms` is the time in milliseconds for which its agent is silent.
+pub fn conditions(vm: &VmDetail, labels: Option<LabelPlanStatus<'_>>, silent_ms: u64) -> [VmCondition; 3] {
     [placed(vm), reporting(vm, silent_ms), labelled(vm, labels)]
 }
 
-fn say(kind: &'static str, truth: Truth, reason: &'static str, message: impl Into<String>) -> Verdict {
-    Verdict {
+fn condition(
+    kind: &'static str,
+    state: ConditionState,
+    reason: &'static str,
+    message: impl Into<String>,
+) -> VmCondition {
+    VmCondition {
         kind,
-        truth,
+        state,
         reason,
         message: cut(&message.into()),
     }
 }
 
-fn placed(vm: &VmDetail) -> Verdict {
-    let say = |truth, reason, message: String| say("Placed", truth, reason, message);
+fn placed(vm: &VmDetail) -> VmCondition {
+    let condition = |state, reason, message: String| condition("Placed", state, reason, message);
     let unknown = vm
         .findings_list
         .iter()
         .any(|one| one.id == findings::INFRA_NODE_UNKNOWN);
     match (&vm.vm.infra_node, vm.vm.state) {
-        (_, VmState::Stopped) => say(Truth::False, "Stopped", "the VM is not started".into()),
-        (_, VmState::Succeeded | VmState::Failed) => say(
-            Truth::False,
+        (_, VmState::Stopped) => condition(ConditionState::False, "Stopped", "the VM is not started".into()),
+        (_, VmState::Succeeded | VmState::Failed) => condition(
+            ConditionState::False,
             "Ended",
             format!("the VM has {}", vm.vm.state.as_str()),
         ),
-        (None, state) => say(
-            Truth::False,
+        (None, state) => condition(
+            ConditionState::False,
             "NotScheduled",
-            format!("the VM is {} and stands nowhere yet", state.as_str()),
+            format!("the VM is {} and not scheduled yet", state.as_str()),
         ),
-        (Some(node), _) if unknown => say(
-            Truth::False,
+        (Some(node), _) if unknown => condition(
+            ConditionState::False,
             "InfraNodeUnknown",
-            format!("the VM stands on {node}, which the inventory does not have"),
+            format!("the VM runs on {node}, which is not in the inventory"),
         ),
-        (Some(node), _) => say(Truth::True, "Placed", format!("the VM stands on {node}")),
+        (Some(node), _) => condition(ConditionState::True, "Placed", format!("the VM runs on {node}")),
     }
 }
 
-fn reporting(vm: &VmDetail, silent_ms: u64) -> Verdict {
-    let say = |truth, reason, message: String| say("AgentReporting", truth, reason, message);
+fn reporting(vm: &VmDetail, silent_ms: u64) -> VmCondition {
+    let condition = |state, reason, message: String| condition("AgentReporting", state, reason, message);
     match vm.vm.agent.status {
-        AgentStatus::Up => say(Truth::True, "Up", "the agent answers".into()),
-        AgentStatus::Waiting => say(
-            Truth::AsBefore,
+        AgentStatus::Up => condition(ConditionState::True, "Up", "the agent answers".into()),
+        AgentStatus::Waiting => condition(
+            ConditionState::Unchanged,
             "Waiting",
-            "the agent has not been asked yet".into(),
+            "the agent has not been pulled yet".into(),
         ),
-        AgentStatus::Disabled => say(
-            Truth::Unknown,
+        AgentStatus::Disabled => condition(
+            ConditionState::Unknown,
             NOT_PULLED,
             "the collector pulls no agent (scrape.tls is not set)".into(),
         ),
-        AgentStatus::Off => say(
-            Truth::False,
+        AgentStatus::Off => condition(
+            ConditionState::False,
             "NotRunning",
-            format!("the VM is {}, so nobody can answer", vm.vm.state.as_str()),
+            format!("the VM is {}, so its agent cannot answer", vm.vm.state.as_str()),
         ),
-        AgentStatus::Silent if silent_ms < SILENCE_MS => say(
-            Truth::AsBefore,
+        AgentStatus::Silent if silent_ms < SILENCE_THRESHOLD_MS => condition(
+            ConditionState::Unchanged,
             "Waiting",
             "the agent has missed an answer".into(),
         ),
-        // The class and not the sentence: that names ports and times, which differ from try to try.
+        // The class and not the message, which has ports and times that differ between attempts.
         AgentStatus::Silent => {
             let class = vm
                 .vm
@@ -127,27 +133,27 @@ fn reporting(vm: &VmDetail, silent_ms: u64) -> Verdict {
                 .failure
                 .as_ref()
                 .map_or("unknown", |failure| failure.class.as_str());
-            say(
-                Truth::False,
+            condition(
+                ConditionState::False,
                 "Silent",
-                format!("the agent does not answer ({class}); `virtfleetctl vm` says why"),
+                format!("the agent does not answer ({class}); `virtfleetctl vm` shows why"),
             )
         }
     }
 }
 
-fn labelled(vm: &VmDetail, labels: Option<Labelled<'_>>) -> Verdict {
-    let say = |truth, reason, message: String| say("LabelsTrue", truth, reason, message);
+fn labelled(vm: &VmDetail, labels: Option<LabelPlanStatus<'_>>) -> VmCondition {
+    let condition = |state, reason, message: String| condition("LabelsTrue", state, reason, message);
     if vm.vm.user_node.is_none() {
-        return say(
-            Truth::Unknown,
+        return condition(
+            ConditionState::Unknown,
             "NoNode",
-            "the VM is no Node of a user cluster (yet)".into(),
+            "the VM is not a Node of a user cluster".into(),
         );
     }
-    let Some(Labelled { plan, error }) = labels else {
-        return say(
-            Truth::AsBefore,
+    let Some(LabelPlanStatus { plan, error }) = labels else {
+        return condition(
+            ConditionState::Unchanged,
             "NotPlanned",
             "the labels have not been planned yet".into(),
         );
@@ -158,7 +164,11 @@ fn labelled(vm: &VmDetail, labels: Option<Labelled<'_>>) -> Verdict {
         .filter(|one| one.action != Action::Keep && !one.dry_run)
         .collect();
     let Some(first) = off.first() else {
-        return say(Truth::True, "InLine", "every label is as asked for".into());
+        return condition(
+            ConditionState::True,
+            "InLine",
+            "every label has its desired value".into(),
+        );
     };
     let lines: Vec<_> = off
         .iter()
@@ -168,25 +178,25 @@ fn labelled(vm: &VmDetail, labels: Option<Labelled<'_>>) -> Verdict {
     if let Some(error) = error {
         message = format!("{error}; {message}");
     }
-    say(Truth::False, first.reason.as_str(), message)
+    condition(ConditionState::False, first.reason.as_str(), message)
 }
 
-/// The worst findings, each id once, worst first.
+/// The most severe findings, each id once, most severe first: id, severity, message.
 pub fn worst(all: &[Finding]) -> Vec<(String, Severity, String)> {
     let mut worst: Vec<&Finding> = all.iter().collect();
     worst.sort_by(|a, b| (b.severity, &a.id, &a.message).cmp(&(a.severity, &b.id, &b.message)));
     worst.dedup_by(|a, b| a.id == b.id && a.severity == b.severity);
-    let named = worst.into_iter().take(MOST_FINDINGS);
+    let named = worst.into_iter().take(MAX_FINDINGS);
     named
         .map(|one| (one.id.clone(), one.severity, cut(&one.message)))
         .collect()
 }
 
 fn cut(text: &str) -> String {
-    if text.chars().count() <= MOST_MESSAGE {
+    if text.chars().count() <= MAX_MESSAGE_CHARS {
         return text.to_owned();
     }
-    text.chars().take(MOST_MESSAGE - 1).chain(['…']).collect()
+    text.chars().take(MAX_MESSAGE_CHARS - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -196,8 +206,8 @@ mod tests {
     use super::*;
     use crate::facts::Labels;
     use crate::{
-        heard::{Failure, FailureClass},
         labels::plan::Reason,
+        pull_result::{Failure, FailureClass},
         view::{AgentView, SeverityCounts, VmView},
     };
 
@@ -243,32 +253,39 @@ mod tests {
     }
 
     #[test]
-    fn each_state_has_its_word() {
-        let said = |vm: &VmDetail, silent| verdicts(vm, None, silent).map(|one| (one.truth, one.reason));
+    fn each_state_has_its_reason() {
+        let said = |vm: &VmDetail, silent| conditions(vm, None, silent).map(|one| (one.state, one.reason));
         let mut vm = detail(VmState::Running, AgentStatus::Up);
-        let planned = (Truth::AsBefore, "NotPlanned");
+        let planned = (ConditionState::Unchanged, "NotPlanned");
         assert_eq!(
             said(&vm, 0),
-            [(Truth::True, "Placed"), (Truth::True, "Up"), planned]
+            [
+                (ConditionState::True, "Placed"),
+                (ConditionState::True, "Up"),
+                planned
+            ]
         );
         vm.vm.agent.status = AgentStatus::Silent;
-        assert_eq!(said(&vm, 89_999)[1], (Truth::AsBefore, "Waiting"));
-        assert_eq!(said(&vm, 90_000)[1], (Truth::False, "Silent"));
-        assert!(!verdicts(&vm, None, 90_000)[1].message.contains("41234"));
+        assert_eq!(said(&vm, 89_999)[1], (ConditionState::Unchanged, "Waiting"));
+        assert_eq!(said(&vm, 90_000)[1], (ConditionState::False, "Silent"));
+        assert!(!conditions(&vm, None, 90_000)[1].message.contains("41234"));
         vm.vm.infra_node = None;
         vm.vm.user_node = None;
         vm.vm.state = VmState::Starting;
-        assert_eq!(said(&vm, 0)[0], (Truth::False, "NotScheduled"));
-        assert_eq!(said(&vm, 0)[2], (Truth::Unknown, "NoNode"));
+        assert_eq!(said(&vm, 0)[0], (ConditionState::False, "NotScheduled"));
+        assert_eq!(said(&vm, 0)[2], (ConditionState::Unknown, "NoNode"));
         let stopped = detail(VmState::Stopped, AgentStatus::Off);
         assert_eq!(
             said(&stopped, 0)[..2],
-            [(Truth::False, "Stopped"), (Truth::False, "NotRunning")]
+            [
+                (ConditionState::False, "Stopped"),
+                (ConditionState::False, "NotRunning")
+            ]
         );
     }
 
     #[test]
-    fn labels_are_true_when_nothing_differs_that_is_not_a_dry_run() {
+    fn labels_are_true_when_only_dry_runs_differ() {
         let vm = detail(VmState::Running, AgentStatus::Up);
         let one = |action, dry_run| Decision {
             key: "zone".into(),
@@ -287,19 +304,19 @@ mod tests {
             ..NodePlan::default()
         };
         let said = |plan: &NodePlan| {
-            let [_, _, labels] = verdicts(&vm, Some(Labelled { plan, error: None }), 0);
-            (labels.truth, labels.reason, labels.message)
+            let [_, _, labels] = conditions(&vm, Some(LabelPlanStatus { plan, error: None }), 0);
+            (labels.state, labels.reason, labels.message)
         };
-        assert_eq!(said(&plan).0, Truth::True);
+        assert_eq!(said(&plan).0, ConditionState::True);
         plan.decisions.push(one(Action::Report, false));
         assert_eq!(
             said(&plan),
-            (Truth::False, "Unsafe", "zone: a volume is bound".into())
+            (ConditionState::False, "Unsafe", "zone: a volume is bound".into())
         );
     }
 
     #[test]
-    fn findings_are_few_short_and_worst_first() {
+    fn findings_are_limited_and_sorted_by_severity() {
         let make = |n: usize, severity| {
             Finding::new(&format!("f{n:03}"), severity, ("VM", "a"), "R", "é".repeat(2000))
         };
@@ -309,8 +326,8 @@ mod tests {
         let worst = worst(&all);
         assert_eq!(
             (worst.len(), worst[0].0.as_str(), worst[1].0.as_str()),
-            (MOST_FINDINGS, "f500", "f000")
+            (MAX_FINDINGS, "f500", "f000")
         );
-        assert_eq!(worst[0].2.chars().count(), MOST_MESSAGE);
+        assert_eq!(worst[0].2.chars().count(), MAX_MESSAGE_CHARS);
     }
 }

@@ -1,6 +1,7 @@
-//! Compares what a guest says of itself with what the inventory says of its VM.
+//! Compares the identity that a guest reports with its VM in the inventory.
 //!
-//! The guest's word never decides anything (decision 9): equal values confirm, different ones are findings.
+//! A guest's report never decides anything (decision 9): equal values confirm, different ones are
+//! findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +13,12 @@ use virtfleet_wire::{
 
 use crate::{
     facts::{InfraNode, Vmi},
-    findings::{self, word},
+    findings::{self, guest_text},
     report::KeptReport,
     view::{IdentityCheck, IdentityVerdict},
 };
 
-/// Every comparison, by name: `smbiosUuid`, `machineId` (it can only confirm), `hostname`, `macs`.
+/// All comparisons, by name: `smbiosUuid`, `machineId` (which can only confirm), `hostname`, `macs`.
 pub fn checks(vmi: &Vmi, report: Option<&KeptReport>) -> BTreeMap<String, IdentityCheck> {
     let nothing = Identity::default();
     let identity = report.map_or(&nothing, |report| &report.identity);
@@ -39,13 +40,13 @@ fn check(
 ) -> IdentityCheck {
     IdentityCheck {
         expected,
-        claimed: claimed.map(|claimed| word(&claimed.value)),
-        source: claimed.map(|claimed| word(&claimed.source)),
+        claimed: claimed.map(|claimed| guest_text(&claimed.value)),
+        source: claimed.map(|claimed| guest_text(&claimed.source)),
         verdict,
     }
 }
 
-/// The SMBIOS UUID that the report claims, when it is one that identifies anything.
+/// The SMBIOS UUID in the report; none for a placeholder.
 pub fn claimed_uuid(report: &KeptReport) -> Option<Uuid> {
     let text = &report.identity.smbios_uuid.as_ref()?.value;
     text.parse().ok().filter(|uuid: &Uuid| !uuid.is_placeholder())
@@ -67,8 +68,8 @@ fn smbios_uuid(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
     check(expected.map(|uuid| uuid.to_string()), claimed, verdict)
 }
 
-/// systemd fills an empty machine-id from the DMI UUID on KVM (machine-id(5)), so an equal one confirms; a different one says
-/// nothing, because images and admins set it as they like.
+/// systemd fills an empty machine-id from the DMI UUID on KVM (machine-id(5)), so an equal one confirms; a
+/// different one proves nothing, because images and admins may set any.
 fn machine_id(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
     let expected = expected_uuid(vmi);
     let claimed = identity.machine_id.as_ref();
@@ -118,7 +119,7 @@ fn macs(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
         Some(claimed) if expected.is_subset(claimed) => IdentityVerdict::Confirmed,
         Some(_) => IdentityVerdict::Disagrees,
     };
-    // A node with many pods has a veth each: only what could be meant is repeated.
+    // A node with many pods has one veth each: list only the addresses that matter.
     let listed = |macs: &BTreeSet<MacAddr>| {
         macs.iter()
             .take(16)
@@ -135,7 +136,7 @@ fn macs(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
         source: identity
             .interfaces
             .as_ref()
-            .map(|interfaces| word(&interfaces.source)),
+            .map(|interfaces| guest_text(&interfaces.source)),
         verdict,
     }
 }
@@ -149,8 +150,8 @@ pub fn identity_findings(vmi: &Vmi, checks: &BTreeMap<String, IdentityCheck>) ->
             Severity::Critical,
             "UuidMismatch",
             "SMBIOS UUID",
-            "find out who answers at this address: compare `virtfleet-agent report` in the guest with \
-             spec.domain.firmware.uuid, and look for an address or a certificate that two VMs share",
+            "find out which guest answers at this address: compare `virtfleet-agent report` in the guest with \
+             spec.domain.firmware.uuid, and find an address or a certificate that two VMs share",
         ),
         (
             "hostname",
@@ -194,7 +195,8 @@ pub fn identity_findings(vmi: &Vmi, checks: &BTreeMap<String, IdentityCheck>) ->
     found
 }
 
-/// Compares the topology that the guest believes in with where the VM stands; `node` is the infra node of `vmi.node`.
+/// Compares the topology that the guest reports with the VM's placement; `node` is the infra node of
+/// `vmi.node`.
 pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(infra_node_claim(vmi, claims));
@@ -223,9 +225,9 @@ pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> V
                 (placed != Some(claim.value.as_str())).then_some((key, claim))
             });
             let Some((key, claim)) = claimed else { continue };
-            let (value, placed) = (word(&claim.value), placed.unwrap_or("none"));
+            let (value, placed) = (guest_text(&claim.value), placed.unwrap_or("none"));
             let message = format!(
-                "kubelet in the guest of {} sets {key}={value}, and the VM stands in {what} {placed} (node {})",
+                "kubelet in the guest of {} sets {key}={value}, and the VM runs in {what} {placed} (node {})",
                 vmi.key, node.name
             );
             found.push(
@@ -233,10 +235,10 @@ pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> V
                     .with("claimed", value)
                     .with("placed", placed)
                     .with("key", key)
-                    .with("source", word(&claim.source))
+                    .with("source", guest_text(&claim.source))
                     .with("infraNode", &node.name)
                     .remedy(format!(
-                        "take {key} out of kubelet's --node-labels: it goes stale with every migration"
+                        "remove {key} from kubelet's --node-labels: every migration makes it stale"
                     )),
             );
         }
@@ -246,7 +248,7 @@ pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> V
         .as_ref()
         .filter(|claim| claim.value != vmi.key.to_string())
     {
-        let value = word(&claim.value);
+        let value = guest_text(&claim.value);
         let message = format!("the chassis asset tag of {} names the VM {value}", vmi.key);
         found.push(
             findings::vm(
@@ -257,17 +259,17 @@ pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> V
                 message,
             )
             .with("claimed", value)
-            .with("source", word(&claim.source))
+            .with("source", guest_text(&claim.source))
             .remedy(
-                "set spec.domain.chassis.asset of the VM to its own namespace/name; it was probably cloned",
+                "set spec.domain.chassis.asset of the VM to its own namespace/name; the VM was probably cloned",
             ),
         );
     }
     found
 }
 
-/// downwardMetrics follow a migration within seconds, and the last report may be older: while the VM moves, and when the
-/// guest still names the migration's source, the difference is only worth knowing.
+/// downwardMetrics follow a migration within seconds, and the last report may be older: while the VM
+/// migrates, or while the guest still names the migration's source, the finding has severity info.
 fn infra_node_claim(vmi: &Vmi, claims: &Claims) -> Option<Finding> {
     let claim = claims.infra_node.as_ref()?;
     let placed = vmi.node.as_ref()?;
@@ -280,16 +282,16 @@ fn infra_node_claim(vmi: &Vmi, claims: &Claims) -> Option<Finding> {
         migration.in_progress() || source.is_some_and(|source| source.as_str() == claim.value)
     });
     let severity = if moving { Severity::Info } else { Severity::Warning };
-    let value = word(&claim.value);
+    let value = guest_text(&claim.value);
     let message = format!(
-        "the guest of {} says that it stands on {value}, and status.nodeName is {placed}",
+        "the guest of {} reports that it runs on {value}, but status.nodeName is {placed}",
         vmi.key
     );
     Some(
         findings::vm(findings::CLAIM_INFRA_NODE_DIFFERS, severity, &vmi.key, "InfraNodeDiffers", message)
             .with("claimed", value)
             .with("placed", placed)
-            .with("source", word(&claim.source))
-            .remedy("placement follows status.nodeName; if this stays, look at the downwardMetrics of the VMI and at virt-handler on that node"),
+            .with("source", guest_text(&claim.source))
+            .remedy("placement follows status.nodeName; if the difference persists, check the downwardMetrics of the VMI and virt-handler on that node"),
     )
 }

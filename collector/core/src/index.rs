@@ -1,10 +1,10 @@
-//! The fleet index: takes what the inventory says and what agents answer, and holds the joined truth about every VM.
+//! The fleet index: joins the facts of the inventory with the agents' answers into a view of every VM.
 //!
 //! ```text
-//! event ─▶ store the fact ─▶ who is touched? ─▶ keys of these ─▶ who shares a key that changed? ─▶ views of both
+//! event ─▶ store the fact ─▶ affected VMs ─▶ their keys ─▶ VMs that share a changed key ─▶ views of both
 //! ```
-//! An event costs what it touches, not what there is. Whatever the order of events, the same facts end in the same
-//! snapshot.
+//! The cost of an event depends on the VMs that it affects, not on the size of the fleet. In any order of
+//! events, equal facts give equal snapshots.
 
 mod change;
 mod labels;
@@ -20,38 +20,38 @@ use virtfleet_wire::{
 
 use self::change::Touched;
 use crate::{
-    budget::{Payer, ReportBudget},
+    budget::{BudgetOwner, ReportBudget},
     detail,
     dial::{DialRules, DialTarget},
     facts::{FactKey, InventoryEvent},
     findings::{self, Gap, keep_since},
-    heard::{Failure, FailureClass, Heard},
+    pull_result::{Failure, FailureClass, PullResult},
     snapshot,
-    store::{Entry, Store},
-    view::{ClusterStand, FleetSnapshot, Gaps, VmDetail, VmState},
+    store::{Store, VmEntry},
+    view::{ClusterStatus, FleetSnapshot, Gaps, VmDetail, VmState},
 };
 
-/// See the module.
+/// Joined state of the fleet.
 #[derive(Debug, Default)]
 pub struct FleetIndex {
     store: Store,
     revision: u64,
-    /// What was applied since `Init`; none outside a pass.
-    pass: Option<HashSet<FactKey>>,
+    /// Objects applied since `Init`; none outside a full read.
+    full_read: Option<HashSet<FactKey>>,
     synced: bool,
-    /// Findings about the inventory as its reader has them.
+    /// Findings of the inventory's reader.
     inventory: Vec<Finding>,
-    /// Findings about hosts and clusters that are named and not there, sorted by id and subject.
+    /// Findings about hosts and clusters that are referenced but missing, sorted by id and subject.
     dangling: Vec<Finding>,
-    /// How each user cluster stands; none when nobody connects to any, because the inventory is a folder.
-    stands: Option<BTreeMap<ClusterName, ClusterStand>>,
+    /// How each user cluster statuses; none when nobody connects to any, because the inventory is a folder.
+    statuses: Option<BTreeMap<ClusterName, ClusterStatus>>,
     budget: ReportBudget,
     /// RFC 3339; see [`FleetIndex::set_time`].
     now: String,
 }
 
 impl FleetIndex {
-    /// An empty index that dials by `rules`.
+    /// An empty index with dial rules.
     pub fn new(rules: DialRules) -> Self {
         Self {
             store: Store::new(rules),
@@ -59,34 +59,35 @@ impl FleetIndex {
         }
     }
 
-    /// The time, RFC 3339 in UTC, that findings get as `since` when they are first seen from now on.
+    /// Sets the current time, RFC 3339 in UTC, which new findings get as `since`.
     pub fn set_time(&mut self, now: String) {
         self.now = now;
     }
 
-    /// Takes one event. Returns the VMs whose view or dial target may have changed, those that are gone included, sorted.
+    /// Applies one event. Returns the VMs whose view or dial target may have changed, including removed
+    /// ones, sorted.
     ///
-    /// Between `Init` and `Synced` nothing disappears: what is deleted then goes at `Synced`, unless it was applied again.
-    /// A `Synced` without `Init` removes nothing.
+    /// Between `Init` and `Synced` nothing is removed: objects deleted meanwhile are removed at `Synced`,
+    /// unless they were applied again. A `Synced` without `Init` removes nothing.
     pub fn apply(&mut self, event: InventoryEvent) -> Vec<VmKey> {
         let mut touched = Touched::default();
         match event {
-            InventoryEvent::Init => self.pass = Some(HashSet::new()),
+            InventoryEvent::Init => self.full_read = Some(HashSet::new()),
             InventoryEvent::Apply(fact) => {
                 let key = fact.key();
                 self.put(&key, Some(fact), &mut touched);
-                if let Some(pass) = &mut self.pass {
-                    pass.insert(key);
+                if let Some(applied) = &mut self.full_read {
+                    applied.insert(key);
                 }
             }
-            InventoryEvent::Delete(key) => match &mut self.pass {
-                Some(pass) => {
-                    pass.remove(&key);
+            InventoryEvent::Delete(key) => match &mut self.full_read {
+                Some(applied) => {
+                    applied.remove(&key);
                 }
                 None => self.put(&key, None, &mut touched),
             },
             InventoryEvent::Synced => {
-                if let Some(seen) = self.pass.take() {
+                if let Some(seen) = self.full_read.take() {
                     for key in self.known().into_iter().filter(|key| !seen.contains(key)) {
                         self.put(&key, None, &mut touched);
                     }
@@ -97,7 +98,7 @@ impl FleetIndex {
             }
             InventoryEvent::ServiceNetworks(networks) => {
                 if self.store.rules.set_service_networks(networks) {
-                    // Each may be dialled elsewhere now, or nowhere.
+                    // The dial target of every VM may change.
                     touched.keys.extend(self.store.vms.keys().cloned());
                     touched.views.extend(self.store.vms.keys().cloned());
                     self.revision += 1;
@@ -107,47 +108,47 @@ impl FleetIndex {
         self.settle(touched)
     }
 
-    /// Takes the end of an attempt to hear an agent. A VM without VMI has nobody who could have answered: that is dropped.
-    /// Returns whether it was taken.
-    pub fn hear(&mut self, heard: Heard) -> bool {
+    /// Records the result of a pull. A result for a VM without VMI is dropped. Returns whether it was
+    /// recorded.
+    pub fn record_pull(&mut self, pull: PullResult) -> bool {
         let Some(entry) = self
             .store
             .vms
-            .get_mut(&heard.vm)
+            .get_mut(&pull.vm)
             .filter(|entry| entry.vmi.is_some())
         else {
             return false;
         };
-        entry.memory.note_verification(&heard);
-        let failure = match heard.outcome {
+        entry.pulls.record_verification(&pull);
+        let failure = match pull.outcome {
             Ok(mut answer) => {
-                let before = entry.memory.answer.take();
+                let before = entry.pulls.answer.take();
                 let before = before
                     .map(|(_, answer)| answer.report.findings)
                     .unwrap_or_default();
                 keep_since(&before, &mut answer.report.findings, &self.now);
-                entry.memory.note_pace(answer.slow, &self.now);
-                entry.memory.answer = Some((heard.at, Box::new(answer)));
+                entry.pulls.record_latency(answer.slow, &self.now);
+                entry.pulls.answer = Some((pull.at, Box::new(answer)));
                 None
             }
             Err(failure) => Some(failure),
         };
-        entry.memory.note_try(heard.at, failure, &self.now);
+        entry.pulls.record_attempt(pull.at, failure, &self.now);
         self.revision += 1;
         let mut touched = Touched::default();
-        touched.views.insert(heard.vm);
+        touched.views.insert(pull.vm);
         self.settle(touched);
         true
     }
 
-    /// As [`FleetIndex::hear`], but only while `dialled` is still the VM's incarnation: an attempt that began before a VM was
-    /// replaced says nothing about the one that has its name now.
-    pub fn hear_from(&mut self, dialled: Option<&Uid>, heard: Heard) -> bool {
-        let vmi = self.store.vms.get(&heard.vm).and_then(|entry| entry.vmi.as_ref());
-        vmi.is_some_and(|vmi| vmi.uid.as_ref() == dialled) && self.hear(heard)
+    /// As [`FleetIndex::record_pull`], but only while the VMI still has the UID `dialled`: a pull that
+    /// started before a VM was replaced tells nothing about the new VM of that name.
+    pub fn record_pull_of(&mut self, dialled: Option<&Uid>, pull: PullResult) -> bool {
+        let vmi = self.store.vms.get(&pull.vm).and_then(|entry| entry.vmi.as_ref());
+        vmi.is_some_and(|vmi| vmi.uid.as_ref() == dialled) && self.record_pull(pull)
     }
 
-    /// Replaces the findings that the inventory's reader has.
+    /// Replaces the findings of the inventory's reader.
     pub fn set_inventory_findings(&mut self, mut findings: Vec<Finding>) {
         findings.sort_by(|a, b| (&a.id, &a.subject).cmp(&(&b.id, &b.subject)));
         keep_since(&self.inventory, &mut findings, &self.now);
@@ -157,12 +158,12 @@ impl FleetIndex {
         }
     }
 
-    /// Says how each user cluster stands: who connects to them knows. One that has a `UserCluster` and is not in `stands` is
+    /// Says how each user cluster statuses: who connects to them knows. One that has a `UserCluster` and is not in `statuses` is
     /// `Pending`. Until this is called first, the inventory counts as a folder: whatever has a `UserCluster` is `Ready`, or
     /// `Suspended`.
-    pub fn set_cluster_stands(&mut self, stands: BTreeMap<ClusterName, ClusterStand>) {
-        if self.stands.as_ref() != Some(&stands) {
-            self.stands = Some(stands);
+    pub fn set_cluster_statuses(&mut self, statuses: BTreeMap<ClusterName, ClusterStatus>) {
+        if self.statuses.as_ref() != Some(&statuses) {
+            self.statuses = Some(statuses);
             self.revision += 1;
         }
     }
@@ -183,7 +184,7 @@ impl FleetIndex {
                 Gap::Namespace(name) => drop(gaps.namespaces.insert(name)),
             }
         }
-        let mut clusters = snapshot::clusters(&self.store, self.stands.as_ref());
+        let mut clusters = snapshot::clusters(&self.store, self.statuses.as_ref());
         for cluster in &mut clusters {
             cluster.partial = gaps.clusters.contains(&cluster.name);
         }
@@ -201,12 +202,12 @@ impl FleetIndex {
         }
     }
 
-    /// One VM in full.
+    /// All details of one VM; none for an unknown VM.
     pub fn detail(&self, key: &VmKey) -> Option<VmDetail> {
         detail::detail(&self.store, key)
     }
 
-    /// What there is to know about one VM: the collector's findings, then its guest's.
+    /// All findings about one VM: the collector's, then its guest's.
     pub fn findings(&self, key: &VmKey) -> Vec<Finding> {
         self.store
             .vms
@@ -215,13 +216,17 @@ impl FleetIndex {
             .unwrap_or_default()
     }
 
-    /// On whose account the cost of a VM goes.
-    pub fn payer(&self, key: &VmKey) -> Payer {
+    /// The tenant to which a VM's resource usage counts.
+    pub fn budget_owner(&self, key: &VmKey) -> BudgetOwner {
         let entry = self.store.vms.get(key);
-        payer(key, entry.and_then(|entry| entry.keys.tenant.cluster()))
+        budget_owner(key, entry.and_then(|entry| entry.keys.tenant.cluster()))
     }
 
-    /// Where the agent of a VM is to be dialled now, or why it cannot be.
+    /// The dial target of a VM's agent.
+    ///
+    /// # Errors
+    /// [`FailureClass::NoAddress`]: the VM is unknown, does not run or has no address.
+    /// [`FailureClass::NotAllowed`]: none of its addresses may be dialled.
     pub fn dial(&self, key: &VmKey) -> Result<DialTarget, Failure> {
         let refuse = |message: String| Failure::new(FailureClass::NoAddress, message);
         let entry = self.store.vms.get(key);
@@ -233,7 +238,7 @@ impl FleetIndex {
             .filter(|_| state.is_some_and(VmState::can_answer));
         let vmi = vmi.ok_or_else(|| {
             let state = state.map_or("unknown", VmState::as_str);
-            refuse(format!("{key} is {state}, so nobody can answer"))
+            refuse(format!("{key} is {state}, so its agent cannot answer"))
         })?;
         Ok(DialTarget {
             key: key.clone(),
@@ -243,7 +248,7 @@ impl FleetIndex {
         })
     }
 
-    /// Whether the agent of a VM could answer now.
+    /// Whether the VM runs, so that its agent can answer.
     pub fn can_answer(&self, key: &VmKey) -> bool {
         self.store
             .vms
@@ -252,18 +257,18 @@ impl FleetIndex {
             .is_some_and(|view| view.state.can_answer())
     }
 
-    /// Every VM whose agent could answer, sorted; [`FleetIndex::dial`] says where, or why not.
+    /// Every VM whose agent can answer, sorted; [`FleetIndex::dial`] gives the address.
     pub fn targets(&self) -> Vec<VmKey> {
-        let could = |entry: &Entry| entry.view.as_ref().is_some_and(|view| view.state.can_answer());
+        let could = |entry: &VmEntry| entry.view.as_ref().is_some_and(|view| view.state.can_answer());
         let vms = self.store.vms.iter().filter(|(_, entry)| could(entry));
         vms.map(|(key, _)| key.clone()).collect()
     }
 }
 
-fn payer(key: &VmKey, cluster: Option<&ClusterName>) -> Payer {
+fn budget_owner(key: &VmKey, cluster: Option<&ClusterName>) -> BudgetOwner {
     cluster.map_or_else(
-        || Payer::Namespace(key.namespace.clone()),
-        |cluster| Payer::Cluster(cluster.clone()),
+        || BudgetOwner::Namespace(key.namespace.clone()),
+        |cluster| BudgetOwner::Cluster(cluster.clone()),
     )
 }
 

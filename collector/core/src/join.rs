@@ -1,12 +1,14 @@
-//! Which Node of its user cluster a VM is. Only the VM's own cluster is looked at, and in this order:
+//! Joins a VM with its Node. Only Nodes of the VM's own user cluster are considered, in this order:
 //!
 //! 1. `providerID: kubevirt://<name>`;
-//! 2. a Node of the VM's name that has no `providerID`, or this VM's, or whose `status.nodeInfo.systemUUID` is the VM's firmware
-//!    UUID: k3s, RKE2 and Harvester write `providerID`s of their own (`k3s://<name>`, `rke2://<name>`);
-//! 3. a Node of the host name that the guest claims, when that Node has no `providerID`, no VM of the cluster has its name,
-//!    and no other guest without a Node claims it. A claim, so it is flagged.
+//! 2. a Node of the VM's name that has no `providerID`, or this VM's, or whose
+//!    `status.nodeInfo.systemUUID` is the VM's firmware UUID: k3s, RKE2 and Harvester write `providerID`s
+//!    of their own (`k3s://<name>`, `rke2://<name>`);
+//! 3. a Node with the host name that the guest reports, if that Node has no `providerID`, no VM of the
+//!    cluster has its name, and no other guest without a Node reports it. This join relies on the guest,
+//!    so it is a finding.
 //!
-//! A contradiction joins nothing and is a finding.
+//! A contradiction prevents the join and is a finding.
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -16,13 +18,13 @@ use virtfleet_wire::{
 use crate::{
     facts::UserNode,
     findings,
-    keys::{NAMED, Tie},
-    store::{Entry, Store},
+    keys::{MAX_NAMED_VMS, SharedValue},
+    store::{Store, VmEntry},
 };
 
-/// What the Nodes themselves say about a VM: rungs 1 and 2.
+/// Result of rules 1 and 2, which use only data of the Nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum Firm {
+pub(crate) enum NodeMatch {
     /// No Node names it.
     #[default]
     None,
@@ -34,14 +36,19 @@ pub(crate) enum Firm {
     Contradicts(NodeName),
 }
 
-/// Rungs 1 and 2 for `vm` in `cluster`; `firmware` is its `spec.domain.firmware.uuid`.
-pub(crate) fn firm(store: &Store, cluster: &ClusterName, vm: &VmKey, firmware: Option<Uuid>) -> Firm {
+/// Applies rules 1 and 2 to `vm` in `cluster`; `firmware` is its `spec.domain.firmware.uuid`.
+pub(crate) fn node_match(
+    store: &Store,
+    cluster: &ClusterName,
+    vm: &VmKey,
+    firmware: Option<Uuid>,
+) -> NodeMatch {
     let mut named = store.nodes_of_provider(cluster, &vm.name);
     match (named.next(), named.next()) {
-        (Some(node), None) => return Firm::Node(node.clone()),
+        (Some(node), None) => return NodeMatch::Node(node.clone()),
         (Some(first), Some(second)) => {
-            let all = [first, second].into_iter().chain(named).take(NAMED);
-            return Firm::Ambiguous(all.cloned().collect());
+            let all = [first, second].into_iter().chain(named).take(MAX_NAMED_VMS);
+            return NodeMatch::Ambiguous(all.cloned().collect());
         }
         (None, _) => {}
     }
@@ -52,9 +59,11 @@ pub(crate) fn firm(store: &Store, cluster: &ClusterName, vm: &VmKey, firmware: O
         .ok()
         .and_then(|name: NodeName| store.user_node(cluster, &name));
     match node {
-        None => Firm::None,
-        Some(node) if without_provider(node) || is_machine(node, firmware) => Firm::Node(node.name.clone()),
-        Some(node) => Firm::Contradicts(node.name.clone()),
+        None => NodeMatch::None,
+        Some(node) if without_provider(node) || is_machine(node, firmware) => {
+            NodeMatch::Node(node.name.clone())
+        }
+        Some(node) => NodeMatch::Contradicts(node.name.clone()),
     }
 }
 
@@ -68,17 +77,17 @@ fn without_provider(node: &UserNode) -> bool {
     node.provider_id.as_deref().is_none_or(str::is_empty)
 }
 
-/// The Node of a VM, and what is to be said about the join.
-pub(crate) fn join(store: &Store, vm: &VmKey, entry: &Entry) -> (Option<NodeName>, Vec<Finding>) {
+/// The Node of a VM, and findings about the join.
+pub(crate) fn join(store: &Store, vm: &VmKey, entry: &VmEntry) -> (Option<NodeName>, Vec<Finding>) {
     let Some(cluster) = entry.keys.tenant.cluster() else {
         return (None, Vec::new());
     };
     let found = |id, reason, severity, message| {
         findings::vm(id, severity, vm, reason, message).with("cluster", cluster)
     };
-    match &entry.keys.firm {
-        Firm::Node(node) => (Some(node.clone()), Vec::new()),
-        Firm::Ambiguous(nodes) => {
+    match &entry.keys.node_match {
+        NodeMatch::Node(node) => (Some(node.clone()), Vec::new()),
+        NodeMatch::Ambiguous(nodes) => {
             let names = nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
             let message = format!(
                 "more than one Node of cluster {cluster} has the providerID kubevirt://{} ({names})",
@@ -89,7 +98,7 @@ pub(crate) fn join(store: &Store, vm: &VmKey, entry: &Entry) -> (Option<NodeName
                 .remedy("delete the Node that is a leftover: kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID");
             (None, vec![finding])
         }
-        Firm::Contradicts(node) => {
+        NodeMatch::Contradicts(node) => {
             let known = store.user_node(cluster, node);
             let provider = known
                 .and_then(|node| node.provider_id.as_deref())
@@ -102,10 +111,10 @@ pub(crate) fn join(store: &Store, vm: &VmKey, entry: &Entry) -> (Option<NodeName
                  {machine}, and the VM's firmware UUID is {firmware}"
             );
             let remedy = if provider.starts_with("kubevirt://") {
-                "the Node says that it is another VM; if it is this one, delete the Node and let its kubelet register again, \
+                "the Node's providerID names another VM; if it is this one, delete the Node and let its kubelet register again, \
                  because a providerID cannot be changed"
             } else {
-                "if the Node is this VM, its kubelet reports the VM's firmware UUID as status.nodeInfo.systemUUID: look at \
+                "if the Node is this VM, its kubelet reports the VM's firmware UUID as status.nodeInfo.systemUUID: check \
                  spec.domain.firmware.uuid of the VMI; else two machines of one cluster have one name"
             };
             let finding = found(
@@ -121,23 +130,23 @@ pub(crate) fn join(store: &Store, vm: &VmKey, entry: &Entry) -> (Option<NodeName
             .remedy(remedy);
             (None, vec![finding])
         }
-        Firm::None => by_hostname(store, vm, entry, cluster, found),
+        NodeMatch::None => by_hostname(store, vm, entry, cluster, found),
     }
 }
 
 fn by_hostname(
     store: &Store,
     vm: &VmKey,
-    entry: &Entry,
+    entry: &VmEntry,
     cluster: &ClusterName,
     found: impl Fn(&'static str, &'static str, Severity, String) -> Finding,
 ) -> (Option<NodeName>, Vec<Finding>) {
-    let tie = entry
+    let shared = entry
         .keys
-        .ties
+        .shared_values
         .iter()
-        .find(|tie| matches!(tie, Tie::Hostname(..)));
-    let Some(tie @ Tie::Hostname(_, hostname)) = tie else {
+        .find(|shared| matches!(shared, SharedValue::Hostname(..)));
+    let Some(shared @ SharedValue::Hostname(_, hostname)) = shared else {
         return (None, Vec::new());
     };
     let Some(node) = store
@@ -149,10 +158,10 @@ fn by_hostname(
     if store.is_vm_of(cluster, hostname) {
         return (None, Vec::new());
     }
-    let (others, more) = store.ties.others(tie, vm);
+    let (others, more) = store.shared_values.others(shared, vm);
     if others.is_empty() {
         let message = format!(
-            "{vm} is taken to be the Node {} of cluster {cluster} only because its guest has that host name",
+            "{vm} is joined with the Node {} of cluster {cluster} only because its guest has that host name",
             node.name
         );
         let finding = found(
@@ -187,7 +196,7 @@ fn by_hostname(
     (None, vec![finding])
 }
 
-/// `a/b, c/d`, and a word when there are more.
+/// Formats `a/b, c/d`, with `and others` when there are more.
 pub(crate) fn name_all(vms: &[VmKey], more: bool) -> String {
     let mut text = vms.iter().map(VmKey::to_string).collect::<Vec<_>>().join(", ");
     if more {

@@ -1,17 +1,18 @@
-//! What decides in the collector: who is who, who stands where, and what is wrong. No runtime, no files, no clock; the
-//! time of an observation is passed in.
+//! Pure core of the collector: joins, placement, findings, label plans. It has no async runtime, no files
+//! and no clock; the caller passes the time.
 //!
 //! ```text
 //! facts (inventory) ──▶ index ──▶ view (API, metrics, CLI)
-//! heard (scrape)    ──▶   │
+//! pulls (scrape)    ──▶   │
 //!                         ├──▶ dial: which address of a VM may be dialled
-//!                         ├──▶ labels: which labels its Node should carry, and the patch
-//!                         └──▶ health: what is said of it in one word an aspect
+//!                         ├──▶ labels: the desired labels of its Node, and the patch
+//!                         └──▶ health: the conditions of its GuestHealth
 //! ```
 //!
-//! Inside the index: [`index`] takes events and finds whom they touch, `keys` says what a VM shares with others, [`tenant`]
-//! and `join` say whose it is and which Node it is, [`pending`] whose it might become, [`state`] and [`identity`] judge it, `derive` puts its view and findings
-//! together, `snapshot` counts hosts and clusters.
+//! Inside the index: [`index`] applies events and finds the affected VMs; `keys` has the values that VMs
+//! share; [`tenant`] and `join` assign user cluster and Node; [`pending`] handles VMs without
+//! `UserCluster`; [`state`] and [`identity`] evaluate the VM; `derive` makes its view and findings;
+//! `snapshot` counts hosts and clusters.
 
 mod agent;
 pub mod budget;
@@ -19,21 +20,21 @@ mod derive;
 mod detail;
 pub mod dial;
 pub mod facts;
-mod few;
 pub mod findings;
 pub mod health;
-pub mod heard;
 pub mod identity;
 pub mod index;
 mod join;
 mod keys;
+mod label_map;
 pub mod labels;
 pub mod pending;
+pub mod pull_result;
 pub mod report;
 mod selectors;
+mod small_set;
 mod snapshot;
 pub mod state;
 mod store;
 pub mod tenant;
-mod text;
 pub mod view;

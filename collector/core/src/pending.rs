@@ -1,5 +1,5 @@
-//! VMs that no `UserCluster` selects, and whose labels name a user cluster all the same: who made them has said whose they are,
-//! and no admin has yet. A label is a wish, never an assignment: such a VM stays nobody's.
+//! VMs whose labels name a user cluster, although no `UserCluster` selects them. A label never assigns a
+//! VM to a user cluster: such a VM stays unassigned until a `UserCluster` selects it.
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -9,10 +9,10 @@ use virtfleet_wire::{
 use crate::{
     facts::{Labels, UserCluster},
     findings,
-    store::{Entry, Store},
+    store::{Store, VmEntry},
 };
 
-/// Labels whose value is the name of a VM's user cluster. The first that is there and is a name counts.
+/// Labels whose value is the name of a VM's user cluster. The first one with a valid name is used.
 ///
 /// | label | who sets it |
 /// |---|---|
@@ -20,53 +20,57 @@ use crate::{
 /// | `cluster.x-k8s.io/cluster-name` | machine-controller since KKP 2.22, on VM and template (the same); Cluster API's provider for KubeVirt, on both (`pkg/kubevirt/utils.go`); cloud-provider-kubevirt selects by it |
 /// | `mcm.gardener.cloud/cluster` | Gardener: tags of the machine class (gardener-extension-provider-kubevirt, `pkg/controller/worker`), which machine-controller-manager-provider-kubevirt puts on the VirtualMachine, not on its template |
 ///
-/// An older KKP may have another value in `cluster-name`, so the id goes first.
+/// An older KKP may have another value in `cluster-name`, so the id has precedence.
 pub const CLUSTER_LABELS: [&str; 3] = [
     "kubermatic.k8c.io/cluster-id",
     "cluster.x-k8s.io/cluster-name",
     "mcm.gardener.cloud/cluster",
 ];
 
-/// The user cluster that `labels` name, and by which of [`CLUSTER_LABELS`]. A value that cannot be a cluster's name says nothing.
+/// The user cluster that `labels` name, with the key of [`CLUSTER_LABELS`]. Values that cannot be a
+/// cluster's name are ignored.
 pub fn named(labels: &Labels) -> Option<(&'static str, ClusterName)> {
     CLUSTER_LABELS
         .into_iter()
         .find_map(|key| Some((key, labels.get(key)?.parse().ok()?)))
 }
 
-/// What the labels of a VM say that no `UserCluster` selects.
+/// The label that names the user cluster of a VM that no `UserCluster` selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct ClusterLabel {
     /// Which of [`CLUSTER_LABELS`].
     pub(crate) key: &'static str,
     /// Its value.
     pub(crate) cluster: ClusterName,
 }
 
-/// What the labels of a VM say.
-pub(crate) fn wish(seen: &Labels) -> Option<Wish> {
-    named(seen).map(|(key, cluster)| Wish { key, cluster })
+/// The label that names the user cluster.
+pub(crate) fn cluster_label(seen: &Labels) -> Option<ClusterLabel> {
+    named(seen).map(|(key, cluster)| ClusterLabel { key, cluster })
 }
 
 /// The finding about a VM whose labels name a user cluster that does not select it.
-pub(crate) fn finding(store: &Store, vm: &VmKey, seen: &Labels, entry: &Entry) -> Option<Finding> {
-    let wish = entry.keys.wish.as_ref()?;
-    let found = match store.clusters.get(&wish.cluster) {
-        None => without_cluster(vm, wish),
-        Some(cluster) => unmatched(vm, seen, wish, cluster),
+pub(crate) fn finding(store: &Store, vm: &VmKey, seen: &Labels, entry: &VmEntry) -> Option<Finding> {
+    let cluster_label = entry.keys.cluster_label.as_ref()?;
+    let found = match store.clusters.get(&cluster_label.cluster) {
+        None => without_cluster(vm, cluster_label),
+        Some(cluster) => unmatched(vm, seen, cluster_label, cluster),
     };
     Some(
         found
-            .with("label", format!("{}={}", wish.key, wish.cluster))
-            .with("cluster", &wish.cluster),
+            .with(
+                "label",
+                format!("{}={}", cluster_label.key, cluster_label.cluster),
+            )
+            .with("cluster", &cluster_label.cluster),
     )
 }
 
-fn without_cluster(vm: &VmKey, wish: &Wish) -> Finding {
-    let Wish { key, cluster, .. } = wish;
+fn without_cluster(vm: &VmKey, cluster_label: &ClusterLabel) -> Finding {
+    let ClusterLabel { key, cluster, .. } = cluster_label;
     let namespace = &vm.namespace;
     let remedy = format!(
-        "make a UserCluster named {cluster} with spec.vmis: {{namespace: {namespace}, selector: {{matchLabels: \
+        "create a UserCluster named {cluster} with spec.vmis: {{namespace: {namespace}, selector: {{matchLabels: \
          {{{key}: {cluster}}}}}}}, and give it a kubeconfig"
     );
     findings::vm(
@@ -75,27 +79,27 @@ fn without_cluster(vm: &VmKey, wish: &Wish) -> Finding {
         vm,
         "TenantPending",
         format!(
-            "{vm} is labelled {key}={cluster}, and there is no UserCluster {cluster}: it counts as nobody's until one selects it"
+            "{vm} is labelled {key}={cluster}, and there is no UserCluster {cluster}: the VM has no user cluster until one selects it"
         ),
     )
     .remedy(remedy)
 }
 
-fn unmatched(vm: &VmKey, seen: &Labels, wish: &Wish, cluster: &UserCluster) -> Finding {
-    let Wish {
+fn unmatched(vm: &VmKey, seen: &Labels, cluster_label: &ClusterLabel, cluster: &UserCluster) -> Finding {
+    let ClusterLabel {
         key, cluster: name, ..
-    } = wish;
+    } = cluster_label;
     let (why, remedy) = if cluster.namespace == vm.namespace {
         let unmet = cluster.selector.unmet(seen).unwrap_or_default();
         let remedy = format!("correct spec.vmis.selector of the UserCluster {name}, or the labels of the VM");
         (
-            format!("its selector asks for {unmet}, which the VM does not meet"),
+            format!("its selector requires {unmet}, which the VM does not meet"),
             remedy,
         )
     } else {
         let why = format!("it selects in the namespace {} only", cluster.namespace);
         let remedy = format!(
-            "correct spec.vmis.namespace of the UserCluster {name}, or the label, when the VM is another cluster's"
+            "correct spec.vmis.namespace of the UserCluster {name}, or the label, if the VM belongs to another cluster"
         );
         (why, remedy)
     };
@@ -104,7 +108,7 @@ fn unmatched(vm: &VmKey, seen: &Labels, wish: &Wish, cluster: &UserCluster) -> F
         Severity::Warning,
         vm,
         "TenantLabelUnmatched",
-        format!("{vm} is labelled {key}={name}, and the UserCluster {name} does not select it: {why}"),
+        format!("{vm} is labelled {key}={name}, but the UserCluster {name} does not select it: {why}"),
     )
     .remedy(remedy)
 }
@@ -115,7 +119,7 @@ mod tests {
     use crate::store::tests::labels;
 
     #[test]
-    fn the_first_label_that_is_a_name_counts() {
+    fn the_first_label_with_a_valid_name_is_used() {
         let say =
             |pairs: &[(&str, &str)]| named(&labels(pairs)).map(|(key, cluster)| format!("{key} {cluster}"));
         assert_eq!(say(&[("app", "x")]), None);

@@ -1,8 +1,8 @@
-//! What is kept of a guest's report: the few words that views and findings are made of, each bounded, and the whole document,
-//! compressed, for whoever asks for the VM in full.
+//! The stored form of a guest's report: the few bounded values that views and findings need, and the
+//! complete document, compressed, for the details of a VM.
 //!
-//! A report takes many times its bytes once it is parsed, and a hostile guest chooses how many times. So the parsed form lives
-//! only while [`KeptReport::read`] runs.
+//! A parsed report takes many times its size in memory, and a hostile guest can choose the factor. So the
+//! parsed form exists only while [`KeptReport::read`] runs.
 
 use std::io::{Read as _, Write as _};
 
@@ -14,13 +14,13 @@ use virtfleet_wire::{
     report::{GuestReport, MAX_REPORT_BYTES, ReportError, SectionStatus},
 };
 
-use crate::findings::{self, word};
+use crate::findings::{self, guest_text};
 
-/// Maximum size of one report as it is kept, in bytes after compression. An agent's own has a tenth of it.
+/// Maximum size of a stored report, in bytes after compression. An unmodified agent's report has a tenth.
 pub const MAX_KEPT_BYTES: usize = 64 * 1024;
 /// Maximum number of hardware addresses that are compared with the VMI's. KubeVirt allows 32 interfaces.
 const MAX_MACS: usize = 64;
-/// Maximum length of a text that is compared, in bytes. The longest that can be right is a DNS name.
+/// Maximum length of a compared text, in bytes. The longest valid one is a DNS name.
 const MAX_COMPARED: usize = 256;
 /// The labels of kubelet that are compared with the placement.
 const COMPARED_LABELS: [&str; 4] = [
@@ -30,21 +30,21 @@ const COMPARED_LABELS: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/region",
 ];
 
-/// The whole document, or why it is not here.
+/// The complete document, or why it is not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Document {
     /// Compressed JSON.
     Kept(Box<[u8]>),
-    /// It has so many bytes after compression, more than [`MAX_KEPT_BYTES`].
+    /// Its size in bytes after compression, more than [`MAX_KEPT_BYTES`].
     TooLarge(usize),
-    /// Its tenant's reports, or all of them, are over their budget, and this was the largest.
+    /// Its size in bytes; its tenant's reports, or all reports, exceed the budget, and it was the largest.
     OverBudget(usize),
 }
 
-/// See the module.
+/// A guest's report as it is stored.
 #[derive(Debug, Clone)]
 pub struct KeptReport {
-    /// Which agent said it.
+    /// Version of the agent.
     pub(crate) agent_version: Box<str>,
     /// Empty when the guest could not read it.
     pub(crate) boot_id: Box<str>,
@@ -54,19 +54,19 @@ pub struct KeptReport {
     pub(crate) disks: Option<usize>,
     /// Network interfaces listed, likewise.
     pub(crate) nics: Option<usize>,
-    /// Only what is compared with the VMI.
+    /// Only the values that are compared with the VMI.
     pub(crate) identity: Identity,
-    /// Only what is compared with the placement.
+    /// Only the values that are compared with the placement.
     pub(crate) claims: Claims,
-    /// Marked as the guest's, bounded.
+    /// The guest's findings, marked as such and bounded.
     pub(crate) findings: Vec<Finding>,
-    /// Findings that were dropped, because there were too many.
+    /// Number of findings that were dropped, because there were too many.
     pub(crate) dropped_findings: usize,
     pub(crate) document: Document,
 }
 
 impl KeptReport {
-    /// Reads a report from JSON and keeps what is needed of it.
+    /// Reads a report from JSON and keeps the needed values.
     ///
     /// # Errors
     /// As [`GuestReport::from_json`].
@@ -75,7 +75,7 @@ impl KeptReport {
         Ok(Self::extract(&report, compress(json)))
     }
 
-    /// What is kept of a report that this process made, for tests.
+    /// Converts a report, for tests.
     ///
     /// # Panics
     /// When the report cannot be written as JSON.
@@ -85,10 +85,10 @@ impl KeptReport {
     }
 
     fn extract(report: &GuestReport, document: Document) -> Self {
-        let (findings, dropped_findings) = findings::of_guest(&report.findings);
+        let (findings, dropped_findings) = findings::guest_findings(&report.findings);
         Self {
-            agent_version: word(&report.agent.version).into(),
-            boot_id: word(&report.boot_id).into(),
+            agent_version: guest_text(&report.agent.version).into(),
+            boot_id: guest_text(&report.boot_id).into(),
             os_name: system(report, "osName"),
             kernel: system(report, "kernel"),
             disks: items(report, "disks"),
@@ -101,7 +101,7 @@ impl KeptReport {
         }
     }
 
-    /// The whole report; none when it was not kept.
+    /// The complete report; none if it was not stored.
     pub(crate) fn whole(&self) -> Option<GuestReport> {
         let Document::Kept(packed) = &self.document else {
             return None;
@@ -115,7 +115,7 @@ impl KeptReport {
         GuestReport::from_json(&json).ok()
     }
 
-    /// Bytes that the whole document takes here.
+    /// Size of the stored document in bytes.
     pub(crate) fn kept_bytes(&self) -> usize {
         match &self.document {
             Document::Kept(packed) => packed.len(),
@@ -123,7 +123,7 @@ impl KeptReport {
         }
     }
 
-    /// Drops the whole document to keep within a budget.
+    /// Drops the document to keep the budget.
     pub(crate) fn drop_document(&mut self) {
         if let Document::Kept(packed) = &self.document {
             self.document = Document::OverBudget(packed.len());
@@ -136,7 +136,7 @@ fn compress(json: &[u8]) -> Document {
     match encoder.write_all(json).and_then(|()| encoder.finish()) {
         Ok(packed) if packed.len() <= MAX_KEPT_BYTES => Document::Kept(packed.into()),
         Ok(packed) => Document::TooLarge(packed.len()),
-        // A vector takes every write.
+        // Writing to a vector cannot fail.
         Err(_) => Document::TooLarge(json.len()),
     }
 }
@@ -145,7 +145,7 @@ fn compress(json: &[u8]) -> Document {
 fn system(report: &GuestReport, name: &str) -> Option<Box<str>> {
     let items = &report.sections.get("system")?.items;
     let text = items.iter().find_map(|item| item.get(name)?.as_str())?;
-    Some(word(text).into())
+    Some(guest_text(text).into())
 }
 
 fn items(report: &GuestReport, name: &str) -> Option<usize> {
@@ -166,8 +166,8 @@ fn identity(said: &Identity) -> Identity {
     }
 }
 
-/// Hardware addresses of the interfaces that stand for a device; of all of them when none says that it does. A node with many
-/// pods has a veth each.
+/// Hardware addresses of the physical interfaces; of all interfaces if none is marked as physical. A node
+/// with many pods has one veth each.
 fn macs(interfaces: &[Interface]) -> Vec<Interface> {
     let any = interfaces.iter().any(|interface| interface.physical);
     let meant = interfaces.iter().filter(|interface| interface.physical || !any);
@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// A report whose parsed form takes as much memory as the limits of the wire allow, of text that does not compress.
+    /// A report with the largest parsed form that the limits allow, of text that does not compress.
     fn hostile() -> GuestReport {
         let mut number = 1_u64;
         let mut noise = |length: usize| -> String {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_report_leaves_little() {
+    fn a_hostile_report_takes_little_memory() {
         let json = serde_json::to_vec(&hostile()).unwrap();
         assert!(
             (150_000..MAX_REPORT_BYTES).contains(&json.len()),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_honest_report_is_kept_whole_and_small() {
+    fn a_normal_report_is_kept_completely() {
         let report = GuestReport {
             findings: Vec::new(),
             boot_id: "b".into(),

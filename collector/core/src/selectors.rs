@@ -1,5 +1,5 @@
-//! Which user clusters of a namespace may select a VM, without trying every selector: each cluster is kept under a label that its
-//! selector requires.
+//! Index of the selectors of a namespace's user clusters: each cluster is stored under a label that its
+//! selector requires, so that not every selector is tried on a VM.
 //!
 //! Several user clusters may share a namespace (KKP's namespaced mode, Gardener), and then hundreds of selectors differ in the
 //! value of one label.
@@ -17,9 +17,9 @@ type ByPair = HashMap<String, HashMap<String, BTreeSet<ClusterName>>>;
 #[derive(Debug, Default)]
 pub(crate) struct Selectors {
     by_pair: ByPair,
-    /// Those that require no label, or only that there is one.
+    /// Clusters whose selectors require no label value.
     others: BTreeSet<ClusterName>,
-    /// Under which pairs each cluster is kept; none: among `others`.
+    /// The pairs under which each cluster is stored; empty: in `others`.
     anchors: HashMap<ClusterName, Vec<(String, String)>>,
 }
 
@@ -29,7 +29,7 @@ impl Selectors {
         self.anchors.is_empty()
     }
 
-    /// Puts a cluster, or replaces its selector.
+    /// Adds a cluster, or replaces its selector.
     pub(crate) fn insert(&mut self, name: &ClusterName, selector: &Selector) {
         self.remove(name);
         let pairs = self.anchor(selector);
@@ -62,8 +62,8 @@ impl Selectors {
         }
     }
 
-    /// The pairs of which a VM must have one: of the requirements that name values, the one that fewest other clusters share.
-    /// `role=worker` of all of them would part none.
+    /// The pairs of which a VM must have one: of the requirements with values, the one that the fewest
+    /// other clusters share. `role=worker`, which all share, would exclude none.
     fn anchor(&self, selector: &Selector) -> Vec<(String, String)> {
         let equal = selector.match_labels.iter();
         let equal = equal.map(|(key, value)| vec![(key.to_owned(), value.to_owned())]);
@@ -79,7 +79,7 @@ impl Selectors {
         equal.chain(listed).min_by_key(shared).unwrap_or_default()
     }
 
-    /// The clusters whose selector may match these labels, sorted by name; no other does.
+    /// The clusters whose selectors may match these labels, sorted by name; no other cluster matches.
     pub(crate) fn candidates(&self, labels: &Labels) -> BTreeSet<&ClusterName> {
         let of = |(key, value): (&str, &str)| self.by_pair.get(key)?.get(value);
         let named = labels.iter().filter_map(of).flatten();
@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_cluster_that_selects_is_missed(
+        fn every_selecting_cluster_is_a_candidate(
             steps in prop::collection::vec((0..5u8, prop::option::of(selector())), 1..20),
             vm in prop::collection::vec((prop::sample::select(vec!["a", "b", "c"]), prop::sample::select(vec!["a", "b", "c"])), 0..4),
         ) {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_all_share_parts_nobody() {
+    fn a_label_that_all_selectors_share_is_not_used_as_index() {
         let mut index = Selectors::default();
         for n in 0..100 {
             let name = format!("c{n}");

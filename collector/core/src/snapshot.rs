@@ -1,4 +1,4 @@
-//! Counts hosts and clusters over the settled views of all VMs.
+//! Views of hosts and user clusters, counted from the views of all VMs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -7,17 +7,17 @@ use virtfleet_wire::ids::{ClusterName, Namespace, NodeName};
 use crate::{
     facts::{InfraNode, UserCluster},
     store::Store,
-    view::{AgentStatus, ClusterStand, ClusterState, ClusterView, HostView, VmState, VmView},
+    view::{AgentStatus, ClusterState, ClusterStatus, ClusterView, HostView, VmState, VmView},
 };
 
-/// Every infra node that the inventory has or that a VMI names, by name.
+/// Every infra node that is in the inventory or that a VMI names, by name.
 pub(crate) fn hosts(store: &Store) -> Vec<HostView> {
     let names: BTreeSet<&NodeName> = store.infra_nodes.keys().chain(store.vms_by_host.keys()).collect();
     let mut views: HashMap<&NodeName, (HostView, BTreeSet<&ClusterName>)> = names
         .iter()
         .map(|name| (*name, (empty_host(store, name), BTreeSet::new())))
         .collect();
-    // One walk over the VMs in their order: looking each up by host costs several times as much.
+    // One walk over the VMs in order: a lookup by host costs several times as much.
     for vm in store.vms.values().filter_map(|entry| entry.view.as_ref()) {
         let host = vm.infra_node.as_ref();
         let Some((host, clusters)) = host.and_then(|host| views.get_mut(host)) else {
@@ -53,17 +53,17 @@ fn empty_host(store: &Store, name: &NodeName) -> HostView {
     }
 }
 
-/// Every user cluster, by name: those that have a `UserCluster`, and those that VMs wish for which no `UserCluster` selects.
-/// `stands`: see [`crate::index::FleetIndex::set_cluster_stands`].
+/// Every user cluster, by name: those that have a `UserCluster`, and those that VMs cluster_label for which no `UserCluster` selects.
+/// `statuses`: see [`crate::index::FleetIndex::set_cluster_statuses`].
 pub(crate) fn clusters(
     store: &Store,
-    stands: Option<&BTreeMap<ClusterName, ClusterStand>>,
+    statuses: Option<&BTreeMap<ClusterName, ClusterStatus>>,
 ) -> Vec<ClusterView> {
     let mut views: BTreeMap<&ClusterName, ClusterView> = store
         .clusters
         .iter()
         .map(|(name, cluster)| {
-            let ClusterStand { state, message } = stand(cluster, stands);
+            let ClusterStatus { state, message } = cluster_status(cluster, statuses);
             let view = ClusterView {
                 known: true,
                 state,
@@ -73,26 +73,26 @@ pub(crate) fn clusters(
             (name, view)
         })
         .collect();
-    let mut wishes: BTreeMap<&ClusterName, (BTreeSet<&str>, BTreeSet<&Namespace>)> = BTreeMap::new();
+    let mut labelled: BTreeMap<&ClusterName, (BTreeSet<&str>, BTreeSet<&Namespace>)> = BTreeMap::new();
     for entry in store.vms.values() {
         let Some(vm) = &entry.view else { continue };
         if let Some(cluster) = &vm.cluster {
             if let Some(view) = views.get_mut(cluster) {
                 count(view, vm);
             }
-        } else if let Some(wish) = &entry.keys.wish
-            && !store.clusters.contains_key(&wish.cluster)
+        } else if let Some(cluster_label) = &entry.keys.cluster_label
+            && !store.clusters.contains_key(&cluster_label.cluster)
         {
             let view = views
-                .entry(&wish.cluster)
-                .or_insert_with(|| empty_cluster(store, &wish.cluster, &vm.namespace));
+                .entry(&cluster_label.cluster)
+                .or_insert_with(|| empty_cluster(store, &cluster_label.cluster, &vm.namespace));
             count(view, vm);
-            let (keys, namespaces) = wishes.entry(&wish.cluster).or_default();
-            keys.insert(wish.key);
+            let (keys, namespaces) = labelled.entry(&cluster_label.cluster).or_default();
+            keys.insert(cluster_label.key);
             namespaces.insert(&vm.namespace);
         }
     }
-    for (name, (keys, namespaces)) in wishes {
+    for (name, (keys, namespaces)) in labelled {
         if let Some(view) = views.get_mut(name) {
             view.message = Some(without_cluster(&keys, &namespaces));
         }
@@ -100,10 +100,13 @@ pub(crate) fn clusters(
     views.into_values().collect()
 }
 
-fn stand(cluster: &UserCluster, stands: Option<&BTreeMap<ClusterName, ClusterStand>>) -> ClusterStand {
-    let of_folder = |state| ClusterStand { state, message: None };
-    match stands {
-        Some(stands) => stands.get(&cluster.name).cloned().unwrap_or_default(),
+fn cluster_status(
+    cluster: &UserCluster,
+    statuses: Option<&BTreeMap<ClusterName, ClusterStatus>>,
+) -> ClusterStatus {
+    let of_folder = |state| ClusterStatus { state, message: None };
+    match statuses {
+        Some(statuses) => statuses.get(&cluster.name).cloned().unwrap_or_default(),
         None if cluster.suspend => of_folder(ClusterState::Suspended),
         None => of_folder(ClusterState::Ready),
     }
@@ -111,7 +114,7 @@ fn stand(cluster: &UserCluster, stands: Option<&BTreeMap<ClusterName, ClusterSta
 
 fn without_cluster(keys: &BTreeSet<&str>, namespaces: &BTreeSet<&Namespace>) -> String {
     let keys = keys.iter().copied().collect::<Vec<_>>().join(", ");
-    let mut message = format!("there is no UserCluster; VMs name it by {keys}");
+    let mut message = format!("there is no UserCluster; VMs name this cluster in their labels {keys}");
     if namespaces.len() > 1 {
         let names: Vec<_> = namespaces.iter().map(|name| name.as_str()).collect();
         message.push_str(", in the namespaces ");
@@ -120,7 +123,7 @@ fn without_cluster(keys: &BTreeSet<&str>, namespaces: &BTreeSet<&Namespace>) -> 
     message
 }
 
-/// Without VMs, and as if it had no `UserCluster`.
+/// A view without VMs and without `UserCluster`.
 fn empty_cluster(store: &Store, name: &ClusterName, namespace: &Namespace) -> ClusterView {
     let nodes = store.user_nodes.get(name).map_or(0, BTreeMap::len);
     ClusterView {
@@ -141,7 +144,7 @@ fn empty_cluster(store: &Store, name: &ClusterName, namespace: &Namespace) -> Cl
 
 fn count(view: &mut ClusterView, vm: &VmView) {
     view.vms += 1;
-    // A VM that moves has not stopped running.
+    // A migrating VM still runs.
     view.running += usize::from(matches!(vm.state, VmState::Running | VmState::Migrating));
     view.agents_up += usize::from(vm.agent.status == AgentStatus::Up);
     if let Some(zone) = &vm.zone {
@@ -150,7 +153,7 @@ fn count(view: &mut ClusterView, vm: &VmView) {
             None => drop(view.zones.insert(zone.clone(), 1)),
         }
     }
-    // The join gives a Node to one VM at the most.
+    // A Node is joined with one VM at most.
     view.nodes_without_vm = view
         .nodes_without_vm
         .saturating_sub(usize::from(vm.user_node.is_some()));

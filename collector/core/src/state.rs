@@ -1,14 +1,14 @@
-//! What state a VM is in, from what the infra cluster says of it.
+//! State of a VM, derived from its VMI.
 
 use crate::{
     facts::{Migration, Phase, Vmi},
     view::VmState,
 };
 
-/// The state of a VM whose VMI is `vmi`; none means that there is only the definition.
+/// The state of a VM whose VMI is `vmi`; none: only the VirtualMachine exists.
 ///
-/// An end (`Succeeded`, `Failed`) outlasts a deletion, a deletion outlasts a pause, a pause hides a migration: each time the
-/// one that says more about whether an agent can answer.
+/// Precedence: ended (`Succeeded`, `Failed`), deletion, pause, migration. The earlier one says more about
+/// whether an agent can answer.
 pub fn vm_state(vmi: Option<&Vmi>) -> VmState {
     let Some(vmi) = vmi else { return VmState::Stopped };
     if !vmi.has_status {

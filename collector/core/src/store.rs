@@ -1,4 +1,4 @@
-//! What the index holds: facts, what was heard, what was derived of them, and the ways to find each.
+//! Data of the index: facts, results of pulls, derived values, and indexes over them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -14,25 +14,25 @@ use virtfleet_wire::{
 use crate::{
     dial::DialRules,
     facts::{InfraNode, Labels, LauncherPod, UserCluster, UserNode, Vm, Vmi, VmiMove},
-    few::Few,
-    heard::{Answer, Failure, FailureClass, Heard, UnixMs},
-    keys::{Keys, Ties, VmsBy},
+    keys::{Keys, SharedValues, VmsBy},
+    label_map::StringInterner,
     labels::policy::LabelPolicy,
+    pull_result::{Answer, Failure, FailureClass, PullResult, UnixMs},
     selectors::Selectors,
-    text::Words,
+    small_set::SmallSet,
     view::VmView,
 };
 
-/// What was heard of one incarnation of a VM.
+/// Results of the pulls of one incarnation of a VM.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memory {
-    /// The last answer, and when it ended.
+pub(crate) struct PullHistory {
+    /// The last answer and its time.
     pub(crate) answer: Option<(UnixMs, Box<Answer>)>,
-    /// When the last attempt ended, and why it failed, when it did.
+    /// Time of the last pull, and its failure, if any.
     pub(crate) last_try: Option<(UnixMs, Option<Failure>)>,
-    /// The failed attempts since the last answer; none when the last attempt was answered.
+    /// Failed pulls since the last answer; none if the last pull succeeded.
     pub(crate) failing: Option<Streak>,
-    /// The slow answers in a row; none when the last answer was not slow.
+    /// Consecutive slow answers; none if the last answer was not slow.
     pub(crate) slow: Option<Streak>,
     pub(crate) verified: Option<Verified>,
 }
@@ -40,14 +40,14 @@ pub(crate) struct Memory {
 /// Consecutive pulls of an agent that failed, or were slow.
 #[derive(Debug, Clone)]
 pub(crate) struct Streak {
-    /// When the first of them ended, RFC 3339 in UTC.
+    /// Time of the first of them, RFC 3339 in UTC.
     pub(crate) since: Box<str>,
     /// Number of them.
     pub(crate) pulls: u32,
 }
 
 impl Streak {
-    fn and_one(before: Option<Self>, now: &str) -> Self {
+    fn extend(before: Option<Self>, now: &str) -> Self {
         match before {
             Some(streak) => Self {
                 pulls: streak.pulls.saturating_add(1),
@@ -61,43 +61,43 @@ impl Streak {
     }
 }
 
-/// When and where a VM's certificate was verified last.
+/// Last verification of a VM's certificate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Verified {
     at: UnixMs,
     address: SocketAddr,
-    /// Attempts since then in which it was not.
+    /// Pulls since then that did not verify it.
     missed: u8,
 }
 
-/// After so many attempts in a row without its certificate a VM does not count as verified any more: its address may be
-/// another's by now.
+/// Consecutive pulls without verification after which a VM is no longer verified: its address may belong to
+/// another VM.
 const MAX_UNVERIFIED: u8 = 3;
 
-impl Memory {
-    /// Takes the end of an attempt at the time `now`, RFC 3339 in UTC.
-    pub(crate) fn note_try(&mut self, at: UnixMs, failure: Option<Failure>, now: &str) {
+impl PullHistory {
+    /// Records a pull at the time `now`, RFC 3339 in UTC.
+    pub(crate) fn record_attempt(&mut self, at: UnixMs, failure: Option<Failure>, now: &str) {
         self.failing = failure
             .is_some()
-            .then(|| Streak::and_one(self.failing.take(), now));
+            .then(|| Streak::extend(self.failing.take(), now));
         self.last_try = Some((at, failure));
     }
 
-    /// Takes whether an answer at the time `now`, RFC 3339 in UTC, was slow.
-    pub(crate) fn note_pace(&mut self, slow: bool, now: &str) {
-        self.slow = slow.then(|| Streak::and_one(self.slow.take(), now));
+    /// Records whether an answer at the time `now`, RFC 3339 in UTC, was slow.
+    pub(crate) fn record_latency(&mut self, slow: bool, now: &str) {
+        self.slow = slow.then(|| Streak::extend(self.slow.take(), now));
     }
 
-    /// Takes note of whether an attempt verified the certificate.
-    pub(crate) fn note_verification(&mut self, heard: &Heard) {
+    /// Records whether a pull verified the certificate.
+    pub(crate) fn record_verification(&mut self, pull: &PullResult) {
         let wrong = |failure: &Failure| failure.class == FailureClass::WrongVm;
-        self.verified = match (heard.address, self.verified) {
-            (Some(address), _) if heard.is_verified() => Some(Verified {
-                at: heard.at,
+        self.verified = match (pull.address, self.verified) {
+            (Some(address), _) if pull.is_verified() => Some(Verified {
+                at: pull.at,
                 address,
                 missed: 0,
             }),
-            (_, Some(known)) if !heard.outcome.as_ref().is_err_and(wrong) => Some(Verified {
+            (_, Some(known)) if !pull.outcome.as_ref().is_err_and(wrong) => Some(Verified {
                 missed: known.missed + 1,
                 ..known
             })
@@ -106,31 +106,31 @@ impl Memory {
         };
     }
 
-    /// When the certificate was last verified at `address`; none when the last attempts there did not.
+    /// Time of the last verification at `address`; none if the last pulls did not verify it.
     pub(crate) fn verified_at(&self, address: Option<SocketAddr>) -> Option<UnixMs> {
         let known = self.verified?;
         (Some(known.address) == address).then_some(known.at)
     }
 }
 
-/// A VM: its VMI, its definition, or both.
+/// A VM: its VMI, its VirtualMachine, or both.
 #[derive(Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct VmEntry {
     pub(crate) vmi: Option<Box<Vmi>>,
     pub(crate) vm: Option<Vm>,
-    pub(crate) memory: Memory,
+    pub(crate) pulls: PullHistory,
     pub(crate) keys: Keys,
-    /// None only between its first fact and the end of the same event.
+    /// None only until the end of the event that added the VM.
     pub(crate) view: Option<Arc<VmView>>,
-    /// What the collector found; the agent's own findings are in its report.
+    /// The collector's findings; the agent's findings are in its report.
     pub(crate) findings: Vec<Finding>,
 }
 
-/// See the module. What is large stands in a box: the leaves of a map are hardly more than half full.
+/// Data of the index. Large values are boxed, because the leaves of a B-tree are often only half full.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) rules: DialRules,
-    pub(crate) vms: BTreeMap<VmKey, Box<Entry>>,
+    pub(crate) vms: BTreeMap<VmKey, Box<VmEntry>>,
     pub(crate) infra_nodes: BTreeMap<NodeName, InfraNode>,
     pub(crate) clusters: BTreeMap<ClusterName, UserCluster>,
     pub(crate) user_nodes: BTreeMap<ClusterName, BTreeMap<NodeName, Box<UserNode>>>,
@@ -138,16 +138,16 @@ pub(crate) struct Store {
     pub(crate) moves: BTreeMap<(Namespace, String), VmiMove>,
     pub(crate) moves_by_vm: BTreeMap<VmKey, BTreeSet<String>>,
     pub(crate) launchers: BTreeMap<(Namespace, String), LauncherPod>,
-    launchers_by_vm: HashMap<VmKey, Few<String>>,
-    pub(crate) ties: Ties,
+    launchers_by_vm: HashMap<VmKey, SmallSet<String>>,
+    pub(crate) shared_values: SharedValues,
     pub(crate) vms_by_host: VmsBy<NodeName>,
     pub(crate) vms_by_namespace: VmsBy<Namespace>,
-    /// Those that no `UserCluster` selects, by the cluster that their labels name.
-    pub(crate) vms_by_wish: VmsBy<ClusterName>,
+    /// VMs that no `UserCluster` selects, by the cluster that their labels name.
+    pub(crate) vms_by_cluster_label: VmsBy<ClusterName>,
     clusters_by_namespace: HashMap<Namespace, Selectors>,
-    nodes_by_provider: HashMap<(ClusterName, VmName), Few<NodeName>>,
-    pub(crate) words: Words,
-    /// How many times a selector was held against a VM's labels: what re-keying costs.
+    nodes_by_provider: HashMap<(ClusterName, VmName), SmallSet<NodeName>>,
+    pub(crate) strings: StringInterner,
+    /// Number of selector evaluations, for tests of the cost.
     #[cfg(test)]
     pub(crate) selections: std::sync::atomic::AtomicUsize,
 }
@@ -161,7 +161,7 @@ impl Store {
         }
     }
 
-    /// The clusters whose VMIs are in a namespace and that may select these labels, by name.
+    /// The clusters of a namespace whose selectors may match these labels, by name.
     pub(crate) fn clusters_for(
         &self,
         namespace: &Namespace,
@@ -173,13 +173,13 @@ impl Store {
         found.inspect(|_| self.count_selection())
     }
 
-    /// Whether a cluster selects a VM, by the VMI's labels and those that only its definition has.
-    pub(crate) fn selects(&self, cluster: &UserCluster, entry: &Entry) -> bool {
+    /// Whether a cluster selects a VM, by the labels of the VMI and those that only its VirtualMachine has.
+    pub(crate) fn selects(&self, cluster: &UserCluster, entry: &VmEntry) -> bool {
         self.count_selection();
         let vmi = entry.vmi.as_ref().map(|vmi| &vmi.labels);
         let vm = entry.vm.as_ref().map(|vm| &vm.labels);
         let either = vmi.into_iter().chain(vm);
-        // Not merged: this is asked of every VM of a namespace.
+        // The labels are not merged, because this runs for every VM of a namespace.
         cluster
             .selector
             .matches_with(|key| either.clone().find_map(|labels| labels.get(key)))
@@ -206,7 +206,7 @@ impl Store {
         self.user_nodes.get(cluster)?.get(name).map(Box::as_ref)
     }
 
-    /// Puts or removes a virt-launcher pod; returns the one before.
+    /// Stores or removes a virt-launcher pod; returns the previous one.
     pub(crate) fn set_launcher(
         &mut self,
         namespace: &Namespace,
@@ -236,7 +236,7 @@ impl Store {
         old
     }
 
-    /// The virt-launcher pod in which a VMI runs now. Of several, which KubeVirt never leaves on one node for long, the newest.
+    /// The virt-launcher pod in which a VMI runs: the newest, if there are several on its node.
     pub(crate) fn launcher(&self, vmi: &Vmi) -> Option<&LauncherPod> {
         let names = self.launchers_by_vm.get(&vmi.key).into_iter().flatten();
         let pods = names.filter_map(|name| self.launchers.get(&(vmi.key.namespace.clone(), name.clone())));
@@ -244,7 +244,7 @@ impl Store {
             .max_by(|a, b| (&a.created, &a.name).cmp(&(&b.created, &b.name)))
     }
 
-    /// Where the agent of a VMI is dialled, or why nowhere.
+    /// The address at which the agent of a VMI is dialled, or why there is none.
     pub(crate) fn address_of(&self, vmi: &Vmi) -> Result<SocketAddr, Failure> {
         self.rules.choose(vmi, self.launcher(vmi))
     }
@@ -258,14 +258,14 @@ impl Store {
         })
     }
 
-    /// Whether a VM of this name serves the cluster.
+    /// Whether a VM of this name belongs to the cluster.
     pub(crate) fn is_vm_of(&self, cluster: &ClusterName, name: &NodeName) -> bool {
         self.vm_in(cluster, name.as_str())
             .and_then(|key| self.vms.get(&key))
             .is_some_and(|entry| entry.keys.tenant.cluster() == Some(cluster))
     }
 
-    /// Puts or removes a `UserCluster`; returns the one before.
+    /// Stores or removes a `UserCluster`; returns the previous one.
     pub(crate) fn set_cluster(
         &mut self,
         name: &ClusterName,
@@ -290,7 +290,7 @@ impl Store {
         old
     }
 
-    /// Puts or removes a user-cluster Node; returns the one before.
+    /// Stores or removes a user-cluster Node; returns the previous one.
     pub(crate) fn set_user_node(
         &mut self,
         cluster: &ClusterName,

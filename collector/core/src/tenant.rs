@@ -1,6 +1,6 @@
-//! Which user cluster a VM serves: the one whose `UserCluster` names its namespace and selects its labels.
+//! Assigns a VM to a user cluster: the one whose `UserCluster` names its namespace and selects its labels.
 //!
-//! The namespace alone never decides, because several user clusters may share one (KKP's namespaced mode does).
+//! The namespace alone is not enough, because several user clusters may share one (KKP's namespaced mode).
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -12,15 +12,15 @@ use crate::{
     findings,
 };
 
-/// Whose a VM is.
+/// The user cluster of a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Tenant {
     /// No `UserCluster` selects it.
     #[default]
     None,
-    /// Exactly one does.
+    /// Exactly one `UserCluster` selects it.
     One(ClusterName),
-    /// Several do: nobody's, until an admin has narrowed the selectors. Sorted.
+    /// Several select it: it has no cluster until an admin narrows the selectors. Sorted.
     Ambiguous(Vec<ClusterName>),
 }
 
@@ -48,7 +48,7 @@ impl Tenant {
             Severity::Critical,
             vm,
             "TenantAmbiguous",
-            format!("{vm} is selected by more than one UserCluster ({names}), so it counts as nobody's"),
+            format!("{vm} is selected by more than one UserCluster ({names}), so it is assigned to none"),
         );
         Some(found.with("clusters", names).remedy(
             "narrow spec.vmis.selector of these UserClusters until exactly one of them matches the VMI's labels",
@@ -56,7 +56,7 @@ impl Tenant {
     }
 }
 
-/// Decides among `clusters`, sorted by name, for a VM with `labels` in `namespace`.
+/// Assigns a VM with `labels` in `namespace` to one of `clusters`, which are sorted by name.
 pub fn tenant<'a>(
     clusters: impl Iterator<Item = &'a UserCluster>,
     namespace: &Namespace,
@@ -80,7 +80,7 @@ mod tests {
     use crate::store::tests::{cluster, labels};
 
     #[test]
-    fn the_selector_decides_and_the_namespace_alone_never_does() {
+    fn the_selector_decides_and_not_the_namespace_alone() {
         let clusters = [
             cluster("a", "shared", &[("id", "a")]),
             cluster("b", "shared", &[("id", "b")]),

@@ -1,4 +1,4 @@
-//! What the API answers and the CLI prints: the joined truth about VMs, hosts and clusters, as of one revision.
+//! Views that the API returns and the CLI prints: VMs, hosts and clusters as of one revision.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,10 +16,10 @@ use virtfleet_wire::{
 
 use crate::{
     facts::{Labels, Migration},
-    heard::{Failure, MetricsSummary, UnixMs},
+    pull_result::{Failure, MetricsSummary, UnixMs},
 };
 
-/// A list as every list of the API is.
+/// A list in the API.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct List<T> {
@@ -30,12 +30,13 @@ pub struct List<T> {
     /// Pass it as `continue` to get the next page; absent on the last.
     #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
     pub continue_token: Option<String>,
-    /// What the list is made of has not been read completely (yet, or something cannot be read): absence here proves nothing.
-    /// What cannot be read of one user cluster counts when the request names that cluster, and in its own `partial`.
+    /// The source of the list has not been read completely, so missing items may exist. Unreadable objects
+    /// of one user cluster set this only if the request names that cluster; they also set its own
+    /// `partial`.
     pub partial: bool,
 }
 
-/// What state a VM is in, as the infra cluster sees it.
+/// State of a VM in the infra cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VmState {
@@ -51,16 +52,16 @@ pub enum VmState {
     Paused,
     /// Being deleted.
     Stopping,
-    /// `Succeeded`: it has shut itself down.
+    /// `Succeeded`: the guest has shut down.
     Succeeded,
     /// `Failed`.
     Failed,
-    /// No status, or a phase that we do not know.
+    /// No status, or an unknown phase.
     Unknown,
 }
 
 impl VmState {
-    /// As in JSON and in metrics.
+    /// The name in JSON and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stopped => "stopped",
@@ -86,30 +87,30 @@ impl VmState {
         Self::Failed,
         Self::Unknown,
     ];
-    /// Whether an agent could answer: the guest's CPUs run.
+    /// Whether an agent can answer: the guest's CPUs run.
     pub fn can_answer(self) -> bool {
         matches!(self, Self::Running | Self::Migrating | Self::Stopping)
     }
 }
 
-/// How an agent is, as the collector hears it.
+/// Status of an agent, by the collector's pulls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AgentStatus {
-    /// The last pull was answered.
+    /// The last pull succeeded.
     Up,
-    /// The VM runs, and the last pull was not answered.
+    /// The VM runs, and the last pull failed.
     Silent,
     /// The VM runs, and no pull has ended yet.
     Waiting,
-    /// The VM does not run, so nobody can answer.
+    /// The VM does not run, so its agent cannot answer.
     Off,
     /// The VM runs, and the collector pulls no agent: `scrape.tls` is not set.
     Disabled,
 }
 
 impl AgentStatus {
-    /// As in JSON.
+    /// The name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -131,28 +132,28 @@ pub struct VmView {
     pub name: VmName,
     /// The VMI's UID.
     pub uid: Option<Uid>,
-    /// The user cluster that it serves; none when no `UserCluster` selects it, or more than one does.
+    /// Its user cluster; none when no `UserCluster` selects it, or more than one does.
     pub cluster: Option<ClusterName>,
     /// Its Node in the user cluster.
     pub user_node: Option<NodeName>,
-    /// The infra node on which it stands: `status.nodeName`.
+    /// The infra node on which it runs: `status.nodeName`.
     pub infra_node: Option<NodeName>,
     /// That node's region.
     pub region: Option<String>,
     /// That node's zone.
     pub zone: Option<String>,
-    /// What state it is in.
+    /// State of the VM.
     pub state: VmState,
     /// Its agent.
     pub agent: AgentView,
-    /// What its guest says of itself; none before the first answer.
+    /// Data that its guest reports; none before the first answer.
     pub guest: Option<GuestView>,
-    /// How many findings there are about it, its agent's included.
+    /// Number of findings about it, including its agent's.
     pub findings: usize,
-    /// The same by severity; not for anybody outside.
+    /// Number of findings by severity; internal.
     #[serde(skip)]
     pub severities: SeverityCounts,
-    /// Another number means other findings, by id and severity; not for anybody outside.
+    /// Hash of the findings' ids and severities; internal.
     #[serde(skip)]
     pub findings_key: u64,
 }
@@ -196,25 +197,26 @@ impl SeverityCounts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentView {
-    /// How it is.
+    /// Status.
     pub status: AgentStatus,
-    /// Where it is dialled.
+    /// The address that is dialled.
     pub address: Option<SocketAddr>,
-    /// When its certificate was last verified at that address; none when the last attempts there did not.
+    /// Time of the last verification of its certificate at that address; none if the last pulls did not
+    /// verify it.
     pub verified_ms: Option<UnixMs>,
-    /// Its version, as last heard.
+    /// Version in its last answer.
     pub version: Option<String>,
-    /// When it last answered.
+    /// Time of its last answer.
     pub last_seen_ms: Option<UnixMs>,
-    /// When it was last tried.
+    /// Time of the last pull.
     pub last_try_ms: Option<UnixMs>,
-    /// How long the last answer took, in milliseconds.
+    /// Duration of the last successful pull, in milliseconds.
     pub took_ms: Option<u64>,
-    /// Why the last try failed.
+    /// Failure of the last pull.
     pub failure: Option<Failure>,
 }
 
-/// What a guest says of itself, in short. Claims, all of it.
+/// Summary of a guest's report. The values are not verified.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestView {
@@ -222,23 +224,23 @@ pub struct GuestView {
     pub os: Option<String>,
     /// e.g. `6.1.0-18-cloud-amd64`.
     pub kernel: Option<String>,
-    /// Host name as the kernel has it.
+    /// Host name of the kernel.
     pub hostname: Option<String>,
     /// Its boot id.
     pub boot_id: Option<String>,
-    /// Disks that it sees, its root disk too; none when its report has no such section.
+    /// Number of disks, including the root disk; none when its report has no such section.
     pub disks: Option<usize>,
-    /// Network interfaces that stand for a device of the VM; none when its report has no such section.
+    /// Number of network interfaces of the VM; none when its report has no such section.
     pub nics: Option<usize>,
-    /// What was kept of its metrics.
+    /// Summary of its metrics.
     pub metrics: MetricsSummary,
 }
 
-/// One VM in full.
+/// All details of one VM.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VmDetail {
-    /// As in the list.
+    /// The VM as in lists.
     #[serde(flatten)]
     pub vm: VmView,
     /// The labels by which it is selected: the VMI's, and those that only its VirtualMachine has.
@@ -251,11 +253,11 @@ pub struct VmDetail {
     pub migration: Option<Migration>,
     /// Networks with their addresses.
     pub interfaces: Vec<InterfaceView>,
-    /// How each of the guest's identities compares with the inventory, by name.
+    /// Comparison of the guest's identities with the inventory, by name.
     pub identity: BTreeMap<String, IdentityCheck>,
-    /// What somebody should know.
+    /// Findings about the VM.
     pub findings_list: Vec<Finding>,
-    /// The guest's last report, whole.
+    /// The guest's last complete report.
     pub report: Option<GuestReport>,
 }
 
@@ -269,33 +271,33 @@ pub struct InterfaceView {
     pub mac: Option<String>,
     /// Addresses.
     pub addresses: Vec<String>,
-    /// Whether the agent may be dialled there, and why not.
+    /// Whether the agent may be dialled at these addresses, and why not.
     pub dial: String,
 }
 
-/// One identity, twice: what the inventory says and what the guest says.
+/// Comparison of one identity in the inventory with the same in the guest's report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IdentityCheck {
-    /// In the VMI.
+    /// Value in the VMI.
     pub expected: Option<String>,
-    /// In the report.
+    /// Value in the report.
     pub claimed: Option<String>,
-    /// Where the guest read it.
+    /// Source of the guest's value.
     pub source: Option<String>,
-    /// What follows.
+    /// Result.
     pub verdict: IdentityVerdict,
 }
 
-/// What follows from an [`IdentityCheck`].
+/// Result of an [`IdentityCheck`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum IdentityVerdict {
-    /// Both say the same.
+    /// Both values agree.
     Confirmed,
-    /// They disagree; there is a finding.
+    /// The values disagree; there is a finding.
     Disagrees,
-    /// One of them does not say.
+    /// One value is missing.
     Unknown,
 }
 
@@ -305,9 +307,9 @@ pub enum IdentityVerdict {
 pub struct HostView {
     /// Its name.
     pub name: NodeName,
-    /// Whether the inventory has its Node; a VMI may name one that it has not.
+    /// Whether the inventory has its Node; a VMI may name a missing one.
     pub known: bool,
-    /// Whether it is ready; none when it does not say.
+    /// The `Ready` condition; none when unknown.
     pub ready: Option<bool>,
     /// Its region.
     pub region: Option<String>,
@@ -323,28 +325,28 @@ pub struct HostView {
     pub clusters: Vec<ClusterName>,
 }
 
-/// How a user cluster stands.
+/// State of a user cluster.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
 pub enum ClusterState {
-    /// It has no `UserCluster`, or that one has no kubeconfig yet.
+    /// There is no `UserCluster`, or it has no kubeconfig yet.
     #[default]
     Pending,
     /// Its Nodes are being read for the first time.
     Connecting,
     /// Its Nodes are watched; or they are read from a folder.
     Ready,
-    /// Its kubeconfig cannot be used, or its API server does not answer as it should; its last known Nodes stay.
+    /// Its kubeconfig cannot be used, or requests to its API server fail; its last known Nodes are used.
     Unreachable,
-    /// Its API server sends more than is kept of a user cluster; its last known Nodes stay.
+    /// Its API server sends more data than the limits allow; its last known Nodes are used.
     Failed,
-    /// As `Ready`, and nothing is written there: `spec.suspend`.
+    /// As `Ready`, but nothing is written to it: `spec.suspend`.
     Suspended,
 }
 
 impl ClusterState {
-    /// As in JSON.
+    /// The name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -357,10 +359,10 @@ impl ClusterState {
     }
 }
 
-/// How a user cluster stands, and why.
+/// State of a user cluster, with a message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ClusterStand {
-    /// How.
+pub struct ClusterStatus {
+    /// State.
     pub state: ClusterState,
     /// Why it is not `Ready`, and what to do.
     pub message: Option<String>,
@@ -372,15 +374,15 @@ pub struct ClusterStand {
 pub struct ClusterView {
     /// Its name.
     pub name: ClusterName,
-    /// Whether the inventory has its `UserCluster`; labels of VMs may name one that it has not.
+    /// Whether the inventory has its `UserCluster`; labels of VMs may name a missing one.
     pub known: bool,
-    /// The namespace of its VMIs; the first of them, by name, when it is not known.
+    /// The namespace of its VMIs; the first by name, if it is not `known`.
     pub namespace: Namespace,
-    /// How it stands.
+    /// State.
     pub state: ClusterState,
     /// Why it is not `Ready`, and what to do.
     pub message: Option<String>,
-    /// Its VMs; when it is not known, those whose labels name it and that no `UserCluster` selects.
+    /// Its VMs; if it is not `known`, those whose labels name it and that no `UserCluster` selects.
     pub vms: usize,
     /// Of these, running ones.
     pub running: usize,
@@ -390,40 +392,40 @@ pub struct ClusterView {
     pub zones: BTreeMap<String, usize>,
     /// Nodes that the user cluster has.
     pub nodes: usize,
-    /// Of these, Nodes that no VM stands behind.
+    /// Of these, Nodes without VM.
     pub nodes_without_vm: usize,
-    /// Something of it cannot be read: it may have other Nodes.
+    /// Some of its objects cannot be read: it may have more Nodes.
     #[serde(default)]
     pub partial: bool,
 }
 
-/// Whose objects the inventory may lack, because something of theirs cannot be read.
+/// Scopes in which the inventory may lack objects, because some cannot be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gaps {
-    /// User clusters that may have other Nodes.
+    /// User clusters that may have more Nodes.
     pub clusters: BTreeSet<ClusterName>,
-    /// Namespaces that may have other VMs.
+    /// Namespaces that may have more VMs.
     pub namespaces: BTreeSet<Namespace>,
 }
 
-/// The whole fleet as of one revision: what lists are made of.
+/// The whole fleet as of one revision.
 #[derive(Debug, Clone, Default)]
 pub struct FleetSnapshot {
     /// See [`List::revision`].
     pub revision: u64,
-    /// Anything may be missing; see [`FleetSnapshot::gaps`] for what is known to be confined.
+    /// Objects of any scope may be missing; [`FleetSnapshot::gaps`] has the limited scopes.
     pub partial: bool,
-    /// Whose objects may be missing.
+    /// Scopes in which objects may be missing.
     pub gaps: Gaps,
     /// Whether the inventory has been read completely at least once.
     pub synced: bool,
     /// Every VM, by namespace and name.
     pub vms: BTreeMap<VmKey, Arc<VmView>>,
-    /// Every infra node, by name: those of the inventory and those that a VMI names.
+    /// Every infra node of the inventory or that a VMI names, by name.
     pub hosts: Vec<HostView>,
-    /// Every user cluster, by name: those that have a `UserCluster` and those that only labels of VMs name.
+    /// Every user cluster, by name: those with a `UserCluster` and those that only labels of VMs name.
     pub clusters: Vec<ClusterView>,
-    /// Findings that belong to no VM: broken files, objects that are not used, Nodes that nobody stands behind. A VM's own
-    /// are in its detail.
+    /// Findings about no particular VM: broken files, unused objects, missing nodes and clusters. Findings
+    /// about a VM are in its detail.
     pub findings: Vec<Finding>,
 }

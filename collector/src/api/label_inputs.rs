@@ -58,7 +58,7 @@ pub struct ClusterInput {
 pub struct NodeInput {
     /// The infra node on which its VM stands.
     pub host: Option<NodeName>,
-    /// Where it has stood before, as places in the page's `stoodOn`.
+    /// Where it has run before, as places in the page's `stoodOn`.
     pub stood_on: Vec<usize>,
     /// The rest. Its `host`, `stoodOn`, `clusterLabels`, `suspended` and `policies` are empty here.
     pub node: LabelInput,

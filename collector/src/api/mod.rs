@@ -49,7 +49,7 @@ pub(crate) use param::LONGEST_WAIT;
 pub use router::{probes, router};
 pub use sd::TargetGroup;
 
-use crate::{fleet::FleetRead, labels::LabelBook, leader::Writing, scrape::PageProxy};
+use crate::{fleet::FleetRead, labels::LabelStatusStore, leader::Writing, scrape::PageProxy};
 
 /// The header that carries the revision of which an answer was made; pass it as `wait` to hear of the next one.
 pub const REVISION_HEADER: &str = "virtfleet-revision";
@@ -60,7 +60,7 @@ pub struct ApiState {
     /// The fleet.
     pub fleet: Arc<dyn FleetRead>,
     /// What became of each VM's labels.
-    pub labels: Arc<LabelBook>,
+    pub labels: Arc<LabelStatusStore>,
     /// Whether this process leads, and who does otherwise.
     pub writing: Writing,
     /// Fetches agents' pages; none when agents are not pulled.

@@ -50,7 +50,7 @@ fn the_structure_obeys_openapi_3_1() {
         let operation = &item["get"];
         assert!(
             ids.insert(operation["operationId"].as_str().unwrap()),
-            "{path}: id stands twice"
+            "{path}: id occurs twice"
         );
         let mut names = BTreeSet::new();
         for parameter in operation["parameters"].as_array().unwrap() {
@@ -58,7 +58,7 @@ fn the_structure_obeys_openapi_3_1() {
                 parameter["name"].as_str().unwrap(),
                 parameter["in"].as_str().unwrap(),
             );
-            assert!(names.insert((place, name)), "{path}: {name} stands twice");
+            assert!(names.insert((place, name)), "{path}: {name} occurs twice");
             assert!(parameter["schema"].is_object() && parameter["description"].is_string());
             assert!(place == "query" || (place == "path" && parameter["required"] == true));
         }

@@ -42,7 +42,7 @@ impl Query {
                 }
             } else {
                 if !values.is_empty() {
-                    return Err(refuse(param, "stands twice", "give it once"));
+                    return Err(refuse(param, "occurs twice", "give it once"));
                 }
                 check(param, &text)?;
                 values.push(text);
@@ -211,7 +211,7 @@ mod tests {
             (
                 "limit=1&limit=2",
                 "invalid_parameter",
-                ["\"limit\" stands twice", "once"],
+                ["\"limit\" occurs twice", "once"],
             ),
             (
                 "timeout=6m",

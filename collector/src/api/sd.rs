@@ -10,7 +10,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_collector_core::{
-    heard::UnixMs,
+    pull_result::UnixMs,
     view::{AgentStatus, VmView},
 };
 use virtfleet_wire::ids::{ClusterName, NodeName, Uid};

@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     facts::{InfraNode, Labels, Selector},
-    heard::{Failure, FailureClass, MetricsSummary},
     labels::{
         plan::LabelInput,
         policy::{LabelPolicy, Mode, Rule, Source},
     },
+    pull_result::{Failure, FailureClass, MetricsSummary},
     view::{
         AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, Gaps, GuestView, HostView,
         IdentityCheck, IdentityVerdict, InterfaceView, SeverityCounts, VmDetail, VmState, VmView,
@@ -106,7 +106,7 @@ pub(crate) fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(own).collect()
 }
 
-/// Two Nodes and one policy: the first follows its host's rack, the second stands nowhere.
+/// Two Nodes and one policy: the first follows its host's rack, the second is not scheduled.
 pub(crate) fn label_inputs() -> Vec<LabelInput> {
     let policy = LabelPolicy {
         name: "racks".into(),
@@ -287,7 +287,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
                 namespace: id("stray"),
                 state: ClusterState::Pending,
                 message: Some(
-                    "there is no UserCluster; VMs name it by kubermatic.k8c.io/cluster-id".to_owned(),
+                    "there is no UserCluster; VMs name this cluster in their labels kubermatic.k8c.io/cluster-id".to_owned(),
                 ),
                 vms: 1,
                 running: 0,
@@ -304,7 +304,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
                 Severity::Critical,
                 ("Manifest", "infra/nodes.yaml"),
                 "BrokenFile",
-                "infra/nodes.yaml, line 3: the key \"a\" stands twice",
+                "infra/nodes.yaml, line 3: the key \"a\" occurs twice",
             )
             .remedy("correct line 3; the last good state of the file stays until then"),
         ],

@@ -5,7 +5,7 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse as _, Response},
 };
-use virtfleet_collector_core::heard::FailureClass;
+use virtfleet_collector_core::pull_result::FailureClass;
 use virtfleet_wire::exposition;
 
 use super::{error::ApiError, router::Ask, vm};

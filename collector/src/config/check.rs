@@ -152,7 +152,7 @@ fn live(config: &CollectorConfig, origins: &Origins, say: &mut impl FnMut(&str, 
             } else if cluster.namespaces[..at].contains(name) {
                 say(
                     &format!("inventory.cluster.namespaces[{at}]"),
-                    format!("{name} stands there twice"),
+                    format!("{name} is listed twice"),
                 );
             }
         }

@@ -5,13 +5,13 @@ use std::{error::Error, fs};
 use virtfleet_runtime::tls::{Usage, Validity, check_chain, check_pem};
 
 use super::{FileError, agents, server};
-use crate::{config::CollectorConfig, doctor::Line};
+use crate::{config::CollectorConfig, doctor::CheckResult};
 
 /// A certificate with less than this left is a warning, in seconds: 14 days, as for the agent's doctor.
 const EXPIRES_SOON: u64 = 14 * 86_400;
 
 /// One line for each TLS file that the settings name, and one for files that do not go together. `now` is in seconds since 1970.
-pub fn check(config: &CollectorConfig, now: u64) -> Vec<Line> {
+pub fn check(config: &CollectorConfig, now: u64) -> Vec<CheckResult> {
     let (tls, scrape) = (&config.server.tls, &config.scrape.tls);
     let of_server = [
         ("server.tls.certificate", &tls.certificate),
@@ -41,7 +41,7 @@ pub fn check(config: &CollectorConfig, now: u64) -> Vec<Line> {
 }
 
 /// A line for each file, and whether each could be read.
-fn files(named: &[(&'static str, &Option<String>)], now: u64) -> (Vec<Line>, bool) {
+fn files(named: &[(&'static str, &Option<String>)], now: u64) -> (Vec<CheckResult>, bool) {
     let mut readable = true;
     let set = named
         .iter()
@@ -60,35 +60,35 @@ fn content(key: &str, file: &str) -> Result<Option<Validity>, String> {
     check_pem(&pem, matches!(key, "server.tls.key" | "scrape.tls.key"))
 }
 
-fn line(key: &str, file: &str, content: Result<Option<Validity>, String>, now: u64) -> Line {
+fn line(key: &str, file: &str, content: Result<Option<Validity>, String>, now: u64) -> CheckResult {
     match content {
-        Err(reason) => Line::fail(key, format!("{file} {reason}"), format!("ls -l {file}")),
-        Ok(None) => Line::ok(key, format!("{file}: readable")),
+        Err(reason) => CheckResult::fail(key, format!("{file} {reason}"), format!("ls -l {file}")),
+        Ok(None) => CheckResult::ok(key, format!("{file}: readable")),
         Ok(Some(valid)) => dated(key, file, valid, now),
     }
 }
 
-fn dated(key: &str, file: &str, valid: Validity, now: u64) -> Line {
+fn dated(key: &str, file: &str, valid: Validity, now: u64) -> CheckResult {
     let dates = format!("openssl x509 -in {file} -noout -subject -dates");
     if now < valid.not_before {
         let days = (valid.not_before - now) / 86_400;
-        return Line::fail(key, format!("{file} is not valid yet, for {days} d more"), dates);
+        return CheckResult::fail(key, format!("{file} is not valid yet, for {days} d more"), dates);
     }
     if now > valid.not_after {
         let days = (now - valid.not_after) / 86_400;
-        return Line::fail(key, format!("{file} expired {days} d ago"), dates);
+        return CheckResult::fail(key, format!("{file} expired {days} d ago"), dates);
     }
     let left = valid.not_after - now;
     let detail = format!("{file}: {} d left", left / 86_400);
     if left < EXPIRES_SOON {
-        Line::warn(key, detail, dates)
+        CheckResult::warn(key, detail, dates)
     } else {
-        Line::ok(key, detail)
+        CheckResult::ok(key, detail)
     }
 }
 
 /// What loading the files as `serve` does comes to.
-fn unfit(error: &FileError) -> Line {
+fn unfit(error: &FileError) -> CheckResult {
     let mut reason = error.file.display().to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -96,14 +96,14 @@ fn unfit(error: &FileError) -> Line {
         cause = next.source();
     }
     let next = "openssl x509 -in CERTIFICATE -noout -pubkey | diff - <(openssl pkey -in KEY -pubout)";
-    Line::fail(&error.key, format!("does not go with the others: {reason}"), next)
+    CheckResult::fail(&error.key, format!("does not go with the others: {reason}"), next)
 }
 
 /// Agents verify the collector by their own `server.tls.clientCA`, which mostly is the authority that has signed the agents, too.
-fn chain(certificate: &str, ca: &str, now: u64) -> Option<Line> {
+fn chain(certificate: &str, ca: &str, now: u64) -> Option<CheckResult> {
     let (chain, authorities) = (fs::read(certificate).ok()?, fs::read(ca).ok()?);
     let reason = check_chain(&chain, &authorities, Usage::Client, now).err()?;
-    Some(Line::warn(
+    Some(CheckResult::warn(
         "scrape.tls.certificate",
         format!("{certificate} {reason} ({ca}); agents accept it only if their server.tls.clientCA does"),
         format!("openssl verify -purpose sslclient -CAfile {ca} {certificate}"),

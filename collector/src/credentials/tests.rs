@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     config::CollectorConfig,
-    doctor::{Line, Status},
+    doctor::{CheckResult, CheckStatus},
 };
 
 type Ca = CertifiedIssuer<'static, KeyPair>;
@@ -60,13 +60,13 @@ fn good(folder: &Path) -> CollectorConfig {
 }
 
 /// Those that are not ok.
-fn faults(config: &CollectorConfig) -> Vec<Line> {
+fn faults(config: &CollectorConfig) -> Vec<CheckResult> {
     let mut lines = check(config, NOW);
-    lines.retain(|line| line.status != Status::Ok);
+    lines.retain(|line| line.status != CheckStatus::Ok);
     lines
 }
 
-fn only(config: &CollectorConfig) -> Line {
+fn only(config: &CollectorConfig) -> CheckResult {
     let [line] = faults(config).try_into().unwrap();
     assert!(!line.next.is_empty(), "{line:?}");
     line
@@ -92,7 +92,10 @@ fn a_file_that_cannot_be_used_is_named_with_its_key() {
     let mut missing = config.clone();
     missing.scrape.tls.ca = Some("/nowhere/ca.pem".to_owned());
     let line = only(&missing);
-    assert_eq!((line.status, line.what.as_str()), (Status::Fail, "scrape.tls.ca"));
+    assert_eq!(
+        (line.status, line.what.as_str()),
+        (CheckStatus::Fail, "scrape.tls.ca")
+    );
     assert!(line.detail.contains("/nowhere/ca.pem cannot be read"), "{line:?}");
     assert_eq!(agents(&missing.scrape.tls).unwrap_err().key, "scrape.tls.ca");
     let mut swapped = config.clone();
@@ -121,13 +124,13 @@ fn a_certificate_must_be_valid_now_and_should_be_for_a_while() {
         (lines[0].status, lines[0].detail.clone())
     };
     let (status, detail) = set(2029, NOW);
-    assert_eq!(status, Status::Fail);
+    assert_eq!(status, CheckStatus::Fail);
     assert!(detail.contains("expired 1 d ago"), "{detail}");
     // Ten days before its end.
     let (status, detail) = set(2030, NOW + 354 * 86_400);
-    assert_eq!(status, Status::Warn);
+    assert_eq!(status, CheckStatus::Warn);
     assert!(detail.contains(" d left"), "{detail}");
-    assert_eq!(set(2030, 0).0, Status::Fail, "not valid yet");
+    assert_eq!(set(2030, 0).0, CheckStatus::Fail, "not valid yet");
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn a_client_certificate_that_the_agents_authority_has_not_signed_is_a_warning() 
     let line = only(&config);
     assert_eq!(
         (line.status, line.what.as_str()),
-        (Status::Warn, "scrape.tls.certificate")
+        (CheckStatus::Warn, "scrape.tls.certificate")
     );
     assert!(line.detail.contains("is not signed by any of these"), "{line:?}");
 }

@@ -4,21 +4,21 @@
 use kube::Client;
 use serde_json::Value;
 
-use super::Line;
+use super::CheckResult;
 use crate::objects;
 
 /// Fields that a line names.
 const MAX_NAMED: usize = 5;
 
 /// One line for each definition that is absent or lacks fields, or one for all.
-pub(super) async fn check(client: &Client) -> Vec<Line> {
+pub(super) async fn check(client: &Client) -> Vec<CheckResult> {
     const NEXT: &str = "virtfleet-collector crds | kubectl apply --server-side -f -";
     let request = http::Request::get("/openapi/v3/apis/virtfleet.io/v1alpha1").body(Vec::new());
     let Ok(request) = request else { return Vec::new() };
     let published: Value = match client.request(request).await {
         Ok(published) => published,
         Err(kube::Error::Api(status)) if status.code == 404 => {
-            return vec![Line::fail(
+            return vec![CheckResult::fail(
                 "definitions",
                 "virtfleet.io/v1alpha1 is not installed",
                 NEXT,
@@ -26,7 +26,7 @@ pub(super) async fn check(client: &Client) -> Vec<Line> {
         }
         Err(error) => {
             let next = "kubectl get --raw /openapi/v3/apis/virtfleet.io/v1alpha1";
-            return vec![Line::warn(
+            return vec![CheckResult::warn(
                 "definitions",
                 format!("cannot be read: {error}"),
                 next,
@@ -44,7 +44,7 @@ pub(super) async fn check(client: &Client) -> Vec<Line> {
             .find_map(|version| version.schema.as_ref());
         let wanted = wanted.and_then(|schema| serde_json::to_value(&schema.open_api_v3_schema).ok());
         let (Some(wanted), Some(found)) = (wanted, schema_of(&published, kind)) else {
-            lines.push(Line::fail(&what, "is not installed", NEXT));
+            lines.push(CheckResult::fail(&what, "is not installed", NEXT));
             continue;
         };
         let mut missing = Vec::new();
@@ -53,11 +53,11 @@ pub(super) async fn check(client: &Client) -> Vec<Line> {
             let more = if missing.len() > MAX_NAMED { ", …" } else { "" };
             missing.truncate(MAX_NAMED);
             let detail = format!("is of another version: it has no {}{more}", missing.join(", "));
-            lines.push(Line::warn(&what, detail, NEXT));
+            lines.push(CheckResult::warn(&what, detail, NEXT));
         }
     }
     if lines.is_empty() {
-        lines.push(Line::ok(
+        lines.push(CheckResult::ok(
             "definitions",
             "virtfleet.io/v1alpha1 is installed, with every field of this version",
         ));

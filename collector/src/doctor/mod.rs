@@ -1,12 +1,11 @@
 //! `virtfleet-collector doctor`: everything that a person would check by hand, each line with the next command to type.
 //!
 //! ```text
-//! settings ─▶ files (credentials) ─ folder | API server ─▶ rights, definitions, Lease ─ ports ─▶ Line…
+//! settings ─▶ files (credentials) ─ folder | API server ─▶ rights, definitions, Lease ─ ports ─▶ CheckResult…
 //! ```
 //! It reads and asks; it changes nothing.
 
 mod definitions;
-mod line;
 mod port;
 mod rights;
 mod server;
@@ -14,20 +13,15 @@ mod server;
 use std::{fs, time::Duration};
 
 use jiff::Timestamp;
+pub use virtfleet_runtime::checks::{CheckResult, CheckStatus, any_failed, text};
 
-pub use self::line::{Line, Status, text};
 use crate::{config::CollectorConfig, credentials};
 
 /// Maximum time for all questions to the API server.
 const ASKING: Duration = Duration::from_secs(20);
 
-/// Whether any check failed, so that the exit code is 1.
-pub fn any_failed(lines: &[Line]) -> bool {
-    lines.iter().any(|line| line.status == Status::Fail)
-}
-
 /// What `check-config` checks beyond the text of the settings: the files that they name.
-pub async fn files(config: &CollectorConfig) -> Vec<Line> {
+pub async fn files(config: &CollectorConfig) -> Vec<CheckResult> {
     let mut lines = credentials::check(config, now());
     if config.inventory.cluster.is_some() {
         lines.extend(server::client(config).await.err());
@@ -38,11 +32,11 @@ pub async fn files(config: &CollectorConfig) -> Vec<Line> {
 }
 
 /// All checks, in the order in which a person would make them. `file` is where the settings are.
-pub async fn check(config: &CollectorConfig, file: &str) -> Vec<Line> {
-    let mut lines = vec![Line::ok("settings", format!("{file}: every key is known"))];
+pub async fn check(config: &CollectorConfig, file: &str) -> Vec<CheckResult> {
+    let mut lines = vec![CheckResult::ok("settings", format!("{file}: every key is known"))];
     lines.extend(credentials::check(config, now()));
     if !config.scrape.tls.is_set() {
-        lines.push(Line::ok("scrape.tls", "not set: no agent is pulled"));
+        lines.push(CheckResult::ok("scrape.tls", "not set: no agent is pulled"));
     }
     if config.inventory.cluster.is_some() {
         match server::client(config).await {
@@ -51,7 +45,7 @@ pub async fn check(config: &CollectorConfig, file: &str) -> Vec<Line> {
                 let asked = tokio::time::timeout(ASKING, server::check(config, &client)).await;
                 lines.extend(asked.unwrap_or_else(|_| {
                     let detail = format!("not all answers within {} s", ASKING.as_secs());
-                    vec![Line::fail(
+                    vec![CheckResult::fail(
                         "API server",
                         detail,
                         "kubectl get --raw /readyz?verbose",
@@ -68,18 +62,18 @@ pub async fn check(config: &CollectorConfig, file: &str) -> Vec<Line> {
     lines
 }
 
-fn folder(path: &str) -> Line {
+fn folder(path: &str) -> CheckResult {
     const WHAT: &str = "inventory.folder";
     let next = format!("ls -ld {path} {path}/infra {path}/clusters");
     match fs::read_dir(path) {
-        Err(error) => Line::fail(WHAT, format!("{path} cannot be listed: {error}"), next),
+        Err(error) => CheckResult::fail(WHAT, format!("{path} cannot be listed: {error}"), next),
         Ok(_) => match fs::read_dir(format!("{path}/infra")) {
-            Err(error) => Line::warn(
+            Err(error) => CheckResult::warn(
                 WHAT,
                 format!("{path}/infra cannot be listed: {error}; no VM is known"),
                 next,
             ),
-            Ok(entries) => Line::ok(WHAT, format!("{path}: {} entries in infra/", entries.count())),
+            Ok(entries) => CheckResult::ok(WHAT, format!("{path}: {} entries in infra/", entries.count())),
         },
     }
 }

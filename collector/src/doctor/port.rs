@@ -6,37 +6,37 @@ use std::{
     path::Path,
 };
 
-use super::Line;
+use super::CheckResult;
 
 /// The kernel's name of our process: `comm` has 15 bytes.
 const OWN_NAME: &str = "virtfleet-colle";
 
 /// Listens at `address` for a moment.
-pub(super) fn check(setting: &str, address: &str) -> Line {
+pub(super) fn check(setting: &str, address: &str) -> CheckResult {
     let Ok(address) = address.parse::<SocketAddr>() else {
         let detail = format!("{address:?} is not an address and port");
-        return Line::fail(setting, detail, "virtfleet-collector check-config");
+        return CheckResult::fail(setting, detail, "virtfleet-collector check-config");
     };
     let next = format!("ss -ltnp 'sport = :{}'", address.port());
     match TcpListener::bind(address) {
-        Ok(_) => Line::ok(setting, format!("{address} is free")),
+        Ok(_) => CheckResult::ok(setting, format!("{address} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => match holder(address.port()) {
-            Some((pid, name)) if name == OWN_NAME => Line::ok(
+            Some((pid, name)) if name == OWN_NAME => CheckResult::ok(
                 setting,
                 format!("{address} is held by virtfleet-collector, process {pid}"),
             ),
-            Some((pid, name)) => Line::fail(
+            Some((pid, name)) => CheckResult::fail(
                 setting,
                 format!("{address} is held by {name}, process {pid}"),
                 next,
             ),
-            None => Line::warn(
+            None => CheckResult::warn(
                 setting,
                 format!("{address} is in use; the process cannot be seen from here"),
                 next,
             ),
         },
-        Err(error) => Line::fail(setting, format!("{address} cannot be listened on: {error}"), next),
+        Err(error) => CheckResult::fail(setting, format!("{address} cannot be listened on: {error}"), next),
     }
 }
 
@@ -79,21 +79,21 @@ fn holds(process: &Path, sockets: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Status;
+    use crate::doctor::CheckStatus;
 
     #[test]
     fn an_address_is_free_held_or_refused() {
         let held = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = held.local_addr().unwrap().to_string();
         let line = check("server.address", &address);
-        assert_eq!(line.status, Status::Fail, "held by the test: {line:?}");
+        assert_eq!(line.status, CheckStatus::Fail, "held by the test: {line:?}");
         let own = format!("process {}", std::process::id());
         assert!(
             line.detail.ends_with(&own) && line.next.starts_with("ss "),
             "{line:?}"
         );
         drop(held);
-        assert_eq!(check("server.address", &address).status, Status::Ok);
-        assert_eq!(check("server.address", "203.0.113.1:1").status, Status::Fail);
+        assert_eq!(check("server.address", &address).status, CheckStatus::Ok);
+        assert_eq!(check("server.address", "203.0.113.1:1").status, CheckStatus::Fail);
     }
 }

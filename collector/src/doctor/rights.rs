@@ -7,7 +7,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use super::{Line, Status};
+use super::{CheckResult, CheckStatus};
 use crate::config::CollectorConfig;
 
 /// Questions on their way at once.
@@ -24,7 +24,7 @@ struct Right {
     name: Option<String>,
     /// What the collector does without it.
     without: &'static str,
-    status: Status,
+    status: CheckStatus,
 }
 
 /// Verbs, group, resource, whether it is asked in each of `inventory.cluster.namespaces`, severity, and what fails without it.
@@ -33,7 +33,7 @@ type Row = (
     &'static str,
     &'static str,
     bool,
-    Status,
+    CheckStatus,
     &'static str,
 );
 
@@ -43,7 +43,7 @@ const ROWS: [Row; 13] = [
         "",
         "nodes",
         false,
-        Status::Fail,
+        CheckStatus::Fail,
         "no placement is known",
     ),
     (
@@ -51,7 +51,7 @@ const ROWS: [Row; 13] = [
         "kubevirt.io",
         "virtualmachineinstances",
         true,
-        Status::Fail,
+        CheckStatus::Fail,
         "no VM is known",
     ),
     (
@@ -59,7 +59,7 @@ const ROWS: [Row; 13] = [
         "kubevirt.io",
         "virtualmachines",
         true,
-        Status::Fail,
+        CheckStatus::Fail,
         "no VM is known",
     ),
     (
@@ -67,7 +67,7 @@ const ROWS: [Row; 13] = [
         "kubevirt.io",
         "virtualmachineinstancemigrations",
         true,
-        Status::Warn,
+        CheckStatus::Warn,
         "fewer labels that others wrote are replaced",
     ),
     (
@@ -75,7 +75,7 @@ const ROWS: [Row; 13] = [
         "",
         "pods",
         true,
-        Status::Fail,
+        CheckStatus::Fail,
         "no agent has an address",
     ),
     (
@@ -83,7 +83,7 @@ const ROWS: [Row; 13] = [
         "virtfleet.io",
         "userclusters",
         false,
-        Status::Fail,
+        CheckStatus::Fail,
         "no VM has a cluster",
     ),
     (
@@ -91,7 +91,7 @@ const ROWS: [Row; 13] = [
         "virtfleet.io",
         "labelpropagations",
         false,
-        Status::Fail,
+        CheckStatus::Fail,
         "no label is planned",
     ),
     (
@@ -99,7 +99,7 @@ const ROWS: [Row; 13] = [
         "virtfleet.io",
         "userclusters/status",
         false,
-        Status::Warn,
+        CheckStatus::Warn,
         "UserClusters have no status",
     ),
     (
@@ -107,7 +107,7 @@ const ROWS: [Row; 13] = [
         "virtfleet.io",
         "labelpropagations/status",
         false,
-        Status::Warn,
+        CheckStatus::Warn,
         "LabelPropagations have no status",
     ),
     (
@@ -115,7 +115,7 @@ const ROWS: [Row; 13] = [
         "virtfleet.io",
         "guesthealths",
         true,
-        Status::Warn,
+        CheckStatus::Warn,
         "no GuestHealth is written",
     ),
     (
@@ -123,7 +123,7 @@ const ROWS: [Row; 13] = [
         "virtfleet.io",
         "guesthealths/status",
         true,
-        Status::Warn,
+        CheckStatus::Warn,
         "GuestHealths have no status",
     ),
     (
@@ -131,7 +131,7 @@ const ROWS: [Row; 13] = [
         "events.k8s.io",
         "events",
         true,
-        Status::Warn,
+        CheckStatus::Warn,
         "no Event is recorded",
     ),
     (
@@ -139,7 +139,7 @@ const ROWS: [Row; 13] = [
         "networking.k8s.io",
         "servicecidrs",
         false,
-        Status::Warn,
+        CheckStatus::Warn,
         "the service range is the default of scrape.serviceCIDRs",
     ),
 ];
@@ -187,7 +187,7 @@ fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
     };
     for verb in ["list", "watch"] {
         let without = "user clusters whose kubeconfig is there cannot be reached";
-        one(verb, "", "secrets", KUBECONFIGS, None, Status::Warn, without);
+        one(verb, "", "secrets", KUBECONFIGS, None, CheckStatus::Warn, without);
     }
     let without = "the infra API server's addresses are known by its URL only";
     one(
@@ -196,7 +196,7 @@ fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
         "endpointslices",
         "default",
         Some("kubernetes"),
-        Status::Warn,
+        CheckStatus::Warn,
         without,
     );
     if let Some((namespace, name)) = lease {
@@ -204,7 +204,15 @@ fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
             "coordination.k8s.io",
             "this collector never leads, and writes nothing",
         );
-        one("create", group, "leases", namespace, None, Status::Fail, without);
+        one(
+            "create",
+            group,
+            "leases",
+            namespace,
+            None,
+            CheckStatus::Fail,
+            without,
+        );
         for verb in ["get", "update"] {
             one(
                 verb,
@@ -212,7 +220,7 @@ fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
                 "leases",
                 namespace,
                 Some(name),
-                Status::Fail,
+                CheckStatus::Fail,
                 without,
             );
         }
@@ -225,21 +233,21 @@ pub(super) async fn check(
     config: &CollectorConfig,
     client: &Client,
     lease: Option<(&str, &str)>,
-) -> Vec<Line> {
+) -> Vec<CheckResult> {
     let rights = rights(config, lease);
     let count = rights.len();
     let asked = stream::iter(rights)
         .map(|right| ask(client, right))
         .buffered(PARALLEL);
-    let missing: Vec<Line> = asked.filter_map(std::future::ready).collect().await;
+    let missing: Vec<CheckResult> = asked.filter_map(std::future::ready).collect().await;
     if missing.is_empty() {
-        return vec![Line::ok("rights", format!("all {count} are granted"))];
+        return vec![CheckResult::ok("rights", format!("all {count} are granted"))];
     }
     missing
 }
 
 /// The line about a right that is not granted.
-async fn ask(client: &Client, right: Right) -> Option<Line> {
+async fn ask(client: &Client, right: Right) -> Option<CheckResult> {
     let (resource, subresource) = match right.resource.split_once('/') {
         Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
         None => (right.resource, None),
@@ -275,14 +283,14 @@ async fn ask(client: &Client, right: Right) -> Option<Line> {
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     match api.create(&PostParams::default(), &review).await {
         Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => None,
-        Ok(_) => Some(Line::new(
+        Ok(_) => Some(CheckResult::new(
             right.status,
-            &format!("right {what}"),
+            format!("right {what}"),
             format!("not granted ({place}): {}", right.without),
             next,
         )),
-        Err(error) => Some(Line::warn(
-            &format!("right {what}"),
+        Err(error) => Some(CheckResult::warn(
+            format!("right {what}"),
             format!("cannot be asked for: {error}"),
             next,
         )),

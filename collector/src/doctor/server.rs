@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 
-use super::{Line, definitions, rights};
+use super::{CheckResult, definitions, rights};
 use crate::{config::CollectorConfig, inventory::cluster, leader};
 
 /// A client by `inventory.cluster`, or why there is none.
-pub(super) async fn client(config: &CollectorConfig) -> Result<Client, Line> {
+pub(super) async fn client(config: &CollectorConfig) -> Result<Client, CheckResult> {
     let Some(settings) = &config.inventory.cluster else {
-        return Err(Line::fail(
+        return Err(CheckResult::fail(
             "inventory.cluster",
             "not set",
             "virtfleet-collector check-config",
@@ -21,24 +21,27 @@ pub(super) async fn client(config: &CollectorConfig) -> Result<Client, Line> {
             Some(file) => format!("kubectl --kubeconfig {file} config view --minify"),
             None => "ls -l /var/run/secrets/kubernetes.io/serviceaccount".to_owned(),
         };
-        Line::fail("inventory.cluster", format!("{error:#}"), next)
+        CheckResult::fail("inventory.cluster", format!("{error:#}"), next)
     })
 }
 
 /// All that is asked of the API server.
-pub(super) async fn check(config: &CollectorConfig, client: &Client) -> Vec<Line> {
+pub(super) async fn check(config: &CollectorConfig, client: &Client) -> Vec<CheckResult> {
     let version = match client.apiserver_version().await {
         Ok(version) => version.git_version,
         Err(error) => {
             let next = "kubectl get --raw /version";
-            return vec![Line::fail(
+            return vec![CheckResult::fail(
                 "API server",
                 format!("does not answer: {error}"),
                 next,
             )];
         }
     };
-    let mut lines = vec![Line::ok("API server", format!("answers, Kubernetes {version}"))];
+    let mut lines = vec![CheckResult::ok(
+        "API server",
+        format!("answers, Kubernetes {version}"),
+    )];
     let election = &config.leader_election;
     let namespace = leader::namespace(election.namespace.as_deref(), client);
     let lease = election
@@ -48,7 +51,7 @@ pub(super) async fn check(config: &CollectorConfig, client: &Client) -> Vec<Line
     lines.extend(definitions::check(client).await);
     match lease {
         Some((namespace, name)) => lines.push(of_lease(client, namespace, name).await),
-        None => lines.push(Line::ok(
+        None => lines.push(CheckResult::ok(
             "lease",
             "leaderElection.enabled is false: this collector writes without a Lease",
         )),
@@ -57,18 +60,20 @@ pub(super) async fn check(config: &CollectorConfig, client: &Client) -> Vec<Line
 }
 
 /// Who leads.
-async fn of_lease(client: &Client, namespace: &str, name: &str) -> Line {
+async fn of_lease(client: &Client, namespace: &str, name: &str) -> CheckResult {
     const WHAT: &str = "lease";
     let next = format!("kubectl -n {namespace} get lease {name} -o yaml");
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let spec = match api.get_opt(name).await {
-        Err(error) => return Line::fail(WHAT, format!("{namespace}/{name} cannot be read: {error}"), next),
+        Err(error) => {
+            return CheckResult::fail(WHAT, format!("{namespace}/{name} cannot be read: {error}"), next);
+        }
         Ok(found) => found.and_then(|lease| lease.spec).unwrap_or_default(),
     };
     let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
     let (Some(holder), Some(renewed)) = (holder, spec.renew_time) else {
         let detail = format!("{namespace}/{name} is free: no collector leads, so nothing is written");
-        return Line::warn(WHAT, detail, next);
+        return CheckResult::warn(WHAT, detail, next);
     };
     let age = Timestamp::now().as_second() - renewed.0.as_second();
     let detail = format!(
@@ -76,11 +81,11 @@ async fn of_lease(client: &Client, namespace: &str, name: &str) -> Line {
         age.max(0)
     );
     if age > i64::from(spec.lease_duration_seconds.unwrap_or_default()) {
-        return Line::warn(
+        return CheckResult::warn(
             WHAT,
             format!("{detail}, which is too long ago: no collector leads"),
             next,
         );
     }
-    Line::ok(WHAT, detail)
+    CheckResult::ok(WHAT, detail)
 }

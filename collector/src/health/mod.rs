@@ -1,7 +1,7 @@
 //! Keeps one `GuestHealth` a VM in the infra cluster: written on change only, by the leader only.
 //!
 //! ```text
-//! fleet, LabelBook ─ digests ─▶ whom has something changed for? ─▶ status ─ differs? ─▶ HealthStore
+//! fleet, LabelStatusStore ─ digests ─▶ whom has something changed for? ─▶ status ─ differs? ─▶ HealthStore
 //! ```
 //! A pass compares digests of all VMs every few seconds, and works out only those that differ; now and then it works out all,
 //! and lists what is kept, so that what others removed comes back. A pass writes no longer than until the next is due: what is
@@ -21,7 +21,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
-    health::SILENCE_MS,
+    health::SILENCE_THRESHOLD_MS,
     labels::guard,
     view::{AgentStatus, FleetSnapshot, VmView},
 };
@@ -30,7 +30,7 @@ use virtfleet_wire::ids::VmKey;
 pub use self::store::{HealthStore, KubeHealth, Stored};
 use crate::{
     fleet::{Fleet, FleetRead as _},
-    labels::{Bucket, LabelBook, SendError},
+    labels::{LabelStatusStore, SendError, TokenBucket},
     leader::Writing,
     objects::GuestHealthStatus,
 };
@@ -48,7 +48,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// Runs until `stop`.
 pub async fn run<S: HealthStore>(
     fleet: Arc<Fleet>,
-    book: Arc<LabelBook>,
+    book: Arc<LabelStatusStore>,
     store: S,
     writing: Writing,
     stop: CancellationToken,
@@ -63,7 +63,7 @@ pub async fn run<S: HealthStore>(
         silent: BTreeMap::new(),
         absent: BTreeSet::new(),
         last: None,
-        pace: Bucket::new(PER_SECOND, now()),
+        pace: TokenBucket::new(PER_SECOND, now()),
     };
     let mut ticks = tokio::time::interval(PASS);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -94,7 +94,7 @@ enum Settled {
 
 struct Keeper<S> {
     fleet: Arc<Fleet>,
-    book: Arc<LabelBook>,
+    book: Arc<LabelStatusStore>,
     store: S,
     writing: Writing,
     /// What is kept, as far as we know, and when it was listed; none while another one leads.
@@ -107,7 +107,7 @@ struct Keeper<S> {
     absent: BTreeSet<VmKey>,
     /// With whom the last pass ended early.
     last: Option<VmKey>,
-    pace: Bucket,
+    pace: TokenBucket,
 }
 
 impl<S: HealthStore> Keeper<S> {
@@ -131,7 +131,7 @@ impl<S: HealthStore> Keeper<S> {
         let mut due = Vec::new();
         for (key, view) in &fleet.vms {
             let silent_ms = self.silent_ms(key, view);
-            let digest = digest(view, self.book.digest(key), silent_ms >= SILENCE_MS);
+            let digest = digest(view, self.book.digest(key), silent_ms >= SILENCE_THRESHOLD_MS);
             if self.seen.get(key) != Some(&digest) {
                 due.push((key, digest, silent_ms));
             }

@@ -1,8 +1,9 @@
-//! The words of the domain as the object's status, with what was said before in mind.
+//! Converts the conditions and findings of the domain into the status of a `GuestHealth`, starting from
+//! the status published before.
 
 use virtfleet_collector_core::{
     findings::is_of_agent,
-    health::{self, Labelled, Truth, Verdict},
+    health::{self, ConditionState, LabelPlanStatus, VmCondition},
     view::{AgentStatus, VmDetail},
 };
 
@@ -11,7 +12,8 @@ use crate::{
     objects::{Condition, ConditionStatus, GuestHealthFinding, GuestHealthStatus, LastMigration, Placement},
 };
 
-/// The status of one VM's GuestHealth; what did not change is as in `before`, to the letter.
+/// The status of one VM's GuestHealth. Conditions and findings that did not change are copied from
+/// `before`.
 pub(super) fn status(
     vm: &VmDetail,
     labels: Option<&LabelStatus>,
@@ -19,14 +21,14 @@ pub(super) fn status(
     before: &GuestHealthStatus,
     now: &str,
 ) -> GuestHealthStatus {
-    let labelled = labels.map(|labels| Labelled {
+    let labelled = labels.map(|labels| LabelPlanStatus {
         plan: &labels.plan,
         error: labels.error.as_deref(),
     });
-    let verdicts = health::verdicts(vm, labelled, silent_ms);
+    let conditions = health::conditions(vm, labelled, silent_ms);
     let text = |id: Option<&str>| id.map(str::to_owned);
     let view = &vm.vm;
-    let conditions: Vec<_> = verdicts
+    let conditions: Vec<_> = conditions
         .into_iter()
         .map(|one| condition(one, &before.conditions, now))
         .collect();
@@ -52,17 +54,18 @@ pub(super) fn status(
     }
 }
 
-/// The API server refuses the whole status for one time that is none.
+/// A valid time, or none: the API server rejects the whole status for one malformed time.
 fn time(text: Option<&str>) -> Option<String> {
     let is_time = |text: &&str| text.parse::<jiff::Timestamp>().is_ok();
     text.filter(is_time).map(str::to_owned)
 }
 
-/// Whether all conditions hold: as the first that does not, else as the first of which nobody knows.
+/// The `Ready` condition: `True` if all conditions are, else like the first `False` one, else like the
+/// first `Unknown` one.
 fn ready(conditions: &[Condition]) -> Condition {
     let first = |status| {
-        let mut judged = conditions.iter().filter(|one| one.reason != health::NOT_PULLED);
-        judged.find(|one| one.status == status)
+        let mut considered = conditions.iter().filter(|one| one.reason != health::NOT_PULLED);
+        considered.find(|one| one.status == status)
     };
     let decisive = first(ConditionStatus::False).or_else(|| first(ConditionStatus::Unknown));
     let Some(one) = decisive else {
@@ -79,19 +82,20 @@ fn ready(conditions: &[Condition]) -> Condition {
     Condition::new("Ready", one.status, &one.reason, message)
 }
 
-fn condition(verdict: Verdict, before: &[Condition], now: &str) -> Condition {
-    let known = before.iter().find(|known| known.kind == verdict.kind);
-    let status = match (verdict.truth, known) {
-        (Truth::True, _) => ConditionStatus::True,
-        (Truth::False, _) => ConditionStatus::False,
-        (Truth::AsBefore, Some(known)) => return known.clone(),
-        (Truth::Unknown | Truth::AsBefore, _) => ConditionStatus::Unknown,
+fn condition(new: VmCondition, before: &[Condition], now: &str) -> Condition {
+    let known = before.iter().find(|known| known.kind == new.kind);
+    let status = match (new.state, known) {
+        (ConditionState::True, _) => ConditionStatus::True,
+        (ConditionState::False, _) => ConditionStatus::False,
+        (ConditionState::Unchanged, Some(known)) => return known.clone(),
+        (ConditionState::Unknown | ConditionState::Unchanged, _) => ConditionStatus::Unknown,
     };
-    Condition::new(verdict.kind, status, verdict.reason, verdict.message).at(before, now)
+    Condition::new(new.kind, status, new.reason, new.message).at(before, now)
 }
 
-/// The same findings keep the words that they had: those may hold numbers that change with every report. A collector that has just
-/// started has not pulled an agent often enough to know whether it fails: until then what was said of the agent stays.
+/// Findings for the status. A finding that was in `before` keeps its message, because messages may hold
+/// numbers that change with every report. A collector that has just started has not pulled the agent
+/// often enough to report it as failing: until then findings about the agent in `before` are kept.
 fn findings(vm: &VmDetail, silent_ms: u64, before: &[GuestHealthFinding]) -> Vec<GuestHealthFinding> {
     let worst = health::worst(&vm.findings_list).into_iter();
     let keep = |(id, severity, message): (String, _, String)| {
@@ -108,7 +112,7 @@ fn findings(vm: &VmDetail, silent_ms: u64, before: &[GuestHealthFinding]) -> Vec
     let mut found: Vec<_> = worst.map(keep).collect();
     let is_undecided = match vm.vm.agent.status {
         AgentStatus::Waiting => true,
-        AgentStatus::Silent => silent_ms < health::SILENCE_MS,
+        AgentStatus::Silent => silent_ms < health::SILENCE_THRESHOLD_MS,
         AgentStatus::Up | AgentStatus::Off | AgentStatus::Disabled => false,
     };
     if is_undecided && !found.iter().any(|one| is_of_agent(&one.id)) {
@@ -123,34 +127,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_is_what_the_first_that_does_not_hold_says() {
+    fn ready_follows_the_first_condition_that_is_not_true() {
         let one = |kind: &str, status, reason: &str| Condition::new(kind, status, reason, "m".to_owned());
         let good = one("Placed", ConditionStatus::True, "Placed");
         let silent = one("AgentReporting", ConditionStatus::False, "Silent");
         let unknown = one("LabelsTrue", ConditionStatus::Unknown, "NoNode");
-        let said = |all: &[&Condition]| {
+        let summarize = |all: &[&Condition]| {
             let all: Vec<_> = all.iter().map(|one| (*one).clone()).collect();
             let ready = ready(&all);
             (ready.status, ready.reason, ready.message)
         };
-        assert_eq!(said(&[&good]).0, ConditionStatus::True);
+        assert_eq!(summarize(&[&good]).0, ConditionStatus::True);
         assert_eq!(
-            said(&[&good, &unknown, &silent]),
+            summarize(&[&good, &unknown, &silent]),
             (
                 ConditionStatus::False,
                 "Silent".into(),
                 "AgentReporting: m".into()
             )
         );
-        assert_eq!(said(&[&good, &unknown]).0, ConditionStatus::Unknown);
+        assert_eq!(summarize(&[&good, &unknown]).0, ConditionStatus::Unknown);
         let unpulled = one("AgentReporting", ConditionStatus::Unknown, health::NOT_PULLED);
-        let (status, _, message) = said(&[&good, &unpulled]);
-        assert_eq!(status, ConditionStatus::True, "who is not pulled is no reason");
+        let (status, _, message) = summarize(&[&good, &unpulled]);
+        assert_eq!(
+            status,
+            ConditionStatus::True,
+            "NotPulled does not make a VM unready"
+        );
         assert!(message.contains("its agent is not pulled"), "{message}");
     }
 
     #[test]
-    fn what_is_no_time_is_left_out() {
+    fn malformed_times_are_omitted() {
         assert_eq!(
             time(Some("2026-01-01T00:00:00Z")).as_deref(),
             Some("2026-01-01T00:00:00Z")

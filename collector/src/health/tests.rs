@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use virtfleet_collector_core::{
     dial::DialRules,
     facts::{Fact, FactKey, InfraNode, InventoryEvent, Labels, Phase, Selector, UserCluster, Vm, Vmi},
-    heard::{Failure, FailureClass, Heard},
+    pull_result::{Failure, FailureClass, PullResult},
 };
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -153,7 +153,7 @@ async fn seconds(seconds: u64) {
 }
 
 fn silence(fleet: &Fleet, at: u64) {
-    fleet.hear(Heard {
+    fleet.record_pull(PullResult {
         vm: key(),
         at,
         address: None,

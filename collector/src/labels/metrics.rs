@@ -1,4 +1,5 @@
-//! What the sender counts. All labels are bounded: by results, reasons, user clusters, and keys that policies name.
+//! Metrics of the label writer. The number of series is bounded: by results, reasons, user clusters, and
+//! the keys that policies name.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +14,7 @@ use prometheus_client::{
 use virtfleet_collector_core::labels::plan::Reason;
 use virtfleet_wire::ids::ClusterName;
 
-use super::{book::Drift, writer::SendError};
+use super::{status_store::Drift, writer::SendError};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
@@ -25,7 +26,7 @@ struct ClusterLabel {
     cluster: String,
 }
 
-/// Counters of the sender; clones share them.
+/// Counters of the label writer; clones share them.
 #[derive(Debug, Clone)]
 pub struct LabelMetrics {
     patches: Family<ResultLabel, Counter>,
@@ -34,7 +35,8 @@ pub struct LabelMetrics {
 }
 
 impl LabelMetrics {
-    /// Registers all of them as `label…`. Every result exists from the start, so that a rate has a first sample.
+    /// Registers all of them as `label…`. Every result exists from the start, so that a rate has a first
+    /// sample.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             patches: Family::default(),
@@ -47,17 +49,17 @@ impl LabelMetrics {
         }
         registry.register(
             "label_patches",
-            "Patches of Nodes that have ended, by result",
+            "Patches of Nodes, by result",
             metrics.patches.clone(),
         );
         registry.register(
             "label_evidence_reads",
-            "Looks at what depends on a Node's labels, by result",
+            "Reads of the objects that depend on a Node's labels, by result",
             metrics.evidence.clone(),
         );
         registry.register(
             "label_queue",
-            "VMs whose labels wait to be looked at, by user cluster",
+            "VMs in the work queue of the label writer, by user cluster",
             metrics.queue.clone(),
         );
         metrics
@@ -67,7 +69,7 @@ impl LabelMetrics {
         self.patches.get_or_create(&ResultLabel { result }).inc();
     }
 
-    pub(super) fn looked(&self, result: &'static str) {
+    pub(super) fn evidence_read(&self, result: &'static str) {
         self.evidence.get_or_create(&ResultLabel { result }).inc();
     }
 
@@ -80,23 +82,24 @@ impl LabelMetrics {
             .set(i64::try_from(len).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn forget(&self, cluster: &ClusterName) {
+    pub(super) fn remove_cluster(&self, cluster: &ClusterName) {
         self.queue.remove(&ClusterLabel {
             cluster: cluster.to_string(),
         });
     }
 }
 
-/// The most series of drift that a page has; what is left out is in one more series with the key `_other`.
-const SERIES: usize = 1000;
+/// Maximum `virtfleet_label_drift` series on a page; the rest is added up in series with the key
+/// `_other`.
+const MAX_DRIFT_SERIES: usize = 1000;
 
-/// `virtfleet_label_drift` for the fleet's page: cluster, key, reason, count; bounded.
+/// Series of `virtfleet_label_drift` for the fleet's page: cluster, key, reason, count.
 pub fn drift_series(drift: Drift) -> Vec<(String, String, &'static str, u64)> {
     let mut series = Vec::new();
     let mut others: std::collections::BTreeMap<(ClusterName, Reason), u64> =
         std::collections::BTreeMap::new();
     for ((cluster, key, reason), count) in drift {
-        if series.len() < SERIES {
+        if series.len() < MAX_DRIFT_SERIES {
             series.push((cluster.to_string(), key, reason.as_str(), count));
         } else {
             *others.entry((cluster, reason)).or_default() += count;
@@ -109,15 +112,18 @@ pub fn drift_series(drift: Drift) -> Vec<(String, String, &'static str, u64)> {
     series
 }
 
-/// Logs the first of each kind of message only: a broken cluster must not fill the disk.
+/// Limits log messages to the first one per cluster and class: a broken cluster must not fill the disk.
 #[derive(Debug, Default)]
-pub(super) struct Once(Mutex<BTreeSet<(ClusterName, &'static str)>>);
+pub(super) struct LogOnce(Mutex<BTreeSet<(ClusterName, &'static str)>>);
 
-impl Once {
+impl LogOnce {
+    /// Whether this is the first message of `class` for `cluster`.
     pub(super) fn first(&self, cluster: &ClusterName, class: &'static str) -> bool {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.insert((cluster.clone(), class))
     }
+
+    /// Forgets the cluster's messages; returns whether there were any.
     pub(super) fn clear(&self, cluster: &ClusterName) -> bool {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = seen.len();

@@ -1,25 +1,27 @@
-//! Writes what the label planner decides to the Nodes of user clusters.
+//! Label writer: applies the label planner's decisions to the Nodes of user clusters.
 //!
 //! ```text
-//! changed VMs ─▶ run ─┬▶ lane of cluster a: queue ─▶ look: plan, evidence, patch ─▶ API server of a
-//!    new leader ──────┘  lane of cluster b: …                    └─▶ LabelBook, Events, metrics
+//! changed VMs ─▶ run ─┬▶ worker of cluster a: queue ─▶ reconcile: plan, evidence, patch ─▶ API server of a
+//!    new leader ──────┘  worker of cluster b: …               └─▶ LabelStatusStore, Events, metrics
 //! ```
-//! A patch is sent only by the leader, only of metadata, and only to the very Node and version that was planned for. Each
-//! user cluster has its own lane, so that a slow or dead one delays nobody.
+//! Only the leader sends patches, of metadata only, and only for the Node UID and version of the plan.
+//! Each user cluster has its own worker, so that a slow or dead cluster delays no other.
 
-mod book;
-mod confirm;
-mod contest;
-mod evidence;
-mod lane;
+mod cluster_limits;
+mod cluster_worker;
+mod confirmation;
+mod draft;
+mod evidence_reader;
+mod label_events;
 mod metrics;
-mod pace;
-mod queue;
-mod road;
-mod shared;
-mod tell;
+mod ownership_conflicts;
+mod rate_limit;
+mod reconcile_state;
+mod reconciler;
+mod status_store;
 #[cfg(test)]
 mod tests;
+mod work_queue;
 mod writer;
 
 use std::{
@@ -34,84 +36,84 @@ use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
-use self::lane::{Inbox, Lane};
-pub(crate) use self::pace::Bucket;
+pub(crate) use self::rate_limit::TokenBucket;
+use self::{cluster_worker::ClusterWorker, work_queue::WorkQueue};
 pub use self::{
-    book::{Drift, LabelBook, LabelStatus, Tally},
-    confirm::Confirm,
+    confirmation::ConfirmationDelays,
     metrics::{LabelMetrics, drift_series},
-    shared::{Planner, SenderSettings, Shared},
-    writer::{Aimed, Clients, FIELD_MANAGER, Fresh, KubeNodes, NodeWriter, SendError},
+    reconciler::{LabelReconciler, PlanFn, SenderSettings},
+    status_store::{Drift, LabelStatus, LabelStatusStore, PolicyTally},
+    writer::{Clients, FIELD_MANAGER, KubeNodes, NodeMetadata, NodeWriter, SendError, TargetedPatch},
 };
 use crate::{
-    events::Events,
+    events::EventRecorder,
     fleet::{Fleet, FleetRead as _},
     leader::Writing,
 };
 
-impl<W: NodeWriter> Shared<W> {
-    /// Everything that [`run`] needs.
-    #[expect(clippy::too_many_arguments, reason = "the parts of the program, each once")]
+impl<W: NodeWriter> LabelReconciler<W> {
+    /// A reconciler for [`run`].
+    #[expect(clippy::too_many_arguments, reason = "each is another part of the program")]
     pub fn new(
         fleet: Arc<Fleet>,
         writer: W,
         writing: Writing,
-        book: Arc<LabelBook>,
-        events: Events,
+        statuses: Arc<LabelStatusStore>,
+        events: EventRecorder,
         metrics: LabelMetrics,
         settings: SenderSettings,
-        plan: Planner,
+        plan: PlanFn,
     ) -> Arc<Self> {
         Arc::new(Self {
             fleet,
             writer,
             writing,
-            book,
+            statuses,
             events,
             metrics,
             settings,
             plan,
-            once: metrics::Once::default(),
-            missed: AtomicBool::new(false),
+            log_once: metrics::LogOnce::default(),
+            skipped_as_standby: AtomicBool::new(false),
         })
     }
 }
 
-/// Keeps the labels of all Nodes true until `stop`. `changes` names the VMs whose labels may have to change. Nothing is
-/// planned before the inventory was read completely.
+/// Reconciles the labels of all Nodes until `stop`. `changes` has the VMs whose labels may have to
+/// change. Nothing is planned before the inventory was read completely.
 pub async fn run<W: NodeWriter>(
-    shared: Arc<Shared<W>>,
+    reconciler: Arc<LabelReconciler<W>>,
     mut changes: mpsc::Receiver<Vec<VmKey>>,
     stop: CancellationToken,
 ) {
-    let mut lanes = Lanes {
+    let mut workers = ClusterWorkers {
         all: HashMap::new(),
-        of: HashMap::new(),
+        cluster_of: HashMap::new(),
         running: JoinSet::new(),
-        shared: Arc::clone(&shared),
+        reconciler: Arc::clone(&reconciler),
     };
-    let mut revisions = shared.fleet.revisions();
-    let mut leadership = shared.writing.changes();
+    let mut revisions = reconciler.fleet.revisions();
+    let mut leadership = reconciler.writing.changes();
     let mut synced = false;
     let mut led = false;
     loop {
-        let leads = shared.writing.leads();
-        let now_synced = shared.fleet.synced();
-        let again = leads && (shared.missed.swap(false, Ordering::Relaxed) || !led);
-        if now_synced && (!synced || again) {
-            // Everything once: what was known before, and what a leader before us has left.
-            lanes.push(&shared.fleet.labelled());
+        let leads = reconciler.writing.leads();
+        let now_synced = reconciler.fleet.synced();
+        let catch_up = leads && (reconciler.skipped_as_standby.swap(false, Ordering::Relaxed) || !led);
+        if now_synced && (!synced || catch_up) {
+            // Every VM once: those known before, and those that the previous leader did not finish.
+            workers.push(&reconciler.fleet.labelled());
         }
         (synced, led) = (now_synced, leads);
         tokio::select! {
             () = stop.cancelled() => return,
             batch = changes.recv() => match batch {
-                Some(keys) => lanes.push(&keys),
+                Some(keys) => workers.push(&keys),
                 None => return,
             },
             Ok(()) = leadership.changed() => {}
             Ok(()) = revisions.changed(), if !synced => {}
-            Some(ended) = lanes.running.join_next() => {
+            Some(ended) = workers.running.join_next() => {
                 if let Err(error) = ended && error.is_panic() {
                     std::panic::resume_unwind(error.into_panic());
                 }
@@ -120,31 +122,32 @@ pub async fn run<W: NodeWriter>(
     }
 }
 
-struct Lanes<W> {
-    shared: Arc<Shared<W>>,
-    all: HashMap<ClusterName, Open>,
-    of: HashMap<VmKey, ClusterName>,
+/// The workers of all user clusters that have VMs.
+struct ClusterWorkers<W> {
+    reconciler: Arc<LabelReconciler<W>>,
+    all: HashMap<ClusterName, WorkerHandle>,
+    cluster_of: HashMap<VmKey, ClusterName>,
     running: JoinSet<()>,
 }
 
-struct Open {
-    inbox: Arc<Inbox>,
+struct WorkerHandle {
+    queue: Arc<WorkQueue>,
     vms: usize,
     stop: CancellationToken,
 }
 
-impl<W: NodeWriter> Lanes<W> {
-    /// Hands each VM to its cluster's lane, and what has left a cluster to the lane that it was in.
+impl<W: NodeWriter> ClusterWorkers<W> {
+    /// Queues each VM at the worker of its cluster, and a VM that left a cluster also at its old worker.
     fn push(&mut self, keys: &[VmKey]) {
         let mut batches: HashMap<ClusterName, Vec<VmKey>> = HashMap::new();
         for key in keys {
-            let new = self.shared.fleet.label_cluster(key);
+            let new = self.reconciler.fleet.label_cluster(key);
             let old = match &new {
-                Some(new) => self.of.insert(key.clone(), new.clone()),
-                None => self.of.remove(key),
+                Some(new) => self.cluster_of.insert(key.clone(), new.clone()),
+                None => self.cluster_of.remove(key),
             };
             if new.is_none() {
-                self.shared.book.remove(key);
+                self.reconciler.statuses.remove(key);
             }
             if new != old {
                 self.count(new.as_ref(), old.as_ref());
@@ -157,34 +160,39 @@ impl<W: NodeWriter> Lanes<W> {
             }
         }
         for (cluster, keys) in batches {
-            if let Some(open) = self.all.get(&cluster) {
-                open.inbox.push(&keys);
+            if let Some(handle) = self.all.get(&cluster) {
+                handle.queue.push(&keys);
             }
         }
-        self.all.retain(|_, open| {
-            if open.vms == 0 {
-                open.stop.cancel();
+        self.all.retain(|_, handle| {
+            if handle.vms == 0 {
+                handle.stop.cancel();
             }
-            open.vms > 0
+            handle.vms > 0
         });
     }
 
+    /// Counts a VM that moved from one cluster to another; starts the worker of a new cluster.
     fn count(&mut self, new: Option<&ClusterName>, old: Option<&ClusterName>) {
-        if let Some(open) = old.and_then(|old| self.all.get_mut(old)) {
-            open.vms = open.vms.saturating_sub(1);
+        if let Some(handle) = old.and_then(|old| self.all.get_mut(old)) {
+            handle.vms = handle.vms.saturating_sub(1);
         }
         let Some(cluster) = new else { return };
-        if let Some(open) = self.all.get_mut(cluster) {
-            open.vms += 1;
+        if let Some(handle) = self.all.get_mut(cluster) {
+            handle.vms += 1;
             return;
         }
-        let open = Open {
-            inbox: Arc::default(),
+        let handle = WorkerHandle {
+            queue: Arc::default(),
             vms: 1,
             stop: CancellationToken::new(),
         };
-        let lane = Lane::new(Arc::clone(&self.shared), cluster.clone(), Arc::clone(&open.inbox));
-        self.running.spawn(lane.run(open.stop.clone()));
-        self.all.insert(cluster.clone(), open);
+        let worker = ClusterWorker::new(
+            Arc::clone(&self.reconciler),
+            cluster.clone(),
+            Arc::clone(&handle.queue),
+        );
+        self.running.spawn(worker.run(handle.stop.clone()));
+        self.all.insert(cluster.clone(), handle);
     }
 }

@@ -1,4 +1,4 @@
-//! The requests that label propagation makes to a user cluster: behind a trait, so that faults can be played.
+//! Requests of the label writer to user clusters, behind a trait so that tests can inject faults.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,55 +14,55 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::ids::{ClusterName, NodeName, Uid};
 
-use super::evidence::{Cache, read};
+use super::evidence_reader::{VolumeCache, read};
 use crate::{bounded::bounded, page::not_kubernetes};
 
-/// The field manager of everything that the collector writes.
+/// Field manager of everything that the collector writes.
 pub const FIELD_MANAGER: &str = "virtfleet";
 
-/// How long one request may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum characters of an API server's message.
+/// Timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum characters kept of an API server's message.
 const MAX_MESSAGE: usize = 512;
 
-/// A Node's metadata as the API server has just told it.
+/// A Node's metadata in the API server's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Fresh {
+pub struct NodeMetadata {
     /// Its UID.
     pub uid: Option<Uid>,
-    /// Its version.
+    /// Its resource version.
     pub resource_version: Option<String>,
     /// Its labels.
     pub labels: Labels,
-    /// The text of its ownership annotation.
+    /// Text of its ownership annotation.
     pub owned: Option<String>,
 }
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// 409: the Node has changed since, or is another one by now.
-    #[error("the Node has changed meanwhile")]
+    /// 409: the Node has changed since, or was created anew.
+    #[error("the Node has changed since it was read")]
     Conflict,
-    /// 404.
+    /// 404: the Node does not exist.
     #[error("there is no such Node")]
     Gone,
-    /// 401, 403: what was said.
-    #[error("not allowed: {0}; see the RBAC of the user cluster's kubeconfig")]
+    /// 401, 403, with the server's message.
+    #[error("not allowed: {0}; check the RBAC of the user cluster's kubeconfig")]
     Denied(String),
-    /// The request itself is refused (400, 422): what was said.
+    /// The server rejected the request itself (400, 422), with its message.
     #[error("refused: {0}")]
     Refused(String),
-    /// 429, 5xx, no answer in time, no connection.
+    /// 429, 5xx, timeout or no connection.
     #[error("{0}")]
     Unreachable(String),
-    /// There is no client for this cluster now.
-    #[error("the user cluster has no usable kubeconfig now")]
+    /// There is no client for this cluster.
+    #[error("the user cluster has no usable kubeconfig")]
     NoClient,
 }
 
 impl SendError {
-    /// As a metric's label.
+    /// The class as the value of a metric's label.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Conflict => "conflict",
@@ -73,6 +73,7 @@ impl SendError {
             Self::NoClient => "no_client",
         }
     }
+
     /// Every class, and `ok`.
     pub const ALL: [&'static str; 7] = [
         "ok",
@@ -83,8 +84,9 @@ impl SendError {
         "unreachable",
         "no_client",
     ];
-    /// Whether the cluster, rather than the Node, is at fault.
-    pub fn is_clusters(&self) -> bool {
+
+    /// Whether the failure concerns the whole cluster rather than one Node.
+    pub fn is_cluster_failure(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::NoClient | Self::Denied(_))
     }
 }
@@ -102,51 +104,51 @@ impl From<kube::Error> for SendError {
                     code => Self::Unreachable(format!("{code} {message}")),
                 }
             }
-            // It would repeat what was read.
+            // Its text would repeat the server's answer.
             kube::Error::SerdeError(error) => Self::Unreachable(not_kubernetes(&error)),
             other => Self::Unreachable(bounded(&other.to_string(), MAX_MESSAGE)),
         }
     }
 }
 
-/// A patch and the Node that it is meant for, and for no other of that name.
+/// A patch for one Node, valid only for that UID and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Aimed {
+pub struct TargetedPatch {
     /// The Node's name.
     pub node: NodeName,
-    /// Its UID: a Node that was made anew is left alone.
+    /// Its UID: a Node created anew is not patched.
     pub uid: Uid,
-    /// Its version: a Node that has changed since it was planned for is left alone.
+    /// Its version: a Node that has changed since the plan is not patched.
     pub resource_version: String,
-    /// What changes.
+    /// The changes.
     pub patch: NodePatch,
 }
 
-impl Aimed {
-    /// The JSON merge patch: of metadata only.
+impl TargetedPatch {
+    /// The JSON merge patch; it contains metadata only.
     pub fn body(&self) -> Value {
         let version = Some(self.resource_version.as_str());
         self.patch.to_merge_patch(version, Some(self.uid.as_str()))
     }
 }
 
-/// What reads from and writes to the Nodes of user clusters.
+/// Reads and writes Nodes of user clusters.
 pub trait NodeWriter: Send + Sync + 'static {
-    /// Whether there is anybody to ask.
+    /// Whether there is a client for this cluster.
     fn can_reach(&self, cluster: &ClusterName) -> bool;
-    /// Sends a patch; the Node as it is then.
+    /// Sends a patch; returns the patched Node.
     fn patch(
         &self,
         cluster: &ClusterName,
-        aimed: &Aimed,
-    ) -> impl Future<Output = Result<Fresh, SendError>> + Send;
-    /// The Node as it is now.
+        targeted: &TargetedPatch,
+    ) -> impl Future<Output = Result<NodeMetadata, SendError>> + Send;
+    /// Reads a Node.
     fn get(
         &self,
         cluster: &ClusterName,
         node: &NodeName,
-    ) -> impl Future<Output = Result<Fresh, SendError>> + Send;
-    /// What depends on the Node's labels now.
+    ) -> impl Future<Output = Result<NodeMetadata, SendError>> + Send;
+    /// Reads the objects that depend on a Node's labels.
     fn evidence(
         &self,
         cluster: &ClusterName,
@@ -154,31 +156,31 @@ pub trait NodeWriter: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Evidence, SendError>> + Send;
 }
 
-/// Who knows the client of a user cluster at this moment.
+/// Provides the current client of each user cluster.
 pub trait Clients: Send + Sync + 'static {
-    /// None when there is no usable kubeconfig.
+    /// The client; none without a usable kubeconfig.
     fn client(&self, cluster: &ClusterName) -> Option<Client>;
 }
 
-/// The manifest folder has nobody to write to.
+/// A manifest folder has no API servers.
 impl Clients for () {
     fn client(&self, _cluster: &ClusterName) -> Option<Client> {
         None
     }
 }
 
-/// The user clusters' API servers.
+/// [`NodeWriter`] for real API servers.
 pub struct KubeNodes<C> {
     clients: Arc<C>,
-    volumes: Cache,
+    volumes: VolumeCache,
 }
 
 impl<C: Clients> KubeNodes<C> {
-    /// Those that `clients` knows.
+    /// A writer with the clients of `clients`.
     pub fn new(clients: Arc<C>) -> Self {
         Self {
             clients,
-            volumes: Cache::default(),
+            volumes: VolumeCache::default(),
         }
     }
 
@@ -192,20 +194,24 @@ impl<C: Clients> NodeWriter for KubeNodes<C> {
         self.clients.client(cluster).is_some()
     }
 
-    async fn patch(&self, cluster: &ClusterName, aimed: &Aimed) -> Result<Fresh, SendError> {
+    async fn patch(
+        &self,
+        cluster: &ClusterName,
+        targeted: &TargetedPatch,
+    ) -> Result<NodeMetadata, SendError> {
         let api: Api<Node> = Api::all(self.client(cluster)?);
         let params = PatchParams {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };
-        let body = Patch::Merge(aimed.body());
-        let sent = api.patch_metadata(aimed.node.as_str(), &params, &body);
-        in_time(async { Ok(fresh(sent.await?.metadata)) }).await
+        let body = Patch::Merge(targeted.body());
+        let sent = api.patch_metadata(targeted.node.as_str(), &params, &body);
+        in_time(async { Ok(node_metadata(sent.await?.metadata)) }).await
     }
 
-    async fn get(&self, cluster: &ClusterName, node: &NodeName) -> Result<Fresh, SendError> {
+    async fn get(&self, cluster: &ClusterName, node: &NodeName) -> Result<NodeMetadata, SendError> {
         let api: Api<Node> = Api::all(self.client(cluster)?);
-        in_time(async { Ok(fresh(api.get_metadata(node.as_str()).await?.metadata)) }).await
+        in_time(async { Ok(node_metadata(api.get_metadata(node.as_str()).await?.metadata)) }).await
     }
 
     async fn evidence(&self, cluster: &ClusterName, node: &NodeName) -> Result<Evidence, SendError> {
@@ -215,13 +221,15 @@ impl<C: Clients> NodeWriter for KubeNodes<C> {
 }
 
 async fn in_time<T>(request: impl Future<Output = Result<T, SendError>>) -> Result<T, SendError> {
-    let late = |_| SendError::Unreachable(format!("no answer within {PATIENCE:?}"));
-    tokio::time::timeout(PATIENCE, request).await.map_err(late)?
+    let late = |_| SendError::Unreachable(format!("no answer within {REQUEST_TIMEOUT:?}"));
+    tokio::time::timeout(REQUEST_TIMEOUT, request)
+        .await
+        .map_err(late)?
 }
 
-fn fresh(metadata: ObjectMeta) -> Fresh {
+fn node_metadata(metadata: ObjectMeta) -> NodeMetadata {
     let mut annotations = metadata.annotations.unwrap_or_default();
-    Fresh {
+    NodeMetadata {
         uid: metadata.uid.and_then(|uid| uid.parse().ok()),
         resource_version: metadata.resource_version,
         labels: metadata.labels.into_iter().flatten().collect(),
@@ -236,8 +244,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_patch_names_its_node_and_touches_metadata_only() {
-        let aimed = Aimed {
+    fn the_patch_has_uid_and_version_and_only_metadata() {
+        let targeted = TargetedPatch {
             node: "n1".parse().unwrap(),
             uid: "u1".parse().unwrap(),
             resource_version: "7".into(),
@@ -250,7 +258,7 @@ mod tests {
                 owned: None,
             },
         };
-        let body = aimed.body();
+        let body = targeted.body();
         assert_eq!(
             body,
             json!({"metadata": {"uid": "u1", "resourceVersion": "7", "labels": {"rack": "r1", "old": null},
@@ -259,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_has_its_class() {
+    fn every_status_code_has_a_class() {
         let class = |code: u16| {
             let status = kube::core::Status {
                 code,

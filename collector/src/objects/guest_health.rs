@@ -61,7 +61,7 @@ pub struct GuestHealthSpec {}
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestHealthStatus {
-    /// Ready: all that follow hold; its reason is that of the first that does not. Placed: the VM stands on a known infra node. AgentReporting: its agent answers. LabelsTrue: the labels of its Node are
+    /// Ready: all that follow hold; its reason is that of the first that does not. Placed: the VM runs on a known infra node. AgentReporting: its agent answers. LabelsTrue: the labels of its Node are
     /// as the policies ask.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]

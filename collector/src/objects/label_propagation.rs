@@ -7,7 +7,7 @@ use virtfleet_collector_core::labels::policy::{Mode, Takeover};
 
 use super::{Condition, LabelSelector, condition::by_type};
 
-/// Which labels of the infra node a VM stands on are kept true on its Node in the user cluster. Several objects compose.
+/// Which labels of the infra node a VM runs on are kept true on its Node in the user cluster. Several objects compose.
 #[derive(CustomResource, Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "virtfleet.io",
@@ -17,7 +17,7 @@ use super::{Condition, LabelSelector, condition::by_type};
     category = "virtfleet",
     status = "LabelPropagationStatus",
     derive = "PartialEq",
-    doc = "Which labels of the infra node a VM stands on are kept true on its Node in the user cluster.",
+    doc = "Which labels of the infra node a VM runs on are kept true on its Node in the user cluster.",
     printcolumn(
         name = "Accepted",
         type_ = "string",
@@ -49,7 +49,7 @@ pub struct LabelPropagationSpec {
     pub labels: Vec<LabelRule>,
 }
 
-/// [`virtfleet_collector_core::labels::guard::useless`] in CEL.
+/// [`virtfleet_collector_core::labels::guard::never_applies`] in CEL.
 const TARGET_MAY_BE_WRITTEN: &str = "[has(self.target) ? self.target : has(self.key) ? self.key : \
     has(self.prefix) ? self.prefix : ''].all(t, !t.matches('^([^/]*[.])?(kubernetes|k8s)[.]io/') || \
     t.matches('^([^/]*[.])?node-restriction[.]kubernetes[.]io/') || \

@@ -23,9 +23,9 @@ use super::{
     status::{self, PolicyFacts},
 };
 use crate::{
-    events::{About, Events, Notice},
+    events::{EventObject, EventRecorder, NewEvent},
     fleet::{Fleet, FleetRead as _},
-    labels::LabelBook,
+    labels::LabelStatusStore,
     leader::Writing,
     tenants::Tenants,
 };
@@ -46,9 +46,9 @@ pub struct Sources {
     /// Their VMs and Nodes, and the policies.
     pub fleet: Arc<Fleet>,
     /// What became of the labels.
-    pub book: Arc<LabelBook>,
+    pub book: Arc<LabelStatusStore>,
     /// Where people are told of a rule that can never change anything.
-    pub events: Events,
+    pub events: EventRecorder,
 }
 
 /// Writes while this process leads, until `stop`. Whoever becomes the leader reads once what stands there, so that a restart
@@ -191,10 +191,10 @@ impl Board {
                 .iter()
                 .any(|one| one.reason == status::PROTECTED_TARGET);
             if let Some(why) = status::useless_rule(facts.rules).filter(|_| !said) {
-                let about = About::Policy(name.to_owned());
+                let about = EventObject::Policy(name.to_owned());
                 self.sources
                     .events
-                    .tell(Notice::warning(about, "LabelTargetProtected", why));
+                    .record(NewEvent::warning(about, "LabelTargetProtected", why));
             }
             wanted.insert(name.to_owned(), (uid, status));
         }

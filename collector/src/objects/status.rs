@@ -6,7 +6,7 @@ use virtfleet_collector_core::{
 };
 
 use super::{Condition, ConditionStatus, LabelPropagationStatus, Phase, UserClusterStatus};
-use crate::{labels::Tally, tenants::Tenant};
+use crate::{labels::PolicyTally, tenants::Tenant};
 
 /// The status of a `UserCluster` that stood at `before`. `now` is RFC 3339.
 pub fn user_cluster(
@@ -54,7 +54,7 @@ pub struct PolicyFacts<'a> {
     /// UserClusters that it selects.
     pub clusters: usize,
     /// Nodes about which it says something.
-    pub tally: Tally,
+    pub tally: PolicyTally,
 }
 
 /// Why a LabelPropagation is not accepted that has a rule which can never change anything.
@@ -63,7 +63,7 @@ pub const PROTECTED_TARGET: &str = "ProtectedTarget";
 /// The first rule that can never change anything, with its place and why.
 pub fn useless_rule(rules: &[Rule]) -> Option<String> {
     let mut found = rules.iter().enumerate();
-    found.find_map(|(at, rule)| Some(format!("spec.labels[{at}]: {}", guard::useless(rule)?)))
+    found.find_map(|(at, rule)| Some(format!("spec.labels[{at}]: {}", guard::never_applies(rule)?)))
 }
 
 /// The status of a `LabelPropagation` that stood at `before`. `now` is RFC 3339.
@@ -152,7 +152,7 @@ mod tests {
     fn a_policy_is_accepted_or_says_why_not() {
         let facts = PolicyFacts {
             clusters: 2,
-            tally: Tally {
+            tally: PolicyTally {
                 nodes: 5,
                 in_sync: 2,
                 not_safe: 1,

@@ -17,7 +17,7 @@ use rustls::{AlertDescription, pki_types::ServerName};
 use tokio::{net::TcpStream, task::JoinHandle};
 use virtfleet_collector_core::{
     dial::DialTarget,
-    heard::{Failure, FailureClass},
+    pull_result::{Failure, FailureClass},
 };
 use virtfleet_runtime::tls::{AGENT_DNS_NAME, ClientTls, VmIdentity, peer_names};
 

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use virtfleet_collector_core::budget::Payer;
+use virtfleet_collector_core::budget::BudgetOwner;
 
 /// Rounds in a row that must be quick before a sick VM counts as healthy: one that is quick every other time stays sick.
 const QUICK_ROUNDS: u8 = 3;
@@ -43,7 +43,7 @@ pub(super) struct Lanes {
 struct Lane {
     all: Arc<Semaphore>,
     share: usize,
-    tenants: HashMap<Payer, Arc<Semaphore>>,
+    tenants: HashMap<BudgetOwner, Arc<Semaphore>>,
 }
 
 /// A place that a pull waits for: first its tenant's, so that a tenant that is over its share holds no place of others.
@@ -71,7 +71,7 @@ impl Lanes {
     }
 
     /// Where a VM of this tenant waits.
-    pub(super) fn place(&mut self, payer: Payer, sick: bool) -> Place {
+    pub(super) fn place(&mut self, budget_owner: BudgetOwner, sick: bool) -> Place {
         let lane = &mut self.lanes[usize::from(sick)];
         if lane.tenants.len() > MANY_TENANTS {
             lane.tenants.retain(|_, share| Arc::strong_count(share) > 1);
@@ -79,7 +79,7 @@ impl Lanes {
         let share = lane.share;
         let tenant = lane
             .tenants
-            .entry(payer)
+            .entry(budget_owner)
             .or_insert_with(|| Arc::new(Semaphore::new(share)));
         Place {
             tenant: Arc::clone(tenant),
@@ -102,8 +102,8 @@ mod tests {
 
     use super::*;
 
-    fn payer(name: &str) -> Payer {
-        Payer::Namespace(name.parse().unwrap())
+    fn budget_owner(name: &str) -> BudgetOwner {
+        BudgetOwner::Namespace(name.parse().unwrap())
     }
 
     #[test]
@@ -122,14 +122,14 @@ mod tests {
         let mut lanes = Lanes::new(8);
         let mut held = Vec::new();
         for _ in 0..100 {
-            let place = lanes.place(payer("slow"), false);
+            let place = lanes.place(budget_owner("slow"), false);
             if let Ok(permits) = tokio::time::timeout(Duration::from_secs(1), place.take()).await {
                 held.push(permits);
             }
         }
         assert_eq!(held.len(), 2, "its share");
         for _ in 0..2 {
-            let other = lanes.place(payer("other"), false).take();
+            let other = lanes.place(budget_owner("other"), false).take();
             held.push(tokio::time::timeout(Duration::from_secs(1), other).await.unwrap());
         }
     }
@@ -137,12 +137,12 @@ mod tests {
     #[test]
     fn shares_of_tenants_that_are_gone_go() {
         let mut lanes = Lanes::new(8);
-        let kept = lanes.place(payer("kept"), true);
+        let kept = lanes.place(budget_owner("kept"), true);
         for n in 0..10 * MANY_TENANTS {
-            drop(lanes.place(payer(&format!("t{n}")), true));
+            drop(lanes.place(budget_owner(&format!("t{n}")), true));
         }
         assert!(lanes.lanes[1].tenants.len() <= MANY_TENANTS + 1);
-        assert!(lanes.lanes[1].tenants.contains_key(&payer("kept")));
+        assert!(lanes.lanes[1].tenants.contains_key(&budget_owner("kept")));
         drop(kept);
     }
 }

@@ -5,7 +5,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
-use virtfleet_collector_core::heard::FailureClass;
+use virtfleet_collector_core::pull_result::FailureClass;
 
 /// How a pull ended: `ok`, or a [`FailureClass`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -2,7 +2,7 @@
 //! size.
 //!
 //! ```text
-//! fleet (whom) ─▶ schedule (when) ─▶ lanes (with whom) ─▶ pull (one VM) ─▶ Heard ─▶ fleet
+//! fleet (whom) ─▶ schedule (when) ─▶ lanes (with whom) ─▶ pull (one VM) ─▶ PullResult ─▶ fleet
 //!                                                          ├ connection: TCP, TLS, whose certificate
 //!                                                          ├ meter: every byte that comes, whatever it is for
 //!                                                          ├ read: a body in pieces, up to a limit

@@ -20,7 +20,7 @@ use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Instant, timeout_at},
 };
-use virtfleet_collector_core::heard::{Failure, FailureClass};
+use virtfleet_collector_core::pull_result::{Failure, FailureClass};
 use virtfleet_wire::ids::VmKey;
 
 use super::{
@@ -117,7 +117,7 @@ impl PageProxy {
         let target = self.fleet.dial(vm)?;
         let place = {
             let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            lanes.place(self.fleet.payer(vm), false)
+            lanes.place(self.fleet.budget_owner(vm), false)
         };
         let permits = place.take().await;
         let mut connection = self.puller.connect(&target).await?;

@@ -7,7 +7,7 @@ use std::{
 
 use virtfleet_collector_core::{
     dial::DialTarget,
-    heard::{Answer, Failure, FailureClass},
+    pull_result::{Answer, Failure, FailureClass},
     report::KeptReport,
 };
 use virtfleet_runtime::tls::ClientTls;

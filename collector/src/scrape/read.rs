@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use virtfleet_collector_core::heard::{Failure, FailureClass};
+use virtfleet_collector_core::pull_result::{Failure, FailureClass};
 
 /// Hands each piece of `body` to `take`, and refuses to read beyond `limit` bytes.
 pub(super) async fn pieces(

@@ -13,7 +13,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     dial::DialTarget,
-    heard::{Heard, UnixMs},
+    pull_result::{PullResult, UnixMs},
 };
 use virtfleet_wire::ids::VmKey;
 
@@ -98,7 +98,7 @@ struct Known {
 }
 
 struct Ended {
-    heard: Heard,
+    heard: PullResult,
     /// Who was dialled; none when nobody could be.
     dialled: Option<DialTarget>,
     connection: Kept,
@@ -124,7 +124,7 @@ impl Scraper {
         let target = match self.fleet.dial(&key) {
             Ok(target) => target,
             Err(failure) => {
-                let heard = Heard {
+                let heard = PullResult {
                     vm: key,
                     at: unix_ms(),
                     address: None,
@@ -141,7 +141,9 @@ impl Scraper {
             .connection
             .take()
             .filter(|connection| connection.is_for(&target, Instant::now()));
-        let place = self.lanes.place(self.fleet.payer(&key), known.pace.is_sick());
+        let place = self
+            .lanes
+            .place(self.fleet.budget_owner(&key), known.pace.is_sick());
         let (puller, metrics) = (self.puller.clone(), self.metrics.clone());
         let asked = key.clone();
         let pull = self.running.spawn(async move {
@@ -149,7 +151,7 @@ impl Scraper {
             metrics.begun(due.elapsed().as_secs_f64());
             let (outcome, connection) = puller.pull(&target, kept).await;
             drop(permits);
-            let heard = Heard {
+            let heard = PullResult {
                 vm: key,
                 at: unix_ms(),
                 address: Some(target.address),
@@ -218,8 +220,8 @@ impl Scraper {
         }
         // What was heard of an incarnation that has been replaced meanwhile says nothing about the one that is there now.
         match dialled {
-            Some(target) => self.fleet.hear_from(target.uid.as_ref(), heard),
-            None => self.fleet.hear(heard),
+            Some(target) => self.fleet.record_pull_of(target.uid.as_ref(), heard),
+            None => self.fleet.record_pull(heard),
         };
         self.schedule.done(&key, Instant::now());
     }

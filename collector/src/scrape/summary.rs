@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use virtfleet_collector_core::heard::MetricsSummary;
+use virtfleet_collector_core::pull_result::MetricsSummary;
 use virtfleet_wire::exposition::{Line, Sample};
 
 use super::{filter::is_reserved, lines::Lines};

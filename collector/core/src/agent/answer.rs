@@ -1,26 +1,26 @@
-//! Findings about the last answer of an agent.
+//! Findings about an agent's last answer.
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::VmKey,
 };
 
-use crate::{findings, store::Memory};
+use crate::{findings, store::PullHistory};
 
-/// Consecutive slow answers before an agent gets a finding: one may be a live migration's pause.
+/// Consecutive slow answers before an agent gets a finding: a live migration may delay one.
 const MIN_SLOW_PULLS: u32 = 3;
 
-/// The findings about what the agent of `key` answered last, or how; none when it has not answered.
-pub(crate) fn findings(key: &VmKey, memory: &Memory) -> impl Iterator<Item = Finding> {
-    slow(key, memory).into_iter().chain(reserved(key, memory))
+/// Findings about the content and the latency of the last answer; none before the first answer.
+pub(crate) fn findings(key: &VmKey, pulls: &PullHistory) -> impl Iterator<Item = Finding> {
+    slow(key, pulls).into_iter().chain(reserved(key, pulls))
 }
 
-/// Answers that come, each late: pulls of this VM share the places of sick ones.
-fn slow(key: &VmKey, memory: &Memory) -> Option<Finding> {
-    let (_, answer) = memory.answer.as_ref()?;
-    let streak = memory.slow.as_ref()?;
-    // Of one that fails now there is another finding.
-    if streak.pulls < MIN_SLOW_PULLS || memory.failing.is_some() {
+/// Slow answers: pulls of this VM share the concurrency limit of unhealthy VMs.
+fn slow(key: &VmKey, pulls: &PullHistory) -> Option<Finding> {
+    let (_, answer) = pulls.answer.as_ref()?;
+    let streak = pulls.slow.as_ref()?;
+    // A failing agent has its own finding.
+    if streak.pulls < MIN_SLOW_PULLS || pulls.failing.is_some() {
         return None;
     }
     let message = format!(
@@ -40,9 +40,9 @@ fn slow(key: &VmKey, memory: &Memory) -> Option<Finding> {
     })
 }
 
-/// Series by which a guest would pass for the platform.
-fn reserved(key: &VmKey, memory: &Memory) -> Option<Finding> {
-    let (_, answer) = memory.answer.as_ref()?;
+/// Series with which a guest could imitate the platform's own.
+fn reserved(key: &VmKey, pulls: &PullHistory) -> Option<Finding> {
+    let (_, answer) = pulls.answer.as_ref()?;
     let samples = answer.metrics.reserved_samples;
     if samples == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! An agent that should answer and does not is a finding, under the id of its class.
+//! Findings about agents that should answer and do not: one id per failure class.
 
 use virtfleet_wire::finding::Severity;
 
@@ -13,9 +13,9 @@ use crate::{
 
 fn fail(index: &mut FleetIndex, vm: &VmKey, class: FailureClass, now: &str) {
     index.set_time(now.to_owned());
-    let mut heard = answer(vm, |_| {});
-    heard.outcome = Err(Failure::new(class, format_args!("cannot {}", class.as_str())));
-    index.hear(heard);
+    let mut pull = answer(vm, |_| {});
+    pull.outcome = Err(Failure::new(class, format_args!("cannot {}", class.as_str())));
+    index.record_pull(pull);
 }
 
 fn of_agent(index: &FleetIndex, vm: &VmKey) -> Vec<Finding> {
@@ -48,10 +48,10 @@ fn three_failed_pulls_are_a_finding_until_the_agent_answers() {
     assert!(one.remedy.contains("scrape.timeout"), "{}", one.remedy);
     let view = &index.snapshot().vms[&vm];
     assert_eq!((view.findings, view.severities.warning), (1, 1));
-    index.hear(answer(&vm, |_| {}));
+    index.record_pull(answer(&vm, |_| {}));
     assert_eq!(of_agent(&index, &vm), []);
     fail(&mut index, &vm, FailureClass::Timeout, "t4");
-    assert_eq!(of_agent(&index, &vm), [], "the count begins again");
+    assert_eq!(of_agent(&index, &vm), [], "the count restarts");
 }
 
 #[test]
@@ -84,13 +84,13 @@ fn the_certificate_of_another_vm_is_critical_at_once() {
 }
 
 #[test]
-fn slow_answers_are_a_finding_until_one_is_quick_or_none_comes() {
+fn slow_answers_are_a_finding_until_a_fast_answer_or_a_failure() {
     let (mut index, vm) = (small(), key("ns", "w0"));
     let take = |index: &mut FleetIndex, slow: bool, now: &str| {
         index.set_time(now.to_owned());
-        let mut heard = answer(&vm, |_| {});
-        heard.outcome.as_mut().unwrap().slow = slow;
-        index.hear(heard);
+        let mut pull = answer(&vm, |_| {});
+        pull.outcome.as_mut().unwrap().slow = slow;
+        index.record_pull(pull);
         of_agent(index, &vm)
     };
     for now in ["t1", "t2"] {
@@ -106,7 +106,7 @@ fn slow_answers_are_a_finding_until_one_is_quick_or_none_comes() {
     assert_eq!(
         take(&mut index, true, "t5").len(),
         1,
-        "a failure is no quick answer"
+        "a failure does not reset the count"
     );
     assert_eq!(take(&mut index, false, "t6"), []);
     assert_eq!(take(&mut index, true, "t7"), []);
@@ -115,16 +115,16 @@ fn slow_answers_are_a_finding_until_one_is_quick_or_none_comes() {
 #[test]
 fn series_that_only_the_collector_exports_are_a_finding() {
     let (mut index, vm) = (small(), key("ns", "w0"));
-    let mut heard = answer(&vm, |_| {});
-    heard.outcome.as_mut().unwrap().metrics.reserved_samples = 2;
-    index.hear(heard);
+    let mut pull = answer(&vm, |_| {});
+    pull.outcome.as_mut().unwrap().metrics.reserved_samples = 2;
+    index.record_pull(pull);
     let [one] = of_agent(&index, &vm).try_into().unwrap();
     assert_eq!(
         (one.id.as_str(), one.severity),
         (findings::AGENT_RESERVED_SERIES, Severity::Warning)
     );
     assert!(one.message.contains("has 2 samples"), "{}", one.message);
-    index.hear(answer(&vm, |_| {}));
+    index.record_pull(answer(&vm, |_| {}));
     assert_eq!(of_agent(&index, &vm), []);
 }
 
@@ -148,7 +148,7 @@ fn a_vm_that_does_not_run_has_no_agent_that_should_answer() {
 }
 
 #[test]
-fn nobody_is_silent_where_no_agent_is_pulled() {
+fn no_agent_is_silent_where_no_agent_is_pulled() {
     let mut index = FleetIndex::new(DialRules::default().without_pulls());
     apply(&mut index, [Fact::Vmi(Box::new(vmi("ns", "a")))]);
     let view = &index.snapshot().vms[&key("ns", "a")];
@@ -173,7 +173,7 @@ fn a_vm_of_no_user_cluster_may_have_no_agent() {
         1,
         "an agent is there"
     );
-    index.hear(answer(&vm, |_| {}));
+    index.record_pull(answer(&vm, |_| {}));
     assert_eq!(
         thrice(&mut index, FailureClass::Connect),
         1,

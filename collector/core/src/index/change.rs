@@ -1,4 +1,4 @@
-//! How a fact changes the index: stored, whom that touches, and keys, then views, brought in line.
+//! Applies a changed fact to the index: stores it, finds the affected VMs, and updates keys, then views.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -7,28 +7,28 @@ use virtfleet_wire::{
     ids::{ClusterName, Namespace, NodeName, VmKey, VmName},
 };
 
-use super::{FleetIndex, payer};
+use super::{FleetIndex, budget_owner};
 use crate::{
     derive,
     facts::{Fact, FactKey, InfraNode, LauncherPod, UserCluster, UserNode},
     findings::{self, keep_since},
-    keys::{Keys, Tie, move_under},
-    store::{Entry, Memory},
+    keys::{Keys, SharedValue, move_under},
+    store::{PullHistory, VmEntry},
 };
 
-/// Whom an event touches.
+/// VMs that an event affects.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    /// Their keys may change; their views only if these do.
+    /// VMs whose keys may change; their views change only if the keys do.
     pub(super) keys: BTreeSet<VmKey>,
-    /// Their views may change, too.
+    /// VMs whose keys and views may change.
     pub(super) views: BTreeSet<VmKey>,
-    /// Their views stay; what their Nodes' labels should be may change.
+    /// VMs whose Nodes' desired labels may change, and nothing else.
     pub(super) labels: BTreeSet<VmKey>,
 }
 
 impl FleetIndex {
-    /// Every object that is known.
+    /// The keys of all objects.
     pub(super) fn known(&self) -> Vec<FactKey> {
         let store = &self.store;
         let instances = store
@@ -68,23 +68,23 @@ impl FleetIndex {
             .collect()
     }
 
-    /// Stores a fact, or removes it, and notes whom that touches. The same fact again touches nobody.
+    /// Stores or removes a fact and collects the affected VMs; an equal fact affects none.
     pub(super) fn put(&mut self, key: &FactKey, mut fact: Option<Fact>, touched: &mut Touched) {
         if let Some(labels) = fact.as_mut().and_then(Fact::labels_mut) {
-            self.store.words.share(labels);
+            self.store.strings.share(labels);
         }
         let changed = match (key, fact) {
             (FactKey::Vmi(vm), Some(Fact::Vmi(new))) => self.put_vm(vm, touched, |entry| {
                 let changed = entry.vmi.as_ref() != Some(&new);
-                // Another UID is another machine: nothing that was heard of the old one is true of it.
+                // Another UID is another machine: earlier pulls do not apply to it.
                 if entry.vmi.as_ref().is_some_and(|old| old.uid != new.uid) {
-                    entry.memory = Memory::default();
+                    entry.pulls = PullHistory::default();
                 }
                 entry.vmi = Some(new);
                 changed
             }),
             (FactKey::Vmi(vm), _) => self.put_vm(vm, touched, |entry| {
-                entry.memory = Memory::default();
+                entry.pulls = PullHistory::default();
                 entry.vmi.take().is_some()
             }),
             (FactKey::Vm(vm), Some(Fact::Vm(new))) => self.put_vm(vm, touched, |entry| {
@@ -118,7 +118,12 @@ impl FleetIndex {
         self.revision += u64::from(changed);
     }
 
-    fn put_vm(&mut self, vm: &VmKey, touched: &mut Touched, change: impl FnOnce(&mut Entry) -> bool) -> bool {
+    fn put_vm(
+        &mut self,
+        vm: &VmKey,
+        touched: &mut Touched,
+        change: impl FnOnce(&mut VmEntry) -> bool,
+    ) -> bool {
         let entry = self.store.vms.entry(vm.clone()).or_default();
         let changed = change(entry);
         if changed {
@@ -160,17 +165,23 @@ impl FleetIndex {
         if before.as_ref().map(labels) != after.as_ref().map(labels) {
             self.check_policies();
         }
-        touched
-            .views
-            .extend(self.store.vms_by_wish.get(name).into_iter().flatten().cloned());
+        touched.views.extend(
+            self.store
+                .vms_by_cluster_label
+                .get(name)
+                .into_iter()
+                .flatten()
+                .cloned(),
+        );
         self.check_cluster(name);
         true
     }
 
-    /// The VMs that are selected before or after, and not both, are keyed anew. All that stay selected may have other labels.
+    /// VMs that only the old or only the new selector matches get new keys. The desired labels of VMs that
+    /// stay selected may change.
     ///
-    /// This walks over the namespace once and tries two selectors on each VM; hundreds of clusters may share a namespace, and
-    /// keying all its VMs with each of them would be quadratic.
+    /// Walks over the namespace once and tries two selectors on each VM: hundreds of clusters may share a
+    /// namespace, and trying all selectors on all its VMs would be quadratic.
     fn touch_selected(
         &self,
         before: Option<&UserCluster>,
@@ -209,8 +220,8 @@ impl FleetIndex {
     ) -> bool {
         match (self.store.user_node(cluster, name), &new) {
             (None, None) => return false,
-            (Some(old), Some(new)) if old.says_the_same(new) => {
-                // A heartbeat: only the version under which a patch would be sent.
+            (Some(old), Some(new)) if old.same_except_version(new) => {
+                // A heartbeat: store the version, which the next patch needs.
                 self.store.set_user_node(cluster, name, Some(new.clone()));
                 return false;
             }
@@ -224,8 +235,10 @@ impl FleetIndex {
         touched
             .views
             .extend(named.filter_map(|vm| self.store.vm_in(cluster, vm)));
-        let claimed = Tie::Hostname(cluster.clone(), name.clone());
-        touched.views.extend(self.store.ties.members(&claimed).cloned());
+        let claimed = SharedValue::Hostname(cluster.clone(), name.clone());
+        touched
+            .views
+            .extend(self.store.shared_values.members(&claimed).cloned());
         self.check_cluster(cluster);
         true
     }
@@ -247,7 +260,7 @@ impl FleetIndex {
         true
     }
 
-    /// Brings keys, then views, in line with the facts; see the module.
+    /// Updates keys, then views, of the affected VMs. Returns all VMs that may have changed, sorted.
     pub(super) fn settle(&mut self, touched: Touched) -> Vec<VmKey> {
         let Touched {
             keys,
@@ -257,7 +270,7 @@ impl FleetIndex {
         for vm in keys.union(&views).cloned().collect::<Vec<_>>() {
             self.settle_keys(&vm, &mut views);
         }
-        let over: Vec<_> = views.iter().flat_map(|vm| self.weigh(vm)).collect();
+        let over: Vec<_> = views.iter().flat_map(|vm| self.update_budget(vm)).collect();
         views.extend(over);
         for vm in &views {
             let Some(entry) = self.store.vms.get(vm) else {
@@ -274,18 +287,19 @@ impl FleetIndex {
         views.into_iter().collect()
     }
 
-    /// Counts what a VM's whole report takes. Returns the VMs whose whole reports were dropped, because the budget is used up.
-    fn weigh(&mut self, vm: &VmKey) -> Vec<VmKey> {
+    /// Counts the size of a VM's complete report. Returns the VMs whose reports were dropped to keep the
+    /// budget.
+    fn update_budget(&mut self, vm: &VmKey) -> Vec<VmKey> {
         let Some(entry) = self.store.vms.get(vm) else {
             return Vec::new();
         };
-        let answer = entry.memory.answer.as_ref();
+        let answer = entry.pulls.answer.as_ref();
         let bytes = answer.map_or(0, |(_, answer)| answer.report.kept_bytes());
-        let payer = payer(vm, entry.keys.tenant.cluster());
-        let over = self.budget.set(vm, &payer, bytes);
+        let budget_owner = budget_owner(vm, entry.keys.tenant.cluster());
+        let over = self.budget.set(vm, &budget_owner, bytes);
         for vm in &over {
             if let Some(entry) = self.store.vms.get_mut(vm)
-                && let Some((_, answer)) = &mut entry.memory.answer
+                && let Some((_, answer)) = &mut entry.pulls.answer
             {
                 answer.report.drop_document();
             }
@@ -293,8 +307,8 @@ impl FleetIndex {
         over
     }
 
-    /// Brings one VM's keys in line, and adds to `views` all whose view depends on what has changed in them. A VM of which
-    /// neither VMI nor definition is left goes.
+    /// Updates one VM's keys, and adds to `views` all VMs whose view depends on the change. Removes a VM
+    /// that has neither VMI nor VirtualMachine.
     fn settle_keys(&mut self, vm: &VmKey, views: &mut BTreeSet<VmKey>) {
         let Some(entry) = self.store.vms.get(vm) else {
             return;
@@ -321,21 +335,23 @@ impl FleetIndex {
             return;
         }
         views.insert(vm.clone());
-        self.store.ties.turn(vm, &old.ties, &new.ties, views);
+        self.store
+            .shared_values
+            .update(vm, &old.shared_values, &new.shared_values, views);
         if old.tenant != new.tenant
             && let Ok(hostname) = vm.name.as_str().parse::<NodeName>()
         {
             for cluster in [old.tenant.cluster(), new.tenant.cluster()].into_iter().flatten() {
-                let claimed = Tie::Hostname(cluster.clone(), hostname.clone());
-                views.extend(self.store.ties.members(&claimed).cloned());
+                let claimed = SharedValue::Hostname(cluster.clone(), hostname.clone());
+                views.extend(self.store.shared_values.members(&claimed).cloned());
             }
         }
-        let wished = |keys: &Keys| keys.wish.as_ref().map(|wish| wish.cluster.clone());
+        let labelled = |keys: &Keys| keys.cluster_label.as_ref().map(|label| label.cluster.clone());
         move_under(
-            &mut self.store.vms_by_wish,
+            &mut self.store.vms_by_cluster_label,
             vm,
-            wished(&old).as_ref(),
-            wished(&new).as_ref(),
+            labelled(&old).as_ref(),
+            labelled(&new).as_ref(),
         );
         let hosts = (old.host.clone(), new.host.clone());
         if let Some(entry) = self.store.vms.get_mut(vm) {
@@ -352,11 +368,11 @@ impl FleetIndex {
         }
     }
 
-    /// A host that VMIs name and the inventory does not have.
+    /// Updates the finding about a node that VMIs name and that is not in the inventory.
     fn check_host(&mut self, name: &NodeName) {
         let missing = !self.store.infra_nodes.contains_key(name) && self.store.vms_by_host.contains_key(name);
         let message = format!(
-            "VMIs stand on the node {name}, which the inventory does not have, so their zone and region are unknown"
+            "VMIs run on the node {name}, which is not in the inventory, so their zone and region are unknown"
         );
         let subject = ("InfraNode", name.as_str());
         let found = Finding::new(
@@ -372,11 +388,11 @@ impl FleetIndex {
         self.set_dangling(missing, found);
     }
 
-    /// A cluster that has Nodes and no `UserCluster`.
+    /// Updates the finding about a cluster that has Nodes and no `UserCluster`.
     fn check_cluster(&mut self, name: &ClusterName) {
         let missing = !self.store.clusters.contains_key(name) && self.store.user_nodes.contains_key(name);
         let message = format!(
-            "there are Nodes of the cluster {name} and no UserCluster of that name, so no VM is known to be its"
+            "the inventory has Nodes of the cluster {name} but no UserCluster of that name, so no VM is assigned to this cluster"
         );
         let subject = ("UserCluster", name.as_str());
         let found = Finding::new(

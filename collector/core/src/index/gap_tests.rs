@@ -1,4 +1,4 @@
-//! Whose objects may be missing, by what the inventory's findings say.
+//! Scope in which objects may be missing, derived from the inventory's findings.
 
 use virtfleet_wire::finding::Severity;
 
@@ -9,7 +9,7 @@ use super::{
 use crate::{facts::Fact, store::tests::cluster};
 
 #[test]
-fn what_one_tenant_breaks_is_a_gap_of_its_own() {
+fn a_broken_object_of_one_tenant_affects_only_that_tenant() {
     let mut index = small();
     index.apply(InventoryEvent::Init);
     index.apply(InventoryEvent::Synced);
@@ -45,7 +45,7 @@ fn what_one_tenant_breaks_is_a_gap_of_its_own() {
     assert!(index.snapshot().clusters[0].partial);
     index.set_inventory_findings(Vec::new());
     assert!(!index.snapshot().clusters[0].partial);
-    // A gap that names no cluster counts for every cluster.
+    // A gap without a valid cluster name affects all clusters.
     index.set_inventory_findings(vec![broken("cluster", "Not A Name")]);
     assert!(index.snapshot().partial);
 }

@@ -1,4 +1,4 @@
-//! What a hostile guest can do to the index: nothing to other VMs.
+//! A hostile guest cannot affect other VMs in the index.
 
 use virtfleet_wire::{finding::Severity, identity::Sourced, report::GuestReport};
 
@@ -38,7 +38,7 @@ fn claim(report: &mut GuestReport) {
 }
 
 #[test]
-fn a_guest_that_claims_anothers_uuid_and_boot_id_is_blamed_alone() {
+fn a_guest_that_claims_anothers_uuid_and_boot_id_gets_the_findings_alone() {
     let (victim, liar, unknown) = (key("ns", "victim"), key("ns", "liar"), key("ns", "unknown"));
     let mut index = index_of([
         with_uuid("victim", Some(UUID)),
@@ -46,7 +46,7 @@ fn a_guest_that_claims_anothers_uuid_and_boot_id_is_blamed_alone() {
         with_uuid("unknown", None),
     ]);
     for vm in [&victim, &liar, &unknown] {
-        index.hear(answer(vm, claim));
+        index.record_pull(answer(vm, claim));
     }
     assert_eq!(found(&index, &victim), []);
     let of_liar = found(&index, &liar);
@@ -60,7 +60,7 @@ fn a_guest_that_claims_anothers_uuid_and_boot_id_is_blamed_alone() {
             "{of_liar:?}"
         );
     }
-    // Nothing tells whether this one is right.
+    // Without a firmware UUID the claim cannot be checked.
     let of_unknown = found(&index, &unknown);
     assert_eq!(of_unknown.len(), 2, "{of_unknown:?}");
     assert!(of_unknown.iter().all(|(_, severity)| *severity == Severity::Info));
@@ -95,9 +95,9 @@ fn the_pod_on_the_vms_node_is_dialled_while_it_migrates() {
     let touched = index.apply(InventoryEvent::Apply(Fact::LauncherPod(pod(
         "a", "uid-a", "n1", "10.0.0.7",
     ))));
-    assert_eq!(touched, std::slice::from_ref(&vm), "the scraper is told");
+    assert_eq!(touched, std::slice::from_ref(&vm), "the scraper gets the change");
     assert_eq!(dialled(&index).unwrap(), "10.0.0.7");
-    // Another's pod, one of an earlier incarnation, one that has ended, and the target of the migration.
+    // Pods: without owner, of an earlier incarnation, ended, and the target of the migration.
     let mut ended = pod("a", "uid-a", "n1", "10.0.0.9");
     (ended.name, ended.running, ended.created) = ("ended".into(), false, "2027".into());
     let mut stray = pod("a", "uid-a", "n1", "10.0.0.10");
@@ -119,35 +119,35 @@ fn the_pod_on_the_vms_node_is_dialled_while_it_migrates() {
 }
 
 #[test]
-fn a_vm_counts_as_verified_for_the_last_attempts_and_at_its_address_only() {
+fn a_vm_is_verified_for_the_last_pulls_and_at_its_address_only() {
     let vm = key("ns", "a");
     let mut index = index_of([vmi("ns", "a")]);
     let verified = |index: &FleetIndex| index.snapshot().vms[&vm].agent.verified_ms;
-    let heard = |address: &str, class: Option<FailureClass>| {
-        let mut heard = answer(&vm, |_| {});
-        heard.address = Some(address.parse().unwrap());
+    let pull = |address: &str, class: Option<FailureClass>| {
+        let mut pull = answer(&vm, |_| {});
+        pull.address = Some(address.parse().unwrap());
         if let Some(class) = class {
-            heard.outcome = Err(Failure::new(class, "x"));
+            pull.outcome = Err(Failure::new(class, "x"));
         }
-        heard
+        pull
     };
     let here = "10.0.0.1:10911";
     assert_eq!(verified(&index), None);
-    index.hear(heard(here, None));
+    index.record_pull(pull(here, None));
     assert_eq!(verified(&index), Some(1));
     for _ in 0..2 {
-        index.hear(heard(here, Some(FailureClass::Timeout)));
+        index.record_pull(pull(here, Some(FailureClass::Timeout)));
         assert_eq!(verified(&index), Some(1));
     }
-    index.hear(heard(here, Some(FailureClass::Timeout)));
-    assert_eq!(verified(&index), None, "the third");
-    // Nonsense after a good certificate is that VM's nonsense.
-    index.hear(heard(here, Some(FailureClass::Malformed)));
+    index.record_pull(pull(here, Some(FailureClass::Timeout)));
+    assert_eq!(verified(&index), None, "after the third failure");
+    // A malformed answer after a valid certificate comes from this VM.
+    index.record_pull(pull(here, Some(FailureClass::Malformed)));
     assert_eq!(verified(&index), Some(1));
-    index.hear(heard(here, Some(FailureClass::WrongVm)));
+    index.record_pull(pull(here, Some(FailureClass::WrongVm)));
     assert_eq!(verified(&index), None, "at once");
-    index.hear(heard("10.0.0.2:10911", None));
-    assert_eq!(verified(&index), None, "somewhere else");
+    index.record_pull(pull("10.0.0.2:10911", None));
+    assert_eq!(verified(&index), None, "another address");
 }
 
 #[test]
@@ -163,20 +163,19 @@ fn reports_over_the_budget_cost_the_largest_of_that_tenant() {
             })
         }
     };
-    let bytes = |heard: &Heard| {
-        heard
-            .outcome
+    let bytes = |pull: &PullResult| {
+        pull.outcome
             .as_ref()
             .map(|answer| answer.report.kept_bytes())
             .unwrap()
     };
     let (small, large) = (size(10), size(200));
     index.budget = ReportBudget::new(1 << 20, bytes(&large("a")) + bytes(&small("a")) * 2 - 1);
-    for heard in [small("a"), small("b")] {
-        index.hear(heard);
+    for pull in [small("a"), small("b")] {
+        index.record_pull(pull);
     }
     let whole = |index: &FleetIndex, name: &str| index.detail(&key("ns", name)).unwrap().report.is_some();
-    index.hear(large("c"));
+    index.record_pull(large("c"));
     assert_eq!(names.map(|name| whole(&index, name)), [true, true, false]);
     assert_eq!(
         found(&index, &key("ns", "c")),
@@ -186,6 +185,6 @@ fn reports_over_the_budget_cost_the_largest_of_that_tenant() {
         index.snapshot().vms[&key("ns", "c")].agent.status,
         crate::view::AgentStatus::Up
     );
-    index.hear(small("c"));
+    index.record_pull(small("c"));
     assert_eq!(names.map(|name| whole(&index, name)), [true; 3]);
 }

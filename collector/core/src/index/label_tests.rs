@@ -1,4 +1,4 @@
-//! The input of a label plan: what is in it, and that whoever's input changes is told.
+//! Input of a label plan: its content, and that every VM with a changed input is returned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ fn host(name: &str, rack: &str) -> Fact {
     Fact::InfraNode(node)
 }
 
-/// [`small`] after its first pass, with another VM on `n2`.
+/// [`small`] after its first full read, with another VM on `n2`.
 fn synced() -> FleetIndex {
     let mut index = small();
     apply(
@@ -67,7 +67,7 @@ fn of(index: &FleetIndex, name: &str) -> LabelInput {
 }
 
 #[test]
-fn there_is_none_before_everything_was_read_or_without_a_node() {
+fn no_input_before_the_first_full_read_or_without_a_node() {
     let mut index = small();
     apply(
         &mut index,
@@ -89,7 +89,7 @@ fn there_is_none_before_everything_was_read_or_without_a_node() {
 }
 
 #[test]
-fn a_relabelled_host_reaches_the_vms_on_it_and_those_that_came_from_there() {
+fn a_relabelled_host_affects_the_vms_on_it_and_those_that_left_it() {
     let mut index = synced();
     assert_eq!(touched(&mut index, host("n1", "r1")), ["w0"]);
     assert_eq!(&of(&index, "w0").host.unwrap().labels["rack"], "r1");
@@ -128,11 +128,11 @@ fn a_relabelled_host_reaches_the_vms_on_it_and_those_that_came_from_there() {
     assert_eq!(index.apply(InventoryEvent::Delete(gone)), [key("ns", "w1")]);
     assert!(of(&index, "w1").stood_on.is_empty());
     index.apply(InventoryEvent::Delete(FactKey::InfraNode("n2".parse().unwrap())));
-    assert_eq!(of(&index, "w0").host, None, "an unknown host is no placement");
+    assert_eq!(of(&index, "w0").host, None, "an unknown host gives no placement");
 }
 
 #[test]
-fn a_policy_reaches_the_clusters_that_it_selects_or_selected() {
+fn a_policy_affects_the_clusters_that_it_selects_or_selected() {
     let mut index = synced();
     apply(&mut index, [Fact::InfraNode(infra_node("n3", "z1"))]);
     assert!(touched(&mut index, policy("p", &[("tier", "gold")])).is_empty());
@@ -144,7 +144,7 @@ fn a_policy_reaches_the_clusters_that_it_selects_or_selected() {
     let revision = index.revision();
     assert!(
         touched(&mut index, policy("p", &[("tier", "gold")])).is_empty(),
-        "the same again"
+        "unchanged"
     );
     assert_eq!(index.revision(), revision);
     assert_eq!(
@@ -164,7 +164,7 @@ fn a_policy_reaches_the_clusters_that_it_selects_or_selected() {
 }
 
 #[test]
-fn a_node_that_only_beats_touches_nobody_and_its_version_is_kept() {
+fn a_heartbeat_affects_no_vm_and_its_version_is_stored() {
     let mut index = synced();
     let mut node = user_node("c", "w0", Some("kubevirt://w0"));
     node.resource_version = Some("2".into());
@@ -196,7 +196,7 @@ fn a_label_of_the_host_is_planned_for_the_node_of_its_vm() {
 
 proptest! {
     #[test]
-    fn whoever_s_input_changes_is_told(
+    fn every_vm_with_a_changed_input_is_returned(
         acts in prop::collection::vec((facts(), any::<Index>(), prop::bool::weighted(0.7)), 0..60),
     ) {
         let mut index = FleetIndex::new(DialRules::default());
@@ -209,7 +209,7 @@ proptest! {
         };
         for (fact, which, put) in acts {
             let before = inputs(&index);
-            let told = if put || known.is_empty() {
+            let returned = if put || known.is_empty() {
                 known.insert(fact.key());
                 index.apply(InventoryEvent::Apply(fact))
             } else {
@@ -219,14 +219,14 @@ proptest! {
             };
             let after = inputs(&index);
             for vm in before.keys().chain(after.keys()) {
-                prop_assert!(told.contains(vm) || before.get(vm) == after.get(vm), "{} was not told", vm);
+                prop_assert!(returned.contains(vm) || before.get(vm) == after.get(vm), "{} was not returned", vm);
             }
         }
     }
 }
 
 #[test]
-fn a_policy_that_selects_no_cluster_is_named() {
+fn a_policy_that_selects_no_cluster_is_a_finding() {
     let mut index = small();
     let named = |index: &FleetIndex| {
         let found = index.snapshot().findings.into_iter();
@@ -237,7 +237,7 @@ fn a_policy_that_selects_no_cluster_is_named() {
         &mut index,
         [policy("all", &[]), policy("gold", &[("tier", "gold")])],
     );
-    assert_eq!(named(&index), [""; 0], "there may be more clusters");
+    assert_eq!(named(&index), [""; 0], "not known before the first full read");
     index.apply(InventoryEvent::Synced);
     assert_eq!(named(&index), ["gold"]);
     let mut gold = cluster("gold", "ns-2", &[]);

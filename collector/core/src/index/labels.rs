@@ -1,4 +1,4 @@
-//! What the label planner needs of the index: policies and past moves as facts, and the input of one VM's plan.
+//! The index for the label planner: policies and past migrations as facts, and the input of one VM's plan.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
     facts::{Labels, VmiMove},
     findings,
     labels::{plan::LabelInput, policy::LabelPolicy},
-    store::Entry,
+    store::VmEntry,
 };
 
 impl FleetIndex {
@@ -30,7 +30,7 @@ impl FleetIndex {
             either.into_iter().any(|policy| policy.clusters.matches(labels))
         };
         let store = &self.store;
-        let of = |entry: &Entry| {
+        let of = |entry: &VmEntry| {
             let cluster = entry
                 .keys
                 .tenant
@@ -47,7 +47,8 @@ impl FleetIndex {
         true
     }
 
-    /// Policies that select no user cluster. Before the inventory was read completely there may be others.
+    /// Updates the findings about policies that select no user cluster. Before the first full read there
+    /// may be more clusters.
     pub(super) fn check_policies(&mut self) {
         if !self.synced {
             return;
@@ -117,8 +118,8 @@ impl FleetIndex {
             .extend(moves.chain(last.map(|(key, _)| key)).cloned());
     }
 
-    /// Everything that the labels of a VM's Node follow from. None before the inventory was read completely, and for a VM
-    /// that is nobody's or whose Node is not known.
+    /// Input of the label plan for a VM's Node. None before the inventory was read completely, and for a VM
+    /// without user cluster or Node.
     pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
         if !self.synced {
             return None;
@@ -156,9 +157,9 @@ impl FleetIndex {
         })
     }
 
-    /// Labels of the infra nodes from which the VM was moved, as its migrations say. Facts only: what was merely seen to pass
-    /// would make the outcome depend on who looked when.
-    fn stood_on(&self, key: &VmKey, entry: &Entry) -> Vec<Labels> {
+    /// Labels of the infra nodes from which the VM was migrated. Only recorded migrations are used: a move
+    /// that this process happened to observe would make the plan depend on its uptime.
+    fn stood_on(&self, key: &VmKey, entry: &VmEntry) -> Vec<Labels> {
         let store = &self.store;
         let last = entry.vmi.as_deref().and_then(|vmi| vmi.migration.as_ref());
         let last = last.and_then(|migration| migration.source.as_ref());
@@ -174,7 +175,7 @@ impl FleetIndex {
             .collect()
     }
 
-    /// The policies that are known, by name.
+    /// All policies, by name.
     pub fn policies(&self) -> impl Iterator<Item = &LabelPolicy> {
         self.store.policies.values()
     }
@@ -184,9 +185,9 @@ impl FleetIndex {
         self.store.clusters.values().map(|cluster| &cluster.labels)
     }
 
-    /// Every VM whose Node is known, sorted: all that have a [`FleetIndex::label_input`].
+    /// Every VM that has a [`FleetIndex::label_input`], sorted.
     pub fn labelled(&self) -> Vec<VmKey> {
-        let joined = |entry: &Entry| {
+        let joined = |entry: &VmEntry| {
             let view = entry.view.as_ref();
             view.is_some_and(|view| view.cluster.is_some() && view.user_node.is_some())
         };
@@ -194,14 +195,14 @@ impl FleetIndex {
         vms.map(|(key, _)| key.clone()).collect()
     }
 
-    /// In whose cluster a VM has a Node; none where there is no [`FleetIndex::label_input`].
+    /// The user cluster in which a VM has a Node; none without a [`FleetIndex::label_input`].
     pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
         let view = self.store.vms.get(key)?.view.as_ref().filter(|_| self.synced)?;
         view.user_node.as_ref()?;
         view.cluster.clone()
     }
 
-    /// The UIDs of a VM's `VirtualMachine` and of its VMI, as far as there are any.
+    /// The UIDs of a VM's `VirtualMachine` and VMI, if they exist.
     pub fn owners(&self, key: &VmKey) -> Owners {
         let entry = self.store.vms.get(key);
         Owners {
@@ -217,8 +218,7 @@ impl FleetIndex {
 }
 
 fn selects_nothing(policy: &str) -> Finding {
-    let message =
-        format!("the LabelPropagation {policy} selects no UserCluster, so nothing is written because of it");
+    let message = format!("the LabelPropagation {policy} selects no UserCluster, so it has no effect");
     let subject = ("LabelPropagation", policy);
     Finding::new(
         findings::POLICY_SELECTS_NOTHING,
@@ -230,7 +230,7 @@ fn selects_nothing(policy: &str) -> Finding {
     .remedy("compare its spec.clusterSelector with: kubectl get userclusters --show-labels")
 }
 
-/// Who owns what is written about a VM.
+/// Owners of the objects that the collector writes about a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Owners {
     /// UID of the `VirtualMachine`.

@@ -1,5 +1,5 @@
-//! Reports of earlier versions, each frozen as its agent printed it in a guest, are read as on the day they were written.
-//! A new version adds its own file; those of two versions back stay.
+//! Reports of earlier agent versions, recorded in a guest, can still be read completely. A new version adds
+//! its own file; the files of the two previous versions stay.
 
 use serde_json::Value;
 use virtfleet_wire::report::GuestReport;
@@ -36,7 +36,7 @@ fn lost(path: &str, old: &Value, new: &Value, into: &mut Vec<String>) {
 }
 
 #[test]
-fn nothing_that_an_earlier_agent_says_is_lost() {
+fn no_value_of_an_earlier_report_is_lost() {
     for (version, text) in REPORTS {
         let old: Value = serde_json::from_str(text).unwrap();
         let read = GuestReport::from_json(text.as_bytes()).unwrap();
@@ -51,7 +51,7 @@ fn an_earlier_agent_shows_in_the_fleet_with_its_version() {
     for (version, text) in REPORTS {
         let mut index = small();
         let vm = key("ns", "w0");
-        index.hear(answer(&vm, |report| {
+        index.record_pull(answer(&vm, |report| {
             *report = GuestReport::from_json(text.as_bytes()).unwrap();
         }));
         let snapshot = index.snapshot();
@@ -67,9 +67,9 @@ fn an_earlier_agent_shows_in_the_fleet_with_its_version() {
     }
 }
 
-/// What a later version may add: fields, sections, words.
+/// A later version may add fields, sections and enum values.
 #[test]
-fn a_later_agent_is_read_as_far_as_it_is_known() {
+fn unknown_values_of_a_later_report_are_ignored() {
     let (_, text) = REPORTS[0];
     let mut later: Value = serde_json::from_str(text).unwrap();
     later["agent"]["version"] = "9.0.0".into();
@@ -78,7 +78,7 @@ fn a_later_agent_is_read_as_far_as_it_is_known() {
     later["findings"][0]["severity"] = "catastrophic".into();
     let mut index = small();
     let vm = key("ns", "w0");
-    index.hear(answer(&vm, |report| {
+    index.record_pull(answer(&vm, |report| {
         *report = GuestReport::from_json(later.to_string().as_bytes()).unwrap();
     }));
     let snapshot = index.snapshot();

@@ -1,4 +1,4 @@
-//! Property: whatever way the facts came, the same facts give the same snapshot.
+//! Property: equal facts give equal snapshots, in any order of events.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{
     store::tests::{cluster, infra_node, key, labels, launcher, user_node, vm, vmi},
 };
 
-/// Few names, so that everything collides with everything.
+/// SmallSet names, so that everything collides with everything.
 fn small() -> impl Strategy<Value = usize> {
     0..3usize
 }
@@ -25,9 +25,9 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
         4 => (small(), small(), small(), small(), any::<bool>(), any::<bool>()).prop_map(move |(n, v, host, tag, running, uid)| {
             let mut fact = vmi(ns(n), name(v));
             fact.labels.insert("t".into(), tag.to_string());
-            // The cluster that its maker says: one that may be there, or one that never is.
-            let wish = [None, Some("c0"), Some("c9")][tag];
-            fact.labels.extend(wish.map(|cluster| ("mcm.gardener.cloud/cluster", cluster)));
+            // The cluster in its label: one that may exist, or one that never does.
+            let labelled_cluster = [None, Some("c0"), Some("c9")][tag];
+            fact.labels.extend(labelled_cluster.map(|cluster| ("mcm.gardener.cloud/cluster", cluster)));
             fact.node = (host < 2).then(|| ["n0", "n1"][host].parse().unwrap());
             fact.phase = if running { Phase::Running } else { Phase::Pending };
             fact.firmware_uuid = (tag == 0).then(|| virtfleet_wire::ids::Uuid::from_u128(7));
@@ -95,27 +95,27 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
 #[derive(Debug, Clone)]
 enum Act {
     Apply(Fact),
-    /// One of the facts that are known.
+    /// One of the known facts.
     Delete(Index),
-    /// A whole pass in which only these of the known facts are applied again.
-    Pass(Vec<bool>),
-    Hear(Box<Heard>),
+    /// A full read in which only these of the known facts are applied again.
+    FullRead(Vec<bool>),
+    Pull(Box<PullResult>),
 }
 
-fn hears() -> impl Strategy<Value = Heard> {
+fn pulls() -> impl Strategy<Value = PullResult> {
     (small(), small(), 0..4usize, any::<u8>()).prop_map(|(n, v, word, at)| {
         let vm = key(["ns", "shared"][n % 2], ["a", "b", "h"][v]);
-        let mut heard = answer(&vm, |report| {
+        let mut pull = answer(&vm, |report| {
             report.identity.hostname = ["x", "h", "x"]
                 .get(word)
                 .map(|name| Sourced::new((*name).to_owned(), "x"));
             report.boot_id = if word == 0 { "boot".into() } else { format!("{vm}") };
         });
-        heard.at = at.into();
+        pull.at = at.into();
         if word == 3 {
-            heard.outcome = Err(Failure::new(FailureClass::Timeout, "slow"));
+            pull.outcome = Err(Failure::new(FailureClass::Timeout, "slow"));
         }
-        heard
+        pull
     })
 }
 
@@ -123,16 +123,16 @@ fn acts() -> impl Strategy<Value = Act> {
     prop_oneof![
         8 => facts().prop_map(Act::Apply),
         3 => any::<Index>().prop_map(Act::Delete),
-        1 => prop::collection::vec(any::<bool>(), 24).prop_map(Act::Pass),
-        4 => hears().prop_map(|heard| Act::Hear(Box::new(heard))),
+        1 => prop::collection::vec(any::<bool>(), 24).prop_map(Act::FullRead),
+        4 => pulls().prop_map(|pull| Act::Pull(Box::new(pull))),
     ]
 }
 
-/// What should be left: facts by key, and what was heard of each present incarnation.
+/// Expected state: facts by key, and pulls of each current incarnation.
 #[derive(Default)]
 struct Model {
     facts: BTreeMap<FactKey, Fact>,
-    heard: BTreeMap<VmKey, Vec<Heard>>,
+    pulls: BTreeMap<VmKey, Vec<PullResult>>,
 }
 
 impl Model {
@@ -144,7 +144,7 @@ impl Model {
         if let FactKey::Vmi(vm) = key
             && self.facts.get(key).map(uid) != new.as_ref().map(uid)
         {
-            self.heard.remove(vm);
+            self.pulls.remove(vm);
         }
         match new {
             Some(fact) => self.facts.insert(key.clone(), fact),
@@ -153,7 +153,7 @@ impl Model {
     }
 }
 
-/// Everything that can be asked, without the revision.
+/// Everything that the index returns, without the revision.
 fn all(index: &FleetIndex) -> String {
     let mut snapshot = index.snapshot();
     snapshot.revision = 0;
@@ -164,7 +164,7 @@ fn all(index: &FleetIndex) -> String {
 
 proptest! {
     #[test]
-    fn the_way_does_not_matter(
+    fn the_order_of_events_does_not_matter(
         acts in prop::collection::vec(acts(), 0..80),
         order in prop::collection::vec(any::<u32>(), 32),
     ) {
@@ -185,7 +185,7 @@ proptest! {
                     index.apply(InventoryEvent::Delete(key));
                 }
                 Act::Delete(_) => {}
-                Act::Pass(kept) => {
+                Act::FullRead(kept) => {
                     let facts: Vec<_> = model.facts.values().cloned().collect();
                     index.apply(InventoryEvent::Init);
                     for (fact, kept) in facts.into_iter().zip(kept.into_iter().chain(std::iter::repeat(true))) {
@@ -195,14 +195,14 @@ proptest! {
                             model.set(&fact.key(), None);
                         }
                     }
-                    prop_assert_eq!(&before, &all(&index), "nothing disappears during a pass");
+                    prop_assert_eq!(&before, &all(&index), "nothing is removed during a full read");
                     index.apply(InventoryEvent::Synced);
                 }
-                Act::Hear(heard) => {
-                    let there = model.facts.contains_key(&FactKey::Vmi(heard.vm.clone()));
-                    prop_assert_eq!(index.hear((*heard).clone()), there);
+                Act::Pull(pull) => {
+                    let there = model.facts.contains_key(&FactKey::Vmi(pull.vm.clone()));
+                    prop_assert_eq!(index.record_pull((*pull).clone()), there);
                     if there {
-                        model.heard.entry(heard.vm.clone()).or_default().push(*heard);
+                        model.pulls.entry(pull.vm.clone()).or_default().push(*pull);
                     }
                 }
             }
@@ -217,8 +217,8 @@ proptest! {
             straight.apply(InventoryEvent::Apply(fact));
         }
         straight.apply(InventoryEvent::Synced);
-        for heard in model.heard.into_values().flatten() {
-            prop_assert!(straight.hear(heard));
+        for pull in model.pulls.into_values().flatten() {
+            prop_assert!(straight.record_pull(pull));
         }
         prop_assert_eq!(all(&straight), all(&index));
     }

@@ -1,4 +1,4 @@
-//! Clusters that only labels of VMs name, and how each cluster stands.
+//! Clusters that only labels of VMs name, and how each cluster statuses.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ fn a_labelled_vm_is_a_pending_cluster_until_a_user_cluster_selects_it() {
     assert_eq!(
         index.snapshot().vms[&one].cluster,
         None,
-        "a wish is no assignment"
+        "a label is not an assignment"
     );
     let found = finding(&index, &one).unwrap();
     assert_eq!(
@@ -97,7 +97,7 @@ fn a_labelled_vm_is_a_pending_cluster_until_a_user_cluster_selects_it() {
         "the namespace elsewhere",
     );
     let silver = [("tier", "silver")];
-    unmatched(&mut index, cluster("blue", "ns", &silver), "asks for tier=silver");
+    unmatched(&mut index, cluster("blue", "ns", &silver), "requires tier=silver");
     apply(
         &mut index,
         [Fact::UserCluster(cluster("blue", "ns", &[(ID, "blue")]))],
@@ -109,18 +109,18 @@ fn a_labelled_vm_is_a_pending_cluster_until_a_user_cluster_selects_it() {
     );
     assert_eq!((rows[0].message.as_deref(), finding(&index, &one)), (None, None));
 
-    // Gone again, and with its last VM the row, too.
+    // Without the UserCluster it is pending again; without its last VM it is gone.
     index.apply(InventoryEvent::Delete(FactKey::UserCluster(
         "blue".parse().unwrap(),
     )));
     assert!(!clusters(&index)[0].known);
     index.apply(InventoryEvent::Delete(FactKey::Vmi(one)));
     assert_eq!(clusters(&index), []);
-    assert!(index.store.vms_by_wish.is_empty());
+    assert!(index.store.vms_by_cluster_label.is_empty());
 }
 
 #[test]
-fn whoever_selects_it_has_it_whatever_its_label_says() {
+fn the_selecting_user_cluster_wins_over_the_label() {
     let mut index = FleetIndex::new(DialRules::default());
     apply(
         &mut index,
@@ -138,7 +138,7 @@ fn whoever_selects_it_has_it_whatever_its_label_says() {
 }
 
 #[test]
-fn a_label_that_only_the_virtual_machine_has_selects_its_vmi_and_the_vmis_own_goes_first() {
+fn labels_of_the_virtual_machine_select_its_vmi_unless_the_vmi_has_the_key() {
     let mut index = FleetIndex::new(DialRules::default());
     let mut definition = vm("ns", "w0");
     definition.labels = labels(&[(SHOOT, "shoot--g--p"), ("tier", "old")]);
@@ -156,7 +156,7 @@ fn a_label_that_only_the_virtual_machine_has_selects_its_vmi_and_the_vmis_own_go
         findings::TENANT_LABEL_UNMATCHED
     );
     let unmatched = index.snapshot().vms[&one].findings_key;
-    assert_ne!(unmatched, pending, "as many findings, and others");
+    assert_ne!(unmatched, pending, "the same number of other findings");
     apply(&mut index, [Fact::UserCluster(of("new"))]);
     assert!(index.snapshot().vms[&one].cluster.is_some());
     assert_eq!(finding(&index, &one), None);
@@ -179,13 +179,13 @@ fn a_pending_cluster_in_two_namespaces_is_one_and_its_nodes_are_counted() {
     assert_eq!(
         rows[0].message.as_deref(),
         Some(
-            "there is no UserCluster; VMs name it by kubermatic.k8c.io/cluster-id, mcm.gardener.cloud/cluster, in the namespaces a, b"
+            "there is no UserCluster; VMs name this cluster in their labels kubermatic.k8c.io/cluster-id, mcm.gardener.cloud/cluster, in the namespaces a, b"
         )
     );
 }
 
 #[test]
-fn a_folders_clusters_are_ready_and_others_stand_as_is_said() {
+fn clusters_of_a_folder_are_ready_and_others_have_the_given_status() {
     let mut index = FleetIndex::new(DialRules::default());
     let suspended = UserCluster {
         suspend: true,
@@ -205,14 +205,14 @@ fn a_folders_clusters_are_ready_and_others_stand_as_is_said() {
         states(&index),
         [ClusterState::Ready, ClusterState::Ready, ClusterState::Suspended]
     );
-    let dark = ClusterStand {
+    let unreachable = ClusterStatus {
         state: ClusterState::Unreachable,
-        message: Some("it is dark".to_owned()),
+        message: Some("no answer".to_owned()),
     };
-    let stands = BTreeMap::from([("b".parse().unwrap(), dark)]);
-    index.set_cluster_stands(stands.clone());
-    let said = index.revision();
-    assert!(said > before, "whoever waits for a change hears of it");
+    let statuses = BTreeMap::from([("b".parse().unwrap(), unreachable)]);
+    index.set_cluster_statuses(statuses.clone());
+    let revision = index.revision();
+    assert!(revision > before, "the revision grows");
     assert_eq!(
         states(&index),
         [
@@ -221,7 +221,7 @@ fn a_folders_clusters_are_ready_and_others_stand_as_is_said() {
             ClusterState::Pending
         ]
     );
-    assert_eq!(clusters(&index)[1].message.as_deref(), Some("it is dark"));
-    index.set_cluster_stands(stands);
-    assert_eq!(index.revision(), said);
+    assert_eq!(clusters(&index)[1].message.as_deref(), Some("no answer"));
+    index.set_cluster_statuses(statuses);
+    assert_eq!(index.revision(), revision);
 }

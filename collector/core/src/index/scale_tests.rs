@@ -71,14 +71,14 @@ fn ten_thousand_vms_are_joined() {
     assert_eq!(index.targets().len(), VMS);
 }
 
-/// KKP's namespaced mode and Gardener: hundreds of user clusters share a namespace. What an event costs is counted as selectors
-/// held against VMs: once over the namespace for a user cluster, and a few for a VM.
+/// KKP's namespaced mode and Gardener: hundreds of user clusters share a namespace. The cost of an event is
+/// counted in selector evaluations: one per VM of the namespace for a user cluster, and a few for a VM.
 #[test]
 fn five_hundred_clusters_in_one_namespace_are_keyed_in_one_walk() {
     const VMS: usize = 10_000;
     const CLUSTERS: usize = 500;
     let mut index = FleetIndex::new(DialRules::default());
-    // Every selector also asks for the role that all VMs have.
+    // Every selector also requires the role that all VMs have.
     let selector = |n: usize| [("a-role", "worker".to_owned()), ("id", format!("c-{n}"))];
     let of = |n: usize, name: &str| {
         let pairs = selector(n);
@@ -105,7 +105,7 @@ fn five_hundred_clusters_in_one_namespace_are_keyed_in_one_walk() {
     index.apply(InventoryEvent::Synced);
     assert!(count(&index) <= 4 * VMS, "loading all VMs");
 
-    // A user cluster that is relabelled, withdrawn, made again, and one that takes another's VMs.
+    // A user cluster that is relabelled, deleted, created again, and one that selects another's VMs.
     let mut relabelled = cluster("c-7", "shared", &[("a-role", "worker"), ("id", "c-7")]);
     relabelled.suspend = true;
     let events = [
@@ -124,16 +124,13 @@ fn five_hundred_clusters_in_one_namespace_are_keyed_in_one_walk() {
         let touched = index.apply(event);
         let cost = count(&index);
         assert_eq!(touched.len(), affected);
-        assert!(
-            cost <= 2 * VMS + 8 * affected,
-            "{cost} selectors held against VMs"
-        );
+        assert!(cost <= 2 * VMS + 8 * affected, "{cost} selector evaluations");
     }
     let snapshot = index.snapshot();
-    let of_nobody = snapshot.vms.values().filter(|vm| vm.cluster.is_none());
+    let unassigned = snapshot.vms.values().filter(|vm| vm.cluster.is_none());
     assert_eq!(
-        of_nobody.count(),
+        unassigned.count(),
         2 * VMS / CLUSTERS,
-        "c-7's, and those that two select"
+        "those of c-7, and those that two select"
     );
 }

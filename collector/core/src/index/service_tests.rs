@@ -1,4 +1,4 @@
-//! The service networks of the infra cluster decide what is dialled, as soon as they are known.
+//! The infra cluster's service networks change the dial rules as soon as they are known.
 
 use super::{tests::apply, *};
 use crate::{
@@ -30,7 +30,7 @@ fn known_service_networks_replace_the_default() {
     assert_eq!(
         touched,
         [key("ns", "pod"), key("ns", "service")],
-        "the scraper is told"
+        "the scraper gets the change"
     );
     assert!(index.revision() > before);
     assert_eq!(dialled(&index, "pod").unwrap(), "10.100.0.5:10911");
@@ -42,6 +42,6 @@ fn known_service_networks_replace_the_default() {
     let after = index.revision();
     assert!(
         index.apply(known).is_empty() && index.revision() == after,
-        "the same again is no change"
+        "equal networks are no change"
     );
 }

@@ -3,7 +3,7 @@ use virtfleet_wire::{finding::Severity, identity::Sourced, report::GuestReport};
 use super::*;
 use crate::{
     facts::{Fact, Phase, Vmi},
-    heard::{Answer, MetricsSummary},
+    pull_result::{Answer, MetricsSummary},
     report::KeptReport,
     store::tests::{cluster, infra_node, key, labels, user_node, vm, vmi},
     view::{AgentStatus, IdentityVerdict},
@@ -15,10 +15,10 @@ pub(super) fn apply(index: &mut FleetIndex, facts: impl IntoIterator<Item = Fact
     }
 }
 
-pub(super) fn answer(vm: &VmKey, change: impl FnOnce(&mut GuestReport)) -> Heard {
+pub(super) fn answer(vm: &VmKey, change: impl FnOnce(&mut GuestReport)) -> PullResult {
     let mut report = GuestReport::default();
     change(&mut report);
-    Heard {
+    PullResult {
         vm: vm.clone(),
         at: 1,
         address: None,
@@ -144,10 +144,10 @@ fn the_revision_grows_only_with_what_is_visible() {
             .apply(InventoryEvent::Delete(FactKey::Vm(key("ns", "never"))))
             .is_empty()
     );
-    assert!(!index.hear(answer(&key("ns", "never"), |_| {})));
+    assert!(!index.record_pull(answer(&key("ns", "never"), |_| {})));
     index.set_inventory_findings(vec![]);
     assert_eq!(index.revision(), before);
-    assert!(index.hear(answer(&key("ns", "w0"), |_| {})));
+    assert!(index.record_pull(answer(&key("ns", "w0"), |_| {})));
     assert!(index.revision() > before);
 }
 
@@ -199,7 +199,7 @@ fn another_uid_is_another_machine() {
     let mut index = small();
     let vm = key("ns", "w0");
     let old = index.dial(&vm).unwrap().uid;
-    index.hear(answer(&vm, |report| report.boot_id = "b".into()));
+    index.record_pull(answer(&vm, |report| report.boot_id = "b".into()));
     assert_eq!(index.snapshot().vms[&vm].agent.status, AgentStatus::Up);
     let mut next = vmi("ns", "w0");
     next.uid = Some("other".parse().unwrap());
@@ -210,17 +210,17 @@ fn another_uid_is_another_machine() {
         (AgentStatus::Waiting, true)
     );
     assert!(
-        !index.hear_from(old.as_ref(), answer(&vm, |_| {})),
+        !index.record_pull_of(old.as_ref(), answer(&vm, |_| {})),
         "what was dialled is gone"
     );
     let failure = Failure::new(FailureClass::Timeout, "slow");
-    let silent = Heard {
+    let silent = PullResult {
         vm: vm.clone(),
         at: 9,
         address: None,
         outcome: Err(failure),
     };
-    assert!(index.hear_from(Some(&"other".parse().unwrap()), silent));
+    assert!(index.record_pull_of(Some(&"other".parse().unwrap()), silent));
     assert_eq!(index.snapshot().vms[&vm].agent.status, AgentStatus::Silent);
     // The definition stays when the VMI goes, and what was heard goes with the VMI.
     apply(&mut index, [Fact::Vm(vm_of(&vm))]);
@@ -247,7 +247,7 @@ fn shared_identities_are_findings_on_all_who_share_them() {
         apply(&mut index, [Fact::Vmi(Box::new(vmi))]);
     }
     for vm in [&a, &b] {
-        index.hear(answer(vm, |report| {
+        index.record_pull(answer(vm, |report| {
             report.boot_id = "boot".into();
             report.identity.smbios_uuid = Some(Sourced::new(uuid.into(), "dmi"));
         }));
@@ -276,7 +276,7 @@ fn the_guests_word_confirms_or_is_a_finding() {
     fact.interfaces[0].mac = Some("02:00:00:00:00:01".parse().unwrap());
     apply(&mut index, [Fact::Vmi(Box::new(fact))]);
     let claim = |text: &str| Some(Sourced::new(text.to_owned(), "s"));
-    index.hear(answer(&vm, |report| {
+    index.record_pull(answer(&vm, |report| {
         report.identity.machine_id = claim("8f4c2d1093ab4e57b0d65a1e7c9f2b34");
         report.identity.hostname = claim("W0.example.org");
         report.claims.infra_node = claim("n1");
@@ -286,7 +286,7 @@ fn the_guests_word_confirms_or_is_a_finding() {
     assert_eq!(identity["machineId"].verdict, IdentityVerdict::Confirmed);
     assert_eq!(identity["hostname"].verdict, IdentityVerdict::Confirmed);
     assert_eq!(identity["smbiosUuid"].verdict, IdentityVerdict::Unknown);
-    index.hear(answer(&vm, |report| {
+    index.record_pull(answer(&vm, |report| {
         report.identity.smbios_uuid = claim("00000000-0000-0000-0000-00000000000a");
         report.identity.hostname = claim("evil\u{1b}[2J");
         let mut nic = virtfleet_wire::identity::Interface {
@@ -334,7 +334,7 @@ fn the_guests_word_confirms_or_is_a_finding() {
 fn the_guests_system_is_read_under_the_names_of_the_report() {
     let mut index = small();
     let vm = key("ns", "w0");
-    index.hear(answer(&vm, |report| {
+    index.record_pull(answer(&vm, |report| {
         let json = br#"{"apiVersion": "report.virtfleet.io/v1", "kind": "GuestReport", "sections":
             {"system": {"status": "ok", "items": [{"osName": "Debian 12", "kernel": "6.1.0"}]},
              "disks": {"status": "partial", "items": [{"name": "vda"}, {"name": "vdb"}]},
@@ -360,7 +360,7 @@ fn the_three_rungs_of_the_node_join() {
         view.map(|node| node.to_string())
     };
     let hostname = |index: &mut FleetIndex, vm: &str, name: &str| {
-        index.hear(answer(&key("ns", vm), |report| {
+        index.record_pull(answer(&key("ns", vm), |report| {
             report.identity.hostname = Some(Sourced::new(name.into(), "uname"));
         }));
     };

@@ -58,7 +58,7 @@ pub enum NodeOperator {
     Lt,
 }
 
-/// Whether a change of labels leaves what stands on the Node in peace.
+/// Whether a change of labels leaves what runs on the Node working.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Safety {
     /// Nothing that was found depends on what changes.
@@ -75,7 +75,7 @@ pub enum Safety {
 /// - A CSI driver tells its topology when it registers, and registering again with another value fails (kubernetes #108555).
 ///
 /// What did not match before is not made worse, and does not count.
-pub fn judge(before: &Labels, after: &Labels, evidence: &Evidence) -> Safety {
+pub fn check_safety(before: &Labels, after: &Labels, evidence: &Evidence) -> Safety {
     let keys: BTreeSet<&str> = before.keys().chain(after.keys()).collect();
     let changed: Vec<_> = keys
         .into_iter()
@@ -243,7 +243,7 @@ mod tests {
             csi: vec![("csi.example.com".into(), vec!["zone".into(), "host".into()])],
         };
         let (a, b) = (labels(&[("zone", "a")]), labels(&[("zone", "b")]));
-        let Safety::Unsafe(reasons) = judge(&a, &b, &evidence) else {
+        let Safety::Unsafe(reasons) = check_safety(&a, &b, &evidence) else {
             panic!()
         };
         assert_eq!(reasons.len(), 3, "{reasons:?}");
@@ -253,11 +253,11 @@ mod tests {
         {
             assert!(reason.contains(named), "{reason}");
         }
-        assert_eq!(judge(&a, &a, &evidence), Safety::Safe);
-        assert_eq!(judge(&a, &b, &Evidence::default()), Safety::Safe);
+        assert_eq!(check_safety(&a, &a, &evidence), Safety::Safe);
+        assert_eq!(check_safety(&a, &b, &Evidence::default()), Safety::Safe);
         let more = labels(&[("zone", "a"), ("rack", "1")]);
         assert_eq!(
-            judge(&a, &more, &evidence),
+            check_safety(&a, &more, &evidence),
             Safety::Safe,
             "nothing asks for the rack"
         );

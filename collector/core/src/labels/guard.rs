@@ -6,7 +6,7 @@ use super::policy::{Rule, Source};
 const NODE_RESTRICTION: &str = "node-restriction.kubernetes.io";
 
 /// Keys of Kubernetes' own that may be written: those that say where a Node stands.
-const PLACES: [&str; 4] = [
+const TOPOLOGY_KEYS: [&str; 4] = [
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
@@ -14,10 +14,10 @@ const PLACES: [&str; 4] = [
 ];
 
 /// The most characters of a label's value, and of a key's name (Kubernetes: `IsQualifiedName`, `IsValidLabelValue`).
-const MOST: usize = 63;
+const MAX_NAME_CHARS: usize = 63;
 
 /// The most characters of a key's prefix (a DNS subdomain).
-const MOST_PREFIX: usize = 253;
+const MAX_PREFIX_CHARS: usize = 253;
 
 /// Why a key may not be written, whoever asks; none when it may. Kubernetes reserves `kubernetes.io` and `k8s.io` with all
 /// below them: roles, taint-like marks and what the kubelet says of itself; schedulers, admission and controllers act on them.
@@ -27,7 +27,8 @@ pub fn protected(key: &str) -> Option<String> {
         let rest = domain.strip_suffix(parent);
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    if !(below("kubernetes.io") || below("k8s.io")) || PLACES.contains(&key) || below(NODE_RESTRICTION) {
+    if !(below("kubernetes.io") || below("k8s.io")) || TOPOLOGY_KEYS.contains(&key) || below(NODE_RESTRICTION)
+    {
         return None;
     }
     let why = match domain {
@@ -46,13 +47,13 @@ pub fn protected(key: &str) -> Option<String> {
 
 /// Why a rule can never change anything, whatever an infra node has: its target, or every key below its target prefix, is
 /// protected. None when it can.
-pub fn useless(rule: &Rule) -> Option<String> {
+pub fn never_applies(rule: &Rule) -> Option<String> {
     let target = rule.target.as_deref();
     match &rule.source {
         Source::Key(key) => protected(target.unwrap_or(key)),
         Source::Prefix(prefix) => {
             let prefix = target.unwrap_or(prefix);
-            let reaches_a_place = PLACES.iter().any(|place| place.starts_with(prefix));
+            let reaches_a_place = TOPOLOGY_KEYS.iter().any(|place| place.starts_with(prefix));
             protected(&format!("{prefix}x")).filter(|_| !reaches_a_place).map(|_| {
                 format!("no key that begins with {prefix} is ever written: such keys are reserved for Kubernetes; set another `target`")
             })
@@ -72,7 +73,7 @@ pub fn is_node_restriction(key: &str) -> bool {
 /// writes only when it registers the Node (`updateDefaultLabels` in Kubernetes' `pkg/kubelet/kubelet_node_status.go`: hostname,
 /// zone, region, instance type, operating system and architecture, of which only places may be written here).
 pub fn kubelet_imposes(key: &str) -> bool {
-    PLACES.contains(&key)
+    TOPOLOGY_KEYS.contains(&key)
 }
 
 /// Kubernetes' rule for a label's key: `[prefix/]name`. Errors: the rule that it breaks.
@@ -83,13 +84,13 @@ pub fn check_key(key: &str) -> Result<(), String> {
     };
     if name.is_empty() || !is_name(name) {
         return Err(format!(
-            "{key:?} is not a label key: its name (after the `/`) has 1 to {MOST} characters, letters, digits, `-`, `_` and \
+            "{key:?} is not a label key: its name (after the `/`) has 1 to {MAX_NAME_CHARS} characters, letters, digits, `-`, `_` and \
              `.`, and begins and ends with a letter or digit"
         ));
     }
     if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
         return Err(format!(
-            "{key:?} is not a label key: its prefix (before the `/`) is a DNS name of at most {MOST_PREFIX} lower-case letters, \
+            "{key:?} is not a label key: its prefix (before the `/`) is a DNS name of at most {MAX_PREFIX_CHARS} lower-case letters, \
              digits, `-` and `.`"
         ));
     }
@@ -102,7 +103,7 @@ pub fn check_value(value: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{value:?} is not a label value: it has at most {MOST} characters, letters, digits, `-`, `_` and `.`, and begins and \
+        "{value:?} is not a label value: it has at most {MAX_NAME_CHARS} characters, letters, digits, `-`, `_` and `.`, and begins and \
          ends with a letter or digit"
     ))
 }
@@ -114,7 +115,7 @@ fn is_name(text: &str) -> bool {
         byte(text.bytes().next()) && byte(text.bytes().last())
     };
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    text.len() <= MOST && text.bytes().all(inside) && ends(text)
+    text.len() <= MAX_NAME_CHARS && text.bytes().all(inside) && ends(text)
 }
 
 fn is_subdomain(text: &str) -> bool {
@@ -122,7 +123,7 @@ fn is_subdomain(text: &str) -> bool {
         let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !label.is_empty() && label.bytes().all(inside) && !label.starts_with('-') && !label.ends_with('-')
     };
-    text.len() <= MOST_PREFIX && text.split('.').all(label)
+    text.len() <= MAX_PREFIX_CHARS && text.split('.').all(label)
 }
 
 #[cfg(test)]
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn a_rule_that_can_never_change_anything_says_so() {
         let rule = |source: Source, target: Option<&str>| {
-            useless(&Rule {
+            never_applies(&Rule {
                 source,
                 target: target.map(str::to_owned),
                 mode: None,

@@ -19,22 +19,22 @@ use crate::facts::Labels;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Merged {
     /// By policies that count.
-    pub real: BTreeMap<String, Wanted>,
+    pub real: BTreeMap<String, MergedRule>,
     /// By policies with `dryRun`, where no other asks.
-    pub dry: BTreeMap<String, Wanted>,
+    pub dry: BTreeMap<String, MergedRule>,
 }
 
 /// What the policies say about one target key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is its type")]
-pub enum Wanted {
-    Wish(Wish),
-    Conflict(Conflict),
+pub enum MergedRule {
+    Agreed(AgreedRule),
+    Conflict(RuleConflict),
 }
 
 /// One thing that all policies that speak of the key agree on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct AgreedRule {
     /// The policies, by name.
     pub policies: Vec<String>,
     /// The key on the infra node.
@@ -49,31 +49,32 @@ pub struct Wish {
 
 /// Different things that are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
+pub struct RuleConflict {
     /// The policies, by name; one when it contradicts itself.
     pub policies: Vec<String>,
     /// Which, and what each asks for.
     pub message: String,
 }
 
-impl Wanted {
+impl MergedRule {
     /// The policies that ask, joined by `, ` (which no object's name contains).
     pub fn policy(&self) -> String {
-        let (Self::Wish(Wish { policies, .. }) | Self::Conflict(Conflict { policies, .. })) = self;
+        let (Self::Agreed(AgreedRule { policies, .. }) | Self::Conflict(RuleConflict { policies, .. })) =
+            self;
         policies.join(", ")
     }
 }
 
 /// What one rule asks for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Ask {
+struct RuleRequest {
     source: String,
     mode: Mode,
     takeover: Takeover,
 }
 
 /// By target, who asks for what.
-type Asks<'a> = BTreeMap<String, BTreeMap<&'a str, BTreeSet<Ask>>>;
+type RuleRequests<'a> = BTreeMap<String, BTreeMap<&'a str, BTreeSet<RuleRequest>>>;
 
 /// Merges the policies that select a cluster. `host`: the infra node's labels. `owned`: keys that we wrote before; a key that a
 /// prefix rule led to stays wanted when its source goes, so that the rule's mode decides what becomes of it.
@@ -85,7 +86,7 @@ pub fn merge<'a>(
     let (dry, real): (Vec<_>, Vec<_>) = policies.into_iter().partition(|policy| policy.dry_run);
     let mut wanted = forward(&real, host);
     for key in owned {
-        let unit = pairs::unit(key);
+        let unit = pairs::group_key(key);
         if !wanted.contains_key(unit) {
             let asked = backward(&real, key, unit);
             if !asked.is_empty() {
@@ -95,7 +96,7 @@ pub fn merge<'a>(
     }
     let mut only_dry = forward(&dry, host);
     only_dry.retain(|key, _| !wanted.contains_key(key));
-    let settle = |asks: Asks<'_>| {
+    let settle = |asks: RuleRequests<'_>| {
         let settled = asks.into_iter().map(|(target, by)| {
             let wanted = settle(&target, &by, host);
             (target, wanted)
@@ -109,8 +110,8 @@ pub fn merge<'a>(
 }
 
 /// From the labels that the infra node has, and the keys that rules name, to targets.
-fn forward<'a>(policies: &[&'a LabelPolicy], host: &Labels) -> Asks<'a> {
-    let mut asks = Asks::new();
+fn forward<'a>(policies: &[&'a LabelPolicy], host: &Labels) -> RuleRequests<'a> {
+    let mut asks = RuleRequests::new();
     for policy in policies {
         let named = policy.rules.iter().filter_map(|rule| match &rule.source {
             Source::Key(key) => Some(key.as_str()),
@@ -120,7 +121,7 @@ fn forward<'a>(policies: &[&'a LabelPolicy], host: &Labels) -> Asks<'a> {
         for source in sources {
             for rule in rules_for(policy, source) {
                 let target = target(rule, source);
-                let unit = pairs::unit(&target);
+                let unit = pairs::group_key(&target);
                 let by = asks.entry(unit.to_owned()).or_default();
                 by.entry(policy.name.as_str())
                     .or_default()
@@ -132,8 +133,12 @@ fn forward<'a>(policies: &[&'a LabelPolicy], host: &Labels) -> Asks<'a> {
 }
 
 /// From a target to the sources under a prefix that would lead to it, did the infra node have them.
-fn backward<'a>(policies: &[&'a LabelPolicy], key: &str, unit: &str) -> BTreeMap<&'a str, BTreeSet<Ask>> {
-    let mut asked: BTreeMap<&str, BTreeSet<Ask>> = BTreeMap::new();
+fn backward<'a>(
+    policies: &[&'a LabelPolicy],
+    key: &str,
+    unit: &str,
+) -> BTreeMap<&'a str, BTreeSet<RuleRequest>> {
+    let mut asked: BTreeMap<&str, BTreeSet<RuleRequest>> = BTreeMap::new();
     for policy in policies {
         for rule in &policy.rules {
             let Source::Prefix(prefix) = &rule.source else {
@@ -181,38 +186,42 @@ fn target(rule: &Rule, source: &str) -> String {
     }
 }
 
-fn ask(rule: &Rule, source: &str, target: &str) -> Ask {
-    let unit = pairs::unit(target);
-    let source = if pairs::unit(source) == unit { unit } else { source };
-    Ask {
+fn ask(rule: &Rule, source: &str, target: &str) -> RuleRequest {
+    let unit = pairs::group_key(target);
+    let source = if pairs::group_key(source) == unit {
+        unit
+    } else {
+        source
+    };
+    RuleRequest {
         source: source.to_owned(),
         mode: rule.mode.unwrap_or_default(),
         takeover: rule.takeover.unwrap_or_default(),
     }
 }
 
-fn settle(target: &str, by: &BTreeMap<&str, BTreeSet<Ask>>, host: &Labels) -> Wanted {
+fn settle(target: &str, by: &BTreeMap<&str, BTreeSet<RuleRequest>>, host: &Labels) -> MergedRule {
     let policies = by.keys().map(|name| (*name).to_owned()).collect();
-    let asks: BTreeSet<&Ask> = by.values().flatten().collect();
+    let asks: BTreeSet<&RuleRequest> = by.values().flatten().collect();
     match asks.iter().next() {
-        Some(ask) if asks.len() == 1 => Wanted::Wish(Wish {
+        Some(ask) if asks.len() == 1 => MergedRule::Agreed(AgreedRule {
             policies,
             source: ask.source.clone(),
             desired: pairs::value(host, &ask.source, target).map(str::to_owned),
             mode: ask.mode,
             takeover: ask.takeover,
         }),
-        _ => Wanted::Conflict(Conflict {
+        _ => MergedRule::Conflict(RuleConflict {
             message: describe(target, by),
             policies,
         }),
     }
 }
 
-fn describe(target: &str, by: &BTreeMap<&str, BTreeSet<Ask>>) -> String {
-    let shown = |(name, asks): (&&str, &BTreeSet<Ask>)| {
+fn describe(target: &str, by: &BTreeMap<&str, BTreeSet<RuleRequest>>) -> String {
+    let shown = |(name, asks): (&&str, &BTreeSet<RuleRequest>)| {
         let asks = asks.iter().map(|ask| {
-            let Ask {
+            let RuleRequest {
                 source,
                 mode,
                 takeover,

@@ -1,6 +1,6 @@
 //! The ownership annotation: which labels we wrote, over what, and after which placement.
 //!
-//! It stands on the Node itself, so it survives restarts and goes with the Node. Whoever may patch the Node may edit it, its
+//! It is stored on the Node itself, so it survives restarts and goes with the Node. Whoever may patch the Node may edit it, its
 //! kubelet included: it says what may be taken back, and authorises nothing under `node-restriction.kubernetes.io` and no
 //! protected key.
 
@@ -16,14 +16,14 @@ pub const ANNOTATION: &str = "virtfleet.io/owned-labels";
 const VERSION: u32 = 1;
 
 /// What the annotation says, by label key.
-pub type Owned = BTreeMap<String, Entry>;
+pub type Owned = BTreeMap<String, OwnedLabel>;
 
 /// One label that we wrote. `infra_node_uid` tells a changed label of the infra node from a move of the VM; it, `vmi_uid` and
 /// `policy` are true of the moment of writing: a later move or policy that leads to the same value does not rewrite them, so
 /// that a steady fleet sends nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct OwnedLabel {
     /// What we wrote; the label is ours only while it has this value.
     pub value: String,
     /// What others had there when we first wrote; written back when ours is taken back.
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_text_is_stable_and_comes_back() {
-        let entry = |previous: Option<&str>| Entry {
+        let entry = |previous: Option<&str>| OwnedLabel {
             value: "b".into(),
             previous: previous.map(str::to_owned),
             if_safe: previous.is_some(),

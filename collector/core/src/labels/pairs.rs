@@ -1,7 +1,7 @@
 //! Topology labels and their beta names, which change together or not at all: cloud-node-controller takes the beta label for
 //! the source of truth and writes the other one from it whenever the Node changes.
 
-use super::decide::Verdict;
+use super::decide::LabelOutcome;
 use crate::facts::Labels;
 
 /// The label that is used today, and its beta name.
@@ -17,7 +17,7 @@ const PAIRS: [(&str, &str); 2] = [
 ];
 
 /// The key under which a key is planned: the present name of a beta key, else itself.
-pub(super) fn unit(key: &str) -> &str {
+pub(super) fn group_key(key: &str) -> &str {
     let pair = PAIRS.iter().find(|(_, beta)| *beta == key);
     pair.map_or(key, |(ga, _)| ga)
 }
@@ -36,8 +36,8 @@ pub(super) fn value<'a>(host: &'a Labels, source: &str, target: &str) -> Option<
 
 /// When one member does not end as wanted, the other one does not change either: half a pair would be turned back, or turned to
 /// what nobody asked for, by cloud-node-controller.
-pub(super) fn couple(ga: &mut Verdict, beta: &mut Verdict) {
-    match (ga.settled, beta.settled) {
+pub(super) fn hold_both(ga: &mut LabelOutcome, beta: &mut LabelOutcome) {
+    match (ga.reached, beta.reached) {
         (true, false) => ga.hold_with(beta),
         (false, true) => beta.hold_with(ga),
         _ => {}

@@ -13,7 +13,7 @@ use super::{
     owned::{self, ANNOTATION, Owned},
     policy::{LabelPolicy, Mode},
     safety,
-    steps::{self, Desk, Unit},
+    steps::{self, LabelGroup, NodeContext},
 };
 use crate::facts::{InfraNode, Labels};
 
@@ -43,14 +43,14 @@ pub struct LabelInput {
     pub kubelet_labels: BTreeSet<String>,
     /// Its `metadata.resourceVersion`, when it comes from a live cluster.
     pub resource_version: Option<String>,
-    /// The infra node on which the VM stands (`vmi.status.nodeName`); none when it stands nowhere or the inventory does not
+    /// The infra node on which the VM stands (`vmi.status.nodeName`); none when it is not scheduled or the inventory does not
     /// have it: then nothing changes.
     pub host: Option<InfraNode>,
     /// Keys that the infra node has lost or changed so recently that the Node keeps its value (`labels.confirmRemoval`,
     /// `labels.confirmChange`).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unconfirmed: BTreeSet<String>,
-    /// Labels of the infra nodes on which it has stood before, as they are now.
+    /// Labels of the infra nodes on which it has run before, as they are now.
     pub stood_on: Vec<Labels>,
     /// The policies whose cluster selector matches, by name.
     pub policies: Vec<LabelPolicy>,
@@ -145,7 +145,7 @@ pub enum Reason {
     Protected,
     /// The value is not one that a label may have.
     InvalidValue,
-    /// The infra node is not known, or the VM stands nowhere: nothing changes.
+    /// The infra node is not known, or the VM is not scheduled: nothing changes.
     PlacementUnknown,
     /// The ownership annotation cannot be read: nothing changes.
     AnnotationBroken,
@@ -236,7 +236,7 @@ pub fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan {
             return frozen(input, &owned, &merged, why);
         }
         (None, None) => {
-            let message = "where the VM stands is not known (the VMI has no node, or the inventory does not have that node), so \
+            let message = "where the VM runs is not known (the VMI has no node, or the inventory does not have that node), so \
                            nothing changes";
             return frozen(
                 input,
@@ -247,13 +247,13 @@ pub fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan {
         }
         (None, Some(host)) => host,
     };
-    let desk = Desk {
+    let context = NodeContext {
         input,
         host,
         owned: &owned,
     };
-    let (mut real, mut dry) = (desk.real(&merged), desk.dry(&merged));
-    let asked = safety::settle(&mut real, &mut dry, &input.labels, evidence);
+    let (mut real, mut dry) = (context.real(&merged), context.dry(&merged));
+    let asked = safety::apply(&mut real, &mut dry, &input.labels, evidence);
     NodePlan {
         patch: patch(input, &owned, &real).filter(|_| !input.suspended),
         needs_evidence: asked && !input.suspended,
@@ -268,19 +268,19 @@ fn frozen(input: &LabelInput, owned: &Owned, merged: &Merged, why: (Action, Reas
     }
 }
 
-fn patch(input: &LabelInput, before: &Owned, real: &[Unit]) -> Option<NodePatch> {
+fn patch(input: &LabelInput, before: &Owned, real: &[LabelGroup]) -> Option<NodePatch> {
     let mut after = before.clone();
     let mut labels = BTreeMap::new();
     for step in real.iter().flatten() {
-        let Some(verdict) = &step.verdict else {
+        let Some(outcome) = &step.outcome else {
             continue;
         };
-        match verdict.entry.clone() {
+        match outcome.entry.clone() {
             Some(entry) => after.insert(step.decision.key.clone(), entry),
             None => after.remove(&step.decision.key),
         };
-        if verdict.changes() {
-            labels.insert(step.decision.key.clone(), verdict.value.clone());
+        if outcome.changes() {
+            labels.insert(step.decision.key.clone(), outcome.value.clone());
         }
     }
     let owned = if after == *before {
@@ -292,7 +292,7 @@ fn patch(input: &LabelInput, before: &Owned, real: &[Unit]) -> Option<NodePatch>
 }
 
 /// By key; where a dry run speaks of a key that is withdrawn, what is done comes first.
-fn decisions(real: Vec<Unit>, dry: Vec<Unit>, suspended: bool) -> Vec<Decision> {
+fn decisions(real: Vec<LabelGroup>, dry: Vec<LabelGroup>, suspended: bool) -> Vec<Decision> {
     let steps = real.into_iter().chain(dry).flatten();
     let mut decisions: Vec<_> = steps.map(|step| step.decided(suspended)).collect();
     decisions.sort_by(|a, b| (&a.key, a.dry_run).cmp(&(&b.key, b.dry_run)));
@@ -300,10 +300,10 @@ fn decisions(real: Vec<Unit>, dry: Vec<Unit>, suspended: bool) -> Vec<Decision> 
 }
 
 #[cfg(test)]
+mod pairs_and_safety;
+#[cfg(test)]
+mod random_history;
+#[cfg(test)]
 mod table;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod together;
-#[cfg(test)]
-mod walk;

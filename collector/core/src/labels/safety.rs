@@ -5,27 +5,29 @@
 //! result leaves it where it is.
 
 use super::{
-    evidence::{Evidence, Safety, judge},
+    evidence::{Evidence, Safety, check_safety},
     plan::{Action, Reason},
-    steps::Unit,
+    steps::LabelGroup,
 };
 use crate::facts::Labels;
 
 /// Holds back what is not safe. Returns whether nobody has looked and a real change waits for it.
-pub(super) fn settle(
-    real: &mut [Unit],
-    dry: &mut [Unit],
+pub(super) fn apply(
+    real: &mut [LabelGroup],
+    dry: &mut [LabelGroup],
     labels: &Labels,
     evidence: Option<&Evidence>,
 ) -> bool {
     let mut state = labels.clone();
-    for unit in real.iter().filter(|unit| !waits(unit)) {
-        state = with(&state, unit);
+    for unit in real.iter().filter(|unit| !needs_check(unit)) {
+        state = after(&state, unit);
     }
-    let mut open: Vec<&mut Unit> = real.iter_mut().filter(|unit| waits(unit)).collect();
+    let mut open: Vec<&mut LabelGroup> = real.iter_mut().filter(|unit| needs_check(unit)).collect();
     let Some(evidence) = evidence else {
         let asked = !open.is_empty();
-        let waiting = open.into_iter().chain(dry.iter_mut().filter(|unit| waits(unit)));
+        let waiting = open
+            .into_iter()
+            .chain(dry.iter_mut().filter(|unit| needs_check(unit)));
         for unit in waiting {
             let message = "it follows if that is safe, and what depends on the Node's labels has not been looked at yet";
             hold(unit, Reason::SafetyUnknown, message);
@@ -33,22 +35,25 @@ pub(super) fn settle(
         return asked;
     };
     loop {
-        let all = open.iter().fold(state.clone(), |state, unit| with(&state, unit));
-        if judge(&state, &all, evidence) == Safety::Safe {
+        let all = open.iter().fold(state.clone(), |state, unit| after(&state, unit));
+        if check_safety(&state, &all, evidence) == Safety::Safe {
             state = all;
             open.clear();
             break;
         }
-        let safe = |unit: &&mut Unit| judge(&state, &with(&state, unit), evidence) == Safety::Safe;
+        let safe =
+            |unit: &&mut LabelGroup| check_safety(&state, &after(&state, unit), evidence) == Safety::Safe;
         let Some(at) = open.iter().position(safe) else {
             break;
         };
         let unit = open.remove(at);
-        state = with(&state, unit);
+        state = after(&state, unit);
     }
-    let waiting = open.into_iter().chain(dry.iter_mut().filter(|unit| waits(unit)));
+    let waiting = open
+        .into_iter()
+        .chain(dry.iter_mut().filter(|unit| needs_check(unit)));
     for unit in waiting {
-        if let Safety::Unsafe(reasons) = judge(&state, &with(&state, unit), evidence) {
+        if let Safety::Unsafe(reasons) = check_safety(&state, &after(&state, unit), evidence) {
             let message = format!(
                 "it follows if that is safe, and it is not: {}; it follows when that has gone",
                 summary(&reasons)
@@ -59,15 +64,15 @@ pub(super) fn settle(
     false
 }
 
-fn waits(unit: &Unit) -> bool {
+fn needs_check(unit: &LabelGroup) -> bool {
     unit.iter().any(|step| step.if_safe() && step.changes())
 }
 
-fn with(labels: &Labels, unit: &Unit) -> Labels {
+fn after(labels: &Labels, unit: &LabelGroup) -> Labels {
     let mut labels = labels.clone();
     for step in unit.iter().filter(|step| step.changes()) {
         let key = step.decision.key.clone();
-        match step.verdict.as_ref().and_then(|verdict| verdict.value.clone()) {
+        match step.outcome.as_ref().and_then(|outcome| outcome.value.clone()) {
             Some(value) => labels.insert(key, value),
             None => labels.remove(&key),
         };
@@ -75,19 +80,24 @@ fn with(labels: &Labels, unit: &Unit) -> Labels {
     labels
 }
 
-fn hold(unit: &mut Unit, reason: Reason, message: &str) {
-    for verdict in unit.iter_mut().filter_map(|step| step.verdict.as_mut()) {
-        if verdict.changes() {
-            verdict.hold(Action::Report, reason, message.to_owned());
+fn hold(unit: &mut LabelGroup, reason: Reason, message: &str) {
+    for outcome in unit.iter_mut().filter_map(|step| step.outcome.as_mut()) {
+        if outcome.changes() {
+            outcome.hold(Action::Report, reason, message.to_owned());
         }
     }
 }
 
 /// A node may carry hundreds of pods; a message is one line.
 fn summary(reasons: &[String]) -> String {
-    const MOST: usize = 3;
-    let named = reasons.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
-    match reasons.len().saturating_sub(MOST) {
+    const MAX_REASONS: usize = 3;
+    let named = reasons
+        .iter()
+        .take(MAX_REASONS)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("; ");
+    match reasons.len().saturating_sub(MAX_REASONS) {
         0 => named,
         more => format!("{named}; and {more} more"),
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{
-    decide::{Case, Verdict},
+    decide::{LabelOutcome, LabelState},
     guard,
-    merge::{Conflict, Merged, Wanted, Wish},
+    merge::{AgreedRule, Merged, MergedRule, RuleConflict},
     owned::{ANNOTATION, Owned},
     pairs,
     plan::{Action, Decision, LabelInput, Reason},
@@ -13,41 +13,41 @@ use super::{
 use crate::facts::InfraNode;
 
 /// What changes together: one key, or a topology label and its beta name.
-pub(super) type Unit = Vec<Step>;
+pub(super) type LabelGroup = Vec<LabelStep>;
 
 /// One key.
 #[derive(Debug)]
-pub(super) struct Step {
-    /// What is known of it; what is done comes from the verdict.
+pub(super) struct LabelStep {
+    /// What is known of it; what is done comes from the outcome.
     pub(super) decision: Decision,
     /// What becomes of it; none when it is not looked at (a conflict).
-    pub(super) verdict: Option<Verdict>,
+    pub(super) outcome: Option<LabelOutcome>,
 }
 
 /// What lies open while a Node is planned.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Desk<'a> {
+pub(super) struct NodeContext<'a> {
     pub(super) input: &'a LabelInput,
     pub(super) host: &'a InfraNode,
     pub(super) owned: &'a Owned,
 }
 
-impl Step {
+impl LabelStep {
     pub(super) fn changes(&self) -> bool {
-        self.verdict.as_ref().is_some_and(Verdict::changes)
+        self.outcome.as_ref().is_some_and(LabelOutcome::changes)
     }
 
     pub(super) fn if_safe(&self) -> bool {
-        self.verdict.as_ref().is_some_and(|verdict| verdict.if_safe)
+        self.outcome.as_ref().is_some_and(|outcome| outcome.if_safe)
     }
 
-    /// The decision, with the verdict in it.
+    /// The decision, with the outcome in it.
     pub(super) fn decided(self, suspended: bool) -> Decision {
         let changes = self.changes();
         let mut decision = self.decision;
-        if let Some(verdict) = self.verdict {
-            (decision.action, decision.reason) = (verdict.action, verdict.reason);
-            decision.message = verdict.message;
+        if let Some(outcome) = self.outcome {
+            (decision.action, decision.reason) = (outcome.action, outcome.reason);
+            decision.message = outcome.message;
         }
         if decision.dry_run {
             decision.message.push_str("; dry run: nothing is sent");
@@ -61,9 +61,9 @@ impl Step {
     }
 }
 
-impl<'a> Desk<'a> {
+impl<'a> NodeContext<'a> {
     /// What real policies ask for, and what is withdrawn.
-    pub(super) fn real(&self, merged: &Merged) -> Vec<Unit> {
+    pub(super) fn real(&self, merged: &Merged) -> Vec<LabelGroup> {
         let wanted = merged.real.iter();
         let mut units: Vec<_> = wanted
             .map(|(target, wanted)| self.unit(target, wanted, false))
@@ -75,7 +75,8 @@ impl<'a> Desk<'a> {
             .filter(|key| !seen(key))
             .map(String::as_str)
             .collect();
-        let alone = |key: &&&str| pairs::unit(key) == **key || !withdrawn.contains(pairs::unit(key));
+        let alone =
+            |key: &&&str| pairs::group_key(key) == **key || !withdrawn.contains(pairs::group_key(key));
         for key in withdrawn.iter().filter(alone) {
             let beta = pairs::beta(key).filter(|beta| withdrawn.contains(beta));
             units.push(
@@ -90,61 +91,63 @@ impl<'a> Desk<'a> {
     }
 
     /// What only policies with `dryRun` ask for.
-    pub(super) fn dry(&self, merged: &Merged) -> Vec<Unit> {
+    pub(super) fn dry(&self, merged: &Merged) -> Vec<LabelGroup> {
         let wanted = merged.dry.iter();
         wanted
             .map(|(target, wanted)| self.unit(target, wanted, true))
             .collect()
     }
 
-    fn unit(&self, target: &str, wanted: &Wanted, dry_run: bool) -> Unit {
+    fn unit(&self, target: &str, wanted: &MergedRule, dry_run: bool) -> LabelGroup {
         let policy = wanted.policy();
-        let wish = match wanted {
-            Wanted::Conflict(conflict) => {
+        let rule = match wanted {
+            MergedRule::Conflict(conflict) => {
                 return conflicting(self.input, self.owned, target, conflict, &policy, dry_run);
             }
-            Wanted::Wish(wish) => wish,
+            MergedRule::Agreed(rule) => rule,
         };
-        let step = |key: &str, verdict| Step {
+        let step = |key: &str, outcome| LabelStep {
             decision: Decision {
                 dry_run,
-                ..wished(self.input, key, wish, &policy)
+                ..wished(self.input, key, rule, &policy)
             },
-            verdict: Some(verdict),
+            outcome: Some(outcome),
         };
-        let case = self.case(target);
-        let mut ga = case.wanted(wish, &policy);
+        let state = self.state(target);
+        let mut ga = state.wanted(rule, &policy);
         let Some(other) = pairs::beta(target) else {
             return vec![step(target, ga)];
         };
-        let case_of_beta = self.case(other);
-        let ours = case.owned.is_some_and(|entry| case.current == Some(&entry.value));
+        let case_of_beta = self.state(other);
+        let ours = state
+            .owned
+            .is_some_and(|entry| state.current == Some(&entry.value));
         if !ga.changes() && !ours && case_of_beta.current.is_none() {
             let left = case_of_beta.owned.filter(|_| !dry_run);
             let mut unit = vec![step(target, ga)];
             unit.extend(left.map(|_| self.withdrawn(other)));
             return unit;
         }
-        let mut beta = case_of_beta.wanted(wish, &policy);
-        pairs::couple(&mut ga, &mut beta);
+        let mut beta = case_of_beta.wanted(rule, &policy);
+        pairs::hold_both(&mut ga, &mut beta);
         let nothing = case_of_beta.current.is_none() && case_of_beta.owned.is_none() && !beta.changes();
         let mut unit = vec![step(target, ga)];
         unit.extend((!nothing).then(|| step(other, beta)));
         unit
     }
 
-    fn withdrawn(&self, key: &str) -> Step {
-        Step {
+    fn withdrawn(&self, key: &str) -> LabelStep {
+        LabelStep {
             decision: bare(self.input, key),
-            verdict: Some(self.case(key).withdrawn()),
+            outcome: Some(self.state(key).withdrawn()),
         }
     }
 
-    fn case<'k>(&self, key: &'k str) -> Case<'k>
+    fn state<'k>(&self, key: &'k str) -> LabelState<'k>
     where
         'a: 'k,
     {
-        Case {
+        LabelState {
             key,
             current: self.input.labels.get(key),
             owned: self.owned.get(key),
@@ -166,8 +169,8 @@ pub(super) fn frozen(
         for (target, wanted) in all {
             for key in members(input, owned, target) {
                 let known = match wanted {
-                    Wanted::Wish(wish) => wished(input, key, wish, &wanted.policy()),
-                    Wanted::Conflict(_) => Decision {
+                    MergedRule::Agreed(rule) => wished(input, key, rule, &wanted.policy()),
+                    MergedRule::Conflict(_) => Decision {
                         policy: Some(wanted.policy()),
                         ..bare(input, key)
                     },
@@ -198,13 +201,13 @@ fn conflicting(
     input: &LabelInput,
     owned: &Owned,
     target: &str,
-    conflict: &Conflict,
+    conflict: &RuleConflict,
     policy: &str,
     dry_run: bool,
-) -> Unit {
+) -> LabelGroup {
     let step = |key: &str| {
         let protected = guard::protected(key);
-        Step {
+        LabelStep {
             decision: Decision {
                 policy: Some(policy.to_owned()),
                 action: Action::Report,
@@ -213,24 +216,24 @@ fn conflicting(
                 dry_run,
                 ..bare(input, key)
             },
-            verdict: None,
+            outcome: None,
         }
     };
     members(input, owned, target).map(step).collect()
 }
 
-/// The keys of a unit that the Node has or had from us, the first in any case.
+/// The keys of a unit that the Node has or had from us, the first in any state.
 fn members<'a>(input: &LabelInput, owned: &Owned, target: &'a str) -> impl Iterator<Item = &'a str> {
     let there = |key: &&str| input.labels.contains_key(key) || owned.contains_key(*key);
     [target].into_iter().chain(pairs::beta(target).filter(there))
 }
 
-fn wished(input: &LabelInput, key: &str, wish: &Wish, policy: &str) -> Decision {
+fn wished(input: &LabelInput, key: &str, rule: &AgreedRule, policy: &str) -> Decision {
     Decision {
-        source: Some(wish.source.clone()),
+        source: Some(rule.source.clone()),
         policy: Some(policy.to_owned()),
-        mode: Some(wish.mode),
-        desired: wish.desired.clone(),
+        mode: Some(rule.mode),
+        desired: rule.desired.clone(),
         ..bare(input, key)
     }
 }

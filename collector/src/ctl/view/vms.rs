@@ -1,7 +1,7 @@
 //! `virtfleetctl vms`.
 
 use virtfleet_collector_core::{
-    heard::MetricsSummary,
+    pull_result::MetricsSummary,
     view::{List, VmView},
 };
 

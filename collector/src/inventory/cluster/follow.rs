@@ -29,7 +29,7 @@ use super::{
     failure::{Failure, explain, limit_of, message},
 };
 use crate::{
-    labels::Bucket,
+    labels::TokenBucket,
     page::{Page, PageError},
 };
 
@@ -104,7 +104,7 @@ struct Limits {
     listed: (usize, usize),
     /// When the last list began.
     list_began: Option<Instant>,
-    pace: Bucket,
+    pace: TokenBucket,
 }
 
 /// See the module.
@@ -147,7 +147,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
     /// Follows all of `api` on a user cluster, of which a list may have so many `objects`. Lists, pages and events have limits,
     /// and a failure repeats nothing that the server said.
     pub(super) fn tenant(api: Api<K>, objects: usize) -> Self {
-        let pace = Bucket::new(TENANT_EVENTS_PER_SECOND, Instant::now().into_std());
+        let pace = TokenBucket::new(TENANT_EVENTS_PER_SECOND, Instant::now().into_std());
         Self {
             page: TENANT_PAGE,
             limits: Some(Limits {

@@ -48,7 +48,7 @@ impl From<ScanError> for YamlError {
 
 /// Reads every document of a text. An empty document (nothing, or only comments, between two `---`) is left out.
 ///
-/// Errors: the line and what is wrong there: syntax, a key that stands twice, nesting beyond [`MAX_DEPTH`], aliases that
+/// Errors: the line and what is wrong there: syntax, a key that occurs twice, nesting beyond [`MAX_DEPTH`], aliases that
 /// expand to more than 100,000 nodes, a key that is a collection.
 pub fn parse_yaml(text: &str) -> Result<Vec<Node>, YamlError> {
     check_depth(text)?;
@@ -111,7 +111,7 @@ fn node(yaml: MarkedYaml<'_>) -> Result<Node, YamlError> {
                 if mapping.iter().any(|(known, _, _)| *known == key) {
                     return Err(YamlError {
                         line: key_line,
-                        message: format!("the key {key:?} stands twice"),
+                        message: format!("the key {key:?} occurs twice"),
                     });
                 }
                 mapping.push((key, key_line, node(value)?));

@@ -30,17 +30,17 @@ fn policy(name: &str, rules: &[Rule]) -> LabelPolicy {
 }
 
 /// `target ← source = value, mode, takeover (policies)`, or the conflict's policies.
-fn shown(wanted: &BTreeMap<String, Wanted>) -> Vec<String> {
-    let one = |(target, wanted): (&String, &Wanted)| match wanted {
-        Wanted::Wish(wish) => format!(
+fn shown(wanted: &BTreeMap<String, MergedRule>) -> Vec<String> {
+    let one = |(target, wanted): (&String, &MergedRule)| match wanted {
+        MergedRule::Agreed(rule) => format!(
             "{target} ← {} = {} {:?} {:?} ({})",
-            wish.source,
-            wish.desired.as_deref().unwrap_or("-"),
-            wish.mode,
-            wish.takeover,
+            rule.source,
+            rule.desired.as_deref().unwrap_or("-"),
+            rule.mode,
+            rule.takeover,
             wanted.policy()
         ),
-        Wanted::Conflict(_) => format!("{target} ⚡ ({})", wanted.policy()),
+        MergedRule::Conflict(_) => format!("{target} ⚡ ({})", wanted.policy()),
     };
     wanted.iter().map(one).collect()
 }
@@ -114,7 +114,7 @@ fn what_agrees_composes_and_what_differs_conflicts() {
     ] {
         let two = policy("two", std::slice::from_ref(&different));
         assert_eq!(real(&[one.clone(), two.clone()]), ["other ⚡ (one, two)"]);
-        let Wanted::Conflict(conflict) = &merge(&[one.clone(), two], &host(), &[]).real["other"] else {
+        let MergedRule::Conflict(conflict) = &merge(&[one.clone(), two], &host(), &[]).real["other"] else {
             panic!()
         };
         for named in ["one (other", "two (", "Follow", "until they agree"] {
@@ -147,7 +147,7 @@ fn a_dry_run_says_nothing_where_a_real_policy_speaks() {
         ..dry.clone()
     };
     let merged = merge(&[dry, second], &host(), &[]);
-    assert!(matches!(merged.dry["other"], Wanted::Conflict(_)));
+    assert!(matches!(merged.dry["other"], MergedRule::Conflict(_)));
     assert!(merged.real.is_empty());
 }
 
@@ -192,9 +192,9 @@ fn a_key_under_a_prefix_stays_wanted_when_its_source_goes() {
     .map(str::to_owned);
     let merged = merge(&[policy("p", &rules)], &host(), &owned).real;
     assert!(
-        matches!(&merged["virtfleet.io/rack-gone"], Wanted::Wish(wish) if wish.desired.is_none() && wish.source == "rack.example.com/gone")
+        matches!(&merged["virtfleet.io/rack-gone"], MergedRule::Agreed(rule) if rule.desired.is_none() && rule.source == "rack.example.com/gone")
     );
-    assert!(matches!(&merged["virtfleet.io/rack-row"], Wanted::Wish(wish) if wish.desired.is_some()));
+    assert!(matches!(&merged["virtfleet.io/rack-row"], MergedRule::Agreed(rule) if rule.desired.is_some()));
     assert!(
         !merged.contains_key("virtfleet.io/rack-old"),
         "an exact rule sends that source elsewhere"
@@ -203,7 +203,7 @@ fn a_key_under_a_prefix_stays_wanted_when_its_source_goes() {
     let exact = policy("exact", &[key("a", Some("virtfleet.io/rack-gone"))]);
     let merged = merge(&[policy("p", &rules), exact], &host(), &owned).real;
     assert!(
-        matches!(&merged["virtfleet.io/rack-gone"], Wanted::Wish(wish) if wish.source == "a"),
+        matches!(&merged["virtfleet.io/rack-gone"], MergedRule::Agreed(rule) if rule.source == "a"),
         "what could be asked for does not conflict with what is"
     );
 }

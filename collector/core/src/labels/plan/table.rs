@@ -5,7 +5,7 @@ use super::{
     *,
 };
 use crate::{
-    labels::{owned::Entry, policy::Takeover},
+    labels::{owned::OwnedLabel, policy::Takeover},
     store::tests::labels,
 };
 
@@ -22,7 +22,7 @@ fn outcome(
     mode: Mode,
     takeover: Takeover,
     change: impl FnOnce(&mut LabelInput),
-) -> (Action, Reason, Option<String>, Option<Entry>) {
+) -> (Action, Reason, Option<String>, Option<OwnedLabel>) {
     outcome_of("k", (current, owned, desired), mode, takeover, change)
 }
 
@@ -32,7 +32,7 @@ fn outcome_of(
     mode: Mode,
     takeover: Takeover,
     change: impl FnOnce(&mut LabelInput),
-) -> (Action, Reason, Option<String>, Option<Entry>) {
+) -> (Action, Reason, Option<String>, Option<OwnedLabel>) {
     let node: Vec<_> = current.map(|value| (key, value)).into_iter().collect();
     let host: Vec<_> = desired.map(|value| (key, value)).into_iter().collect();
     let owned: Vec<_> = owned

@@ -5,7 +5,7 @@ use crate::{
     facts::Selector,
     labels::{
         evidence::Dependent,
-        owned::Entry,
+        owned::OwnedLabel,
         policy::{Rule, Source, Takeover},
     },
     store::tests::{infra_node, key, labels},
@@ -64,8 +64,8 @@ pub(super) fn input(
     }
 }
 
-pub(super) fn entry(value: &str, previous: Option<&str>) -> Entry {
-    Entry {
+pub(super) fn entry(value: &str, previous: Option<&str>) -> OwnedLabel {
+    OwnedLabel {
         value: value.into(),
         previous: previous.map(str::to_owned),
         if_safe: false,

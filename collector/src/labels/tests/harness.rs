@@ -1,4 +1,4 @@
-//! A world of Nodes with versions, faults on demand, and a stage to play on.
+//! Test harness: fake clusters of Nodes with versions, and faults on demand.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,10 +21,10 @@ use virtfleet_collector_core::{
 use virtfleet_wire::ids::NodeName;
 
 use super::super::*;
-use crate::events::Notice;
+use crate::events::NewEvent;
 use crate::leader::Writing;
 
-/// How the next requests of a cluster end.
+/// How requests to a cluster fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     Silent,
@@ -32,33 +32,33 @@ pub(super) enum Fault {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct World {
-    pub(super) nodes: BTreeMap<(ClusterName, NodeName), Fresh>,
+pub(super) struct FakeClusters {
+    pub(super) nodes: BTreeMap<(ClusterName, NodeName), NodeMetadata>,
     pub(super) faults: BTreeMap<ClusterName, Fault>,
     pub(super) unreachable: BTreeSet<ClusterName>,
     pub(super) version: u64,
-    /// What `rack` was after each patch that was accepted.
+    /// Value of `rack` after each accepted patch.
     pub(super) accepted: Vec<String>,
-    pub(super) asked: usize,
+    pub(super) requests: usize,
     pub(super) evidence: usize,
-    pub(super) flying: BTreeSet<(ClusterName, NodeName)>,
+    pub(super) in_flight: BTreeSet<(ClusterName, NodeName)>,
     pub(super) safe: bool,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Fake {
-    pub(super) world: Arc<Mutex<World>>,
-    pub(super) most_at_once: Arc<AtomicUsize>,
-    /// How long a request takes.
+pub(super) struct FakeNodeWriter {
+    pub(super) clusters: Arc<Mutex<FakeClusters>>,
+    pub(super) max_concurrent: Arc<AtomicUsize>,
+    /// Duration of each request.
     pub(super) takes: Duration,
 }
 
-impl Fake {
-    pub(super) fn world(&self) -> std::sync::MutexGuard<'_, World> {
-        self.world.lock().unwrap()
+impl FakeNodeWriter {
+    pub(super) fn clusters(&self) -> std::sync::MutexGuard<'_, FakeClusters> {
+        self.clusters.lock().unwrap()
     }
     async fn fault(&self, cluster: &ClusterName) -> Result<(), SendError> {
-        let fault = self.world().faults.get(cluster).copied();
+        let fault = self.clusters().faults.get(cluster).copied();
         tokio::time::sleep(self.takes).await;
         match fault {
             None => Ok(()),
@@ -72,57 +72,67 @@ impl Fake {
     }
 }
 
-impl NodeWriter for Fake {
+impl NodeWriter for FakeNodeWriter {
     fn can_reach(&self, cluster: &ClusterName) -> bool {
-        !self.world().unreachable.contains(cluster)
+        !self.clusters().unreachable.contains(cluster)
     }
 
-    async fn patch(&self, cluster: &ClusterName, aimed: &Aimed) -> Result<Fresh, SendError> {
-        let id = (cluster.clone(), aimed.node.clone());
+    async fn patch(
+        &self,
+        cluster: &ClusterName,
+        targeted: &TargetedPatch,
+    ) -> Result<NodeMetadata, SendError> {
+        let id = (cluster.clone(), targeted.node.clone());
         {
-            let mut world = self.world();
-            world.asked += 1;
-            assert!(world.flying.insert(id.clone()), "two patches at once for {id:?}");
-            let flying = world.flying.len();
-            self.most_at_once.fetch_max(flying, Ordering::Relaxed);
+            let mut clusters = self.clusters();
+            clusters.requests += 1;
+            assert!(
+                clusters.in_flight.insert(id.clone()),
+                "two concurrent patches for {id:?}"
+            );
+            let in_flight = clusters.in_flight.len();
+            self.max_concurrent.fetch_max(in_flight, Ordering::Relaxed);
         }
         let fault = self.fault(cluster).await;
-        let mut world = self.world();
-        world.flying.remove(&id);
+        let mut clusters = self.clusters();
+        clusters.in_flight.remove(&id);
         fault?;
-        world.version += 1;
-        let version = world.version.to_string();
-        let node = world.nodes.get_mut(&id).ok_or(SendError::Gone)?;
-        let (uid, known) = (Some(aimed.uid.clone()), Some(aimed.resource_version.clone()));
+        clusters.version += 1;
+        let version = clusters.version.to_string();
+        let node = clusters.nodes.get_mut(&id).ok_or(SendError::Gone)?;
+        let (uid, known) = (
+            Some(targeted.uid.clone()),
+            Some(targeted.resource_version.clone()),
+        );
         if (uid, known) != (node.uid.clone(), node.resource_version.clone()) {
             return Err(SendError::Conflict);
         }
-        for (key, value) in &aimed.patch.labels {
+        for (key, value) in &targeted.patch.labels {
             match value {
                 Some(value) => node.labels.insert(key.clone(), value.clone()),
                 None => node.labels.remove(key),
             };
         }
-        node.owned.clone_from(&aimed.patch.owned);
+        node.owned.clone_from(&targeted.patch.owned);
         node.resource_version = Some(version);
-        let (told, rack) = (
+        let (patched, rack) = (
             node.clone(),
             node.labels.get("rack").unwrap_or_default().to_owned(),
         );
-        world.accepted.push(rack);
-        Ok(told)
+        clusters.accepted.push(rack);
+        Ok(patched)
     }
 
-    async fn get(&self, cluster: &ClusterName, node: &NodeName) -> Result<Fresh, SendError> {
+    async fn get(&self, cluster: &ClusterName, node: &NodeName) -> Result<NodeMetadata, SendError> {
         self.fault(cluster).await?;
         let id = (cluster.clone(), node.clone());
-        self.world().nodes.get(&id).cloned().ok_or(SendError::Gone)
+        self.clusters().nodes.get(&id).cloned().ok_or(SendError::Gone)
     }
 
     async fn evidence(&self, cluster: &ClusterName, _node: &NodeName) -> Result<Evidence, SendError> {
-        self.world().evidence += 1;
+        self.clusters().evidence += 1;
         self.fault(cluster).await?;
-        let safe = self.world().safe;
+        let safe = self.clusters().safe;
         Ok(Evidence {
             csi: if safe {
                 Vec::new()
@@ -134,7 +144,7 @@ impl NodeWriter for Fake {
     }
 }
 
-/// `rack` follows the infra node's; `zone` only when no CSI driver is there.
+/// Test planner: `rack` follows the infra node; `zone` only if the Node has no CSI driver.
 pub(super) fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan {
     let mut plan = NodePlan::default();
     let mut patch = NodePatch::default();
@@ -183,13 +193,13 @@ pub(super) fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan 
     plan
 }
 
-pub(super) struct Stage {
-    pub(super) fake: Fake,
+pub(super) struct Harness {
+    pub(super) fake: FakeNodeWriter,
     pub(super) fleet: Arc<Fleet>,
-    pub(super) book: Arc<LabelBook>,
+    pub(super) statuses: Arc<LabelStatusStore>,
     pub(super) changes: mpsc::Sender<Vec<VmKey>>,
     pub(super) stop: CancellationToken,
-    pub(super) told: mpsc::Receiver<Notice>,
+    pub(super) events: mpsc::Receiver<NewEvent>,
 }
 
 pub(super) fn settings() -> SenderSettings {
@@ -198,44 +208,44 @@ pub(super) fn settings() -> SenderSettings {
         per_second: 50,
         parallel: 8,
         recheck: Duration::from_mins(1),
-        confirm: Confirm {
+        confirm: ConfirmationDelays {
             removal: Duration::from_secs(30),
             change: Duration::from_secs(30),
         },
     }
 }
 
-impl Stage {
+impl Harness {
     pub(super) fn new(writing: Writing, settings: SenderSettings) -> Self {
-        Self::with(Fake::default(), writing, settings)
+        Self::with(FakeNodeWriter::default(), writing, settings)
     }
 
-    /// Nothing is known and the inventory is not synced.
-    pub(super) fn with(fake: Fake, writing: Writing, settings: SenderSettings) -> Self {
+    /// A writer with an empty inventory that is not synced.
+    pub(super) fn with(fake: FakeNodeWriter, writing: Writing, settings: SenderSettings) -> Self {
         let fleet = Arc::new(Fleet::new(DialRules::default(), || Timestamp::UNIX_EPOCH));
-        let book = Arc::<LabelBook>::default();
-        let (events, told) = Events::channel(None);
+        let statuses = Arc::<LabelStatusStore>::default();
+        let (sender, events) = EventRecorder::channel(None);
         let (changes, incoming) = mpsc::channel(64);
         let stop = CancellationToken::new();
         let mut registry = prometheus_client::registry::Registry::default();
-        let shared = Shared::new(
+        let reconciler = LabelReconciler::new(
             Arc::clone(&fleet),
             fake.clone(),
             writing,
-            Arc::clone(&book),
-            events,
+            Arc::clone(&statuses),
+            sender,
             LabelMetrics::register(&mut registry),
             settings,
             plan,
         );
-        tokio::spawn(run(shared, incoming, stop.clone()));
+        tokio::spawn(run(reconciler, incoming, stop.clone()));
         Self {
             fake,
             fleet,
-            book,
+            statuses,
             changes,
             stop,
-            told,
+            events,
         }
     }
 
@@ -306,30 +316,30 @@ impl Stage {
         .await;
     }
 
-    /// The Node registers, and the watch tells so.
+    /// The Node registers, and the watch reports it.
     pub(super) async fn node(&self, cluster: &str, name: &str) {
         let id = (cluster.parse().unwrap(), name.parse().unwrap());
         {
-            let mut world = self.fake.world();
-            world.version += 1;
-            let fresh = Fresh {
+            let mut clusters = self.fake.clusters();
+            clusters.version += 1;
+            let fresh = NodeMetadata {
                 uid: Some(
-                    format!("node-{cluster}-{name}-{}", world.version)
+                    format!("node-{cluster}-{name}-{}", clusters.version)
                         .parse()
                         .unwrap(),
                 ),
-                resource_version: Some(world.version.to_string()),
-                ..Fresh::default()
+                resource_version: Some(clusters.version.to_string()),
+                ..NodeMetadata::default()
             };
-            world.nodes.insert(id, fresh);
+            clusters.nodes.insert(id, fresh);
         }
         self.echo(cluster, name).await;
     }
 
-    /// What the watch tells of a Node now.
+    /// The watch reports the Node as it is now.
     pub(super) async fn echo(&self, cluster: &str, name: &str) {
         let (cluster, name): (ClusterName, NodeName) = (cluster.parse().unwrap(), name.parse().unwrap());
-        let fresh = self.fake.world().nodes[&(cluster.clone(), name.clone())].clone();
+        let fresh = self.fake.clusters().nodes[&(cluster.clone(), name.clone())].clone();
         self.apply(Fact::UserNode(UserNode {
             cluster,
             provider_id: Some(format!("kubevirt://{name}")),
@@ -345,23 +355,23 @@ impl Stage {
         .await;
     }
 
-    /// Somebody else writes to a Node; `told` is whether the watch has it.
-    pub(super) async fn meddle(&self, cluster: &str, name: &str, rack: &str, told: bool) {
+    /// Another writer changes a Node; `watched` is whether the watch reports it.
+    pub(super) async fn write_as_other(&self, cluster: &str, name: &str, rack: &str, watched: bool) {
         {
-            let mut world = self.fake.world();
-            world.version += 1;
-            let version = world.version.to_string();
+            let mut clusters = self.fake.clusters();
+            clusters.version += 1;
+            let version = clusters.version.to_string();
             let id = (cluster.parse().unwrap(), name.parse().unwrap());
-            let node = world.nodes.get_mut(&id).unwrap();
+            let node = clusters.nodes.get_mut(&id).unwrap();
             node.labels.insert("rack".into(), rack.into());
             node.resource_version = Some(version);
         }
-        if told {
+        if watched {
             self.echo(cluster, name).await;
         }
     }
 
-    /// One cluster per name, each with one VM `a` on `h1` and its Node; synced.
+    /// A synced inventory with one cluster per name, each with one VM `a` on `h1` and its Node.
     pub(super) async fn ready(&self, clusters: &[&str]) {
         self.event(InventoryEvent::Init).await;
         self.host("h1", "r1").await;
@@ -375,18 +385,22 @@ impl Stage {
     }
 
     pub(super) fn racks(&self) -> Vec<String> {
-        self.fake.world().accepted.clone()
+        self.fake.clusters().accepted.clone()
     }
-    pub(super) fn asked(&self) -> usize {
-        self.fake.world().asked
+    pub(super) fn requests(&self) -> usize {
+        self.fake.clusters().requests
     }
     pub(super) fn status(&self, vm: &str) -> LabelStatus {
         let (cluster, name) = vm.split_once('/').unwrap();
-        self.book.get(&vm_key(cluster, name)).unwrap().as_ref().clone()
+        self.statuses
+            .get(&vm_key(cluster, name))
+            .unwrap()
+            .as_ref()
+            .clone()
     }
 }
 
-impl Drop for Stage {
+impl Drop for Harness {
     fn drop(&mut self) {
         self.stop.cancel();
     }

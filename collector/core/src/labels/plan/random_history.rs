@@ -31,7 +31,7 @@ const WRITTEN: [(&[&str], bool); 6] = [
 const SOURCES: [&str; 6] = ["rack", "other", "loc/a", "loc/b", ZONE, RESTRICTED];
 
 #[derive(Debug, Clone)]
-enum Act {
+enum Event {
     Policy(usize, Option<Vec<(usize, Mode)>>),
     Move(Option<usize>),
     Relabel(usize, usize, Option<u8>),
@@ -39,14 +39,14 @@ enum Act {
     Kubelet(usize),
     Recreate,
     /// Plan with this evidence, and whether the patch arrives.
-    Plan(Looked, bool),
+    Plan(EvidenceCase, bool),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Looked {
-    No,
-    Free,
-    Bound,
+enum EvidenceCase {
+    Missing,
+    Safe,
+    Unsafe,
 }
 
 fn modes() -> impl Strategy<Value = Mode> {
@@ -58,17 +58,17 @@ fn modes() -> impl Strategy<Value = Mode> {
     ]
 }
 
-fn acts() -> impl Strategy<Value = Act> {
+fn acts() -> impl Strategy<Value = Event> {
     let rules = prop::collection::vec((0..6usize, modes()), 0..5);
     prop_oneof![
-        3 => (0..3usize, prop::option::weighted(0.7, rules)).prop_map(|(slot, rules)| Act::Policy(slot, rules)),
-        2 => prop::option::weighted(0.9, 0..3usize).prop_map(Act::Move),
-        2 => (0..3usize, 0..SOURCES.len(), prop::option::weighted(0.7, 0..3u8)).prop_map(|(h, k, v)| Act::Relabel(h, k, v)),
-        3 => (0..WRITTEN.len(), any::<bool>()).prop_map(|(key, set)| Act::Others(key, set)),
-        1 => (0..WRITTEN.len()).prop_map(Act::Kubelet),
-        1 => Just(Act::Recreate),
-        8 => (prop_oneof![Just(Looked::No), Just(Looked::Free), Just(Looked::Bound)], prop::bool::weighted(0.8))
-            .prop_map(|(looked, arrives)| Act::Plan(looked, arrives)),
+        3 => (0..3usize, prop::option::weighted(0.7, rules)).prop_map(|(slot, rules)| Event::Policy(slot, rules)),
+        2 => prop::option::weighted(0.9, 0..3usize).prop_map(Event::Move),
+        2 => (0..3usize, 0..SOURCES.len(), prop::option::weighted(0.7, 0..3u8)).prop_map(|(h, k, v)| Event::Relabel(h, k, v)),
+        3 => (0..WRITTEN.len(), any::<bool>()).prop_map(|(key, set)| Event::Others(key, set)),
+        1 => (0..WRITTEN.len()).prop_map(Event::Kubelet),
+        1 => Just(Event::Recreate),
+        8 => (prop_oneof![Just(EvidenceCase::Missing), Just(EvidenceCase::Safe), Just(EvidenceCase::Unsafe)], prop::bool::weighted(0.8))
+            .prop_map(|(evidence_case, arrives)| Event::Plan(evidence_case, arrives)),
     ]
 }
 
@@ -94,7 +94,7 @@ fn rule_of((which, mode): &(usize, Mode)) -> Rule {
     }
 }
 
-struct World {
+struct History {
     now: LabelInput,
     hosts: [Labels; 3],
     at: Option<usize>,
@@ -105,7 +105,7 @@ struct World {
     ours: BTreeSet<String>,
 }
 
-impl World {
+impl History {
     fn new() -> Self {
         let hosts = [0, 1, 2].map(|host| {
             let label = |key: &&str| ((*key).to_owned(), format!("{host}"));
@@ -134,9 +134,9 @@ impl World {
         self.now.clone()
     }
 
-    fn act(&mut self, act: &Act) {
+    fn act(&mut self, act: &Event) {
         match act {
-            Act::Policy(slot, rules) => {
+            Event::Policy(slot, rules) => {
                 let name = ["p", "q", "dry"][*slot];
                 self.now.policies.retain(|policy| policy.name != name);
                 if let Some(rules) = rules {
@@ -147,28 +147,28 @@ impl World {
                     self.now.policies.sort_by(|a, b| a.name.cmp(&b.name));
                 }
             }
-            Act::Move(to) => {
+            Event::Move(to) => {
                 self.stood.extend(self.at.filter(|_| to.is_some()));
                 self.at = *to;
             }
-            Act::Relabel(host, key, value) => {
+            Event::Relabel(host, key, value) => {
                 let (labels, key) = (&mut self.hosts[*host], SOURCES[*key].to_owned());
                 match value {
                     Some(value) => labels.insert(key, format!("{host}-{value}")),
                     None => labels.remove(&key),
                 };
             }
-            Act::Others(which, set) => self.others(*which, *set, false),
-            Act::Kubelet(which) if WRITTEN[*which].1 => self.others(*which, true, true),
-            Act::Kubelet(_) => {}
-            Act::Recreate => {
+            Event::Others(which, set) => self.others(*which, *set, false),
+            Event::Kubelet(which) if WRITTEN[*which].1 => self.others(*which, true, true),
+            Event::Kubelet(_) => {}
+            Event::Recreate => {
                 self.now.labels = Labels::new();
                 self.now.kubelet_labels.clear();
                 self.now.owned = None;
                 self.foreign = Labels::new();
                 self.ours.clear();
             }
-            Act::Plan(looked, arrives) => self.plan(*looked, *arrives),
+            Event::Plan(evidence_case, arrives) => self.plan(*evidence_case, *arrives),
         }
     }
 
@@ -189,19 +189,19 @@ impl World {
         }
     }
 
-    fn evidence(&self, looked: Looked) -> Option<Evidence> {
+    fn evidence(&self, evidence_case: EvidenceCase) -> Option<Evidence> {
         let bound: Vec<_> = self.now.labels.iter().collect();
-        match looked {
-            Looked::No => None,
-            Looked::Free => Some(Evidence::default()),
-            Looked::Bound => Some(pod(&bound)),
+        match evidence_case {
+            EvidenceCase::Missing => None,
+            EvidenceCase::Safe => Some(Evidence::default()),
+            EvidenceCase::Unsafe => Some(pod(&bound)),
         }
     }
 
     /// Plans; what arrives is applied. Checks that only what is ours changes, and that planning again finds nothing to do.
-    fn plan(&mut self, looked: Looked, arrives: bool) {
+    fn plan(&mut self, evidence_case: EvidenceCase, arrives: bool) {
         let seen = self.seen();
-        let evidence = self.evidence(looked);
+        let evidence = self.evidence(evidence_case);
         let plan = plan(&seen, evidence.as_ref());
         Self::frozen(&seen);
         let Some(patch) = &plan.patch else { return };
@@ -224,7 +224,7 @@ impl World {
         }
         let again = super::plan(&self.seen(), evidence.as_ref());
         // Somebody who needs the labels as they are, all of them, does not match any more once one has changed.
-        if looked != Looked::Bound || patch.labels.is_empty() {
+        if evidence_case != EvidenceCase::Unsafe || patch.labels.is_empty() {
             assert_eq!(again.patch, None, "after {patch:?}");
         }
         assert_eq!(
@@ -313,25 +313,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
     fn the_end_follows_from_the_last_facts(acts in prop::collection::vec(acts(), 0..60), end in 0..3usize) {
-        let mut world = World::new();
+        let mut history = History::new();
         for act in &acts {
-            world.act(act);
+            history.act(act);
         }
-        world.act(&Act::Move(Some(end)));
-        world.plan(Looked::Free, true);
-        let after = world.seen();
+        history.act(&Event::Move(Some(end)));
+        history.plan(EvidenceCase::Safe, true);
+        let after = history.seen();
         let last = plan(&after, Some(&Evidence::default()));
         prop_assert_eq!(&last.patch, &None);
 
-        let mut fresh = World::new();
+        let mut fresh = History::new();
         fresh.now = LabelInput {
-            labels: world.foreign.clone(),
+            labels: history.foreign.clone(),
             owned: None,
             ..after.clone()
         };
-        (fresh.hosts, fresh.at, fresh.stood) = (world.hosts, world.at, world.stood);
-        fresh.foreign = world.foreign;
-        fresh.plan(Looked::Free, true);
+        (fresh.hosts, fresh.at, fresh.stood) = (history.hosts, history.at, history.stood);
+        fresh.foreign = history.foreign;
+        fresh.plan(EvidenceCase::Safe, true);
 
         for key in ["rack", ROW, SHELF, ZONE, BETA, "mine", HOSTNAME] {
             // The beta name is asked for by the other one.

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     labels::{
         evidence::{Dependent, NodeOperator, NodeRequirement, Term},
-        owned::Entry,
+        owned::OwnedLabel,
         policy::Takeover,
     },
     store::tests::labels,
@@ -226,7 +226,7 @@ fn a_cloud_node_controller_that_rewrites_the_label_from_its_beta_name_is_at_peac
     let entries = owned::read(now.owned.as_deref()).unwrap();
     assert_eq!(
         entries[BETA],
-        Entry {
+        OwnedLabel {
             infra_node_uid: entries[BETA].infra_node_uid.clone(),
             vmi_uid: entries[BETA].vmi_uid.clone(),
             if_safe: true,

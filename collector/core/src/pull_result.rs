@@ -1,4 +1,4 @@
-//! What was heard of a VM's agent: the last answer, and the last failure to get one.
+//! Result of pulling an agent: an answer or a failure.
 
 use std::{fmt, net::SocketAddr};
 
@@ -11,25 +11,26 @@ use crate::{findings::escaped, report::KeptReport};
 /// Milliseconds since 1970, UTC.
 pub type UnixMs = u64;
 
-/// One attempt to hear an agent, finished.
+/// Result of one finished pull.
 #[derive(Debug, Clone)]
-pub struct Heard {
-    /// The VM that was meant: by what was dialled and by its certificate, never by what the guest says.
+pub struct PullResult {
+    /// The VM that was pulled: known from the dialled address and the certificate, never from the guest's
+    /// report.
     pub vm: VmKey,
-    /// When the attempt ended.
+    /// End of the pull.
     pub at: UnixMs,
-    /// Where it was dialled; none when no address of the VM may be dialled.
+    /// The dialled address; none when no address of the VM may be dialled.
     pub address: Option<SocketAddr>,
-    /// What came of it.
+    /// The answer or the failure.
     pub outcome: Result<Answer, Failure>,
 }
 
-impl Heard {
-    /// Whether the certificate of the VM was verified in this attempt, or on a connection that is still used.
+impl PullResult {
+    /// Whether the VM's certificate was verified in this pull, or earlier on the same connection.
     pub fn is_verified(&self) -> bool {
         match &self.outcome {
             Ok(_) => true,
-            // What is read at all is read after the certificate was.
+            // The answer is read only after the certificate was verified.
             Err(failure) => matches!(
                 failure.class,
                 FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed
@@ -67,29 +68,30 @@ pub struct MetricsSummary {
     pub boot_time_seconds: Option<f64>,
     /// CPUs seen in `node_cpu_seconds_total`.
     pub cpus: u64,
-    /// Collectors of the agent that failed (`virtfleet_agent_collector_failed`); those that have nothing to tell have not.
+    /// The agent's failed collectors (`virtfleet_agent_collector_failed`).
     pub failed_collectors: u64,
     /// Samples of families that only the collector exports.
     #[serde(skip)]
     pub reserved_samples: u64,
 }
 
-/// Why there was no answer: a class for metrics, a sentence for people.
+/// Failure of a pull: a class for metrics and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// The class.
     pub class: FailureClass,
-    /// What was tried, where, what came back, and what to do next. Private, so that every text is bounded and escaped.
+    /// What was tried, where, the result, and what to do next. Private, so that every text is bounded and
+    /// escaped.
     message: String,
 }
 
-/// Maximum length of a failure's text, in bytes after escaping. It stands in every list of VMs and in the log.
+/// Maximum length of a failure's text, in bytes after escaping. It is in every list of VMs and in the log.
 const MAX_FAILURE_BYTES: usize = 512;
 
 impl Failure {
-    /// A failure of this class. Of `message`, which may hold what a guest or the network sent, control characters are escaped,
-    /// and what is over 512 bytes is cut.
+    /// A failure of this class. `message` may contain data from a guest or the network: control characters
+    /// are escaped, and it is cut after 512 bytes.
     pub fn new(class: FailureClass, message: impl fmt::Display) -> Self {
         Self {
             class,
@@ -97,7 +99,7 @@ impl Failure {
         }
     }
 
-    /// The text for people.
+    /// The message.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -111,24 +113,24 @@ pub enum FailureClass {
     NoAddress,
     /// None of its addresses may be dialled (`scrape.allowCIDRs`).
     NotAllowed,
-    /// Nobody listens, or the network says no.
+    /// The connection was refused, or the network is unreachable.
     Connect,
-    /// Too slow: to connect, to answer, or to end.
+    /// Connecting or answering took too long.
     Timeout,
-    /// The TLS handshake failed: wrong CA, expired, not what we speak.
+    /// The TLS handshake failed: wrong CA, expired certificate, unsupported protocol.
     Tls,
-    /// The certificate is valid, and another VM's.
+    /// The certificate is valid and names another VM.
     WrongVm,
-    /// HTTP, but not 200.
+    /// An HTTP status other than 200.
     Http,
-    /// More bytes than may be.
+    /// The answer exceeds the size limit.
     TooLarge,
-    /// Not a report, or not an exposition.
+    /// The answer is not a report or not an exposition.
     Malformed,
 }
 
 impl FailureClass {
-    /// As in JSON and in metrics.
+    /// The name in JSON and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoAddress => "no_address",

@@ -1,7 +1,8 @@
-//! Reads what depends on a Node's labels, on demand: its pods, the volumes that they use, its CSI drivers. No watch stands.
+//! Reads the objects that depend on a Node's labels, on demand and without a watch: its pods, the volumes
+//! that they use, its CSI drivers.
 //!
-//! Only what matters is decoded. The volumes of a cluster are listed for many Nodes at once and kept for a few seconds; who
-//! has a claim that the kept list does not have lists again.
+//! Only the needed fields are decoded. The list of a cluster's volumes is cached for a few seconds and
+//! serves many Nodes; a claim that the cached list does not have causes another list.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,12 +29,14 @@ use virtfleet_wire::ids::{ClusterName, NodeName};
 use super::writer::SendError;
 use crate::page::Page;
 
-/// How long a list of volumes serves further Nodes.
-const KEPT: Duration = Duration::from_secs(5);
-/// Objects in one page of a list: pods have some tens of KiB, and an answer may have 4 MiB.
-const PAGE: u32 = 100;
-/// Objects and bytes that a whole list may have. A cluster of 5,000 Nodes has some thousands of volumes, of 2 KiB each.
-const MAX_LIST: (usize, usize) = (20_000, 32 << 20);
+/// Time for which a list of volumes is cached.
+const VOLUME_CACHE_TTL: Duration = Duration::from_secs(5);
+/// Objects per page of a list: a pod may have some tens of KiB, and an answer 4 MiB.
+const PAGE_SIZE: u32 = 100;
+/// Maximum objects of a list. A cluster of 5,000 Nodes has some thousands of volumes, of 2 KiB each.
+const MAX_LIST_OBJECTS: usize = 20_000;
+/// Maximum bytes of a list.
+const MAX_LIST_BYTES: usize = 32 << 20;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,7 +69,7 @@ struct Volume {
     name: String,
     #[serde(default)]
     persistent_volume_claim: Option<Claim>,
-    /// A claim of the pod's own, named after it.
+    /// A generic ephemeral volume: its claim is named after the pod.
     #[serde(default)]
     ephemeral: Option<NotUsed>,
 }
@@ -114,42 +117,46 @@ struct CsiDriver {
     topology_keys: Option<Vec<String>>,
 }
 
-type NarrowPod = Object<PodSpec, NotUsed>;
-type NarrowPv = Object<PvSpec, NotUsed>;
-type NarrowCsi = Object<CsiSpec, NotUsed>;
+type PodFields = Object<PodSpec, NotUsed>;
+type PvFields = Object<PvSpec, NotUsed>;
+type CsiNodeFields = Object<CsiSpec, NotUsed>;
 
-/// A claim's namespace and name, and the volume that is bound to it.
+/// The bound volume and its required node affinity, by the claim's namespace and name.
 type Volumes = BTreeMap<(String, String), (String, Option<NodeSelector>)>;
 
-/// One cluster's volumes, and when they were asked for. Its lock is held while they are listed, so that Nodes that need them
-/// together ask once.
-type Kept = Arc<Mutex<Option<(Instant, Arc<Volumes>)>>>;
+/// One cluster's volumes and the time of the list. The lock is held during the list, so that concurrent
+/// readers share it.
+type CachedVolumes = Arc<Mutex<Option<(Instant, Arc<Volumes>)>>>;
 
-/// The volumes of each cluster; see the module.
+/// Cached volumes of each cluster.
 #[derive(Debug, Default)]
-pub(super) struct Cache(std::sync::Mutex<BTreeMap<ClusterName, Kept>>);
+pub(super) struct VolumeCache(std::sync::Mutex<BTreeMap<ClusterName, CachedVolumes>>);
 
-impl Cache {
-    fn of(&self, cluster: &ClusterName) -> Kept {
+impl VolumeCache {
+    fn of(&self, cluster: &ClusterName) -> CachedVolumes {
         let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         Arc::clone(all.entry(cluster.clone()).or_default())
     }
 }
 
-/// Everything at once; half of it would be taken for all.
+/// Reads all evidence about one Node. Partial evidence would be mistaken for all of it, so any failure
+/// fails the read.
+///
+/// # Errors
+/// The first request that failed.
 pub(super) async fn read(
     client: Client,
     cluster: &ClusterName,
     node: &NodeName,
-    cache: &Cache,
+    cache: &VolumeCache,
 ) -> Result<Evidence, SendError> {
-    let asked = Instant::now();
+    let started = Instant::now();
     let (pods, csi) = tokio::try_join!(pods(client.clone(), node), csi(client.clone(), node))?;
     let claims = claims(&pods);
     let volumes = if claims.is_empty() {
         Arc::default()
     } else {
-        volumes(client, &cache.of(cluster), &claims, asked).await?
+        volumes(client, &cache.of(cluster), &claims, started).await?
     };
     Ok(Evidence {
         volumes: used(&claims, &volumes, node),
@@ -158,15 +165,15 @@ pub(super) async fn read(
     })
 }
 
-async fn pods(client: Client, node: &NodeName) -> Result<Vec<NarrowPod>, SendError> {
-    let api: Api<NarrowPod> = Api::all_with(client, &ApiResource::erase::<Pod>(&()));
+async fn pods(client: Client, node: &NodeName) -> Result<Vec<PodFields>, SendError> {
+    let api: Api<PodFields> = Api::all_with(client, &ApiResource::erase::<Pod>(&()));
     let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
     list(&api, ListParams::default().fields(&fields)).await
 }
 
 async fn csi(client: Client, node: &NodeName) -> Result<Vec<(String, Vec<String>)>, SendError> {
     let resource = ApiResource::erase::<k8s_openapi::api::storage::v1::CSINode>(&());
-    let api: Api<NarrowCsi> = Api::all_with(client, &resource);
+    let api: Api<CsiNodeFields> = Api::all_with(client, &resource);
     let found = api.get_opt(node.as_str()).await?;
     let drivers = found.map(|found| found.spec.drivers).unwrap_or_default();
     let drivers = drivers.into_iter();
@@ -177,20 +184,21 @@ async fn csi(client: Client, node: &NodeName) -> Result<Vec<(String, Vec<String>
 
 async fn volumes(
     client: Client,
-    kept: &Kept,
+    kept: &CachedVolumes,
     claims: &BTreeSet<(String, String)>,
-    asked: Instant,
+    started: Instant,
 ) -> Result<Arc<Volumes>, SendError> {
     let mut kept = kept.lock().await;
     if let Some((at, volumes)) = kept.as_ref() {
-        let fresh = *at >= asked;
-        let complete = at.elapsed() < KEPT && claims.iter().all(|claim| volumes.contains_key(claim));
+        let fresh = *at >= started;
+        let complete =
+            at.elapsed() < VOLUME_CACHE_TTL && claims.iter().all(|claim| volumes.contains_key(claim));
         if fresh || complete {
             return Ok(Arc::clone(volumes));
         }
     }
     let at = Instant::now();
-    let api: Api<NarrowPv> = Api::all_with(client, &ApiResource::erase::<PersistentVolume>(&()));
+    let api: Api<PvFields> = Api::all_with(client, &ApiResource::erase::<PersistentVolume>(&()));
     let bound = list(&api, ListParams::default())
         .await?
         .into_iter()
@@ -210,20 +218,19 @@ where
     P: Clone + std::fmt::Debug + for<'de> Deserialize<'de>,
     U: Clone + Default + std::fmt::Debug + for<'de> Deserialize<'de>,
 {
-    let mut params = params.limit(PAGE);
+    let mut params = params.limit(PAGE_SIZE);
     let (mut all, mut pages, mut bytes) = (Vec::new(), 0, 0);
     loop {
         let request = Request::new(api.resource_url()).list(&params);
         let request = request.map_err(|error| SendError::Unreachable(error.to_string()))?;
         let text = api.clone().into_client().request_text(request).await?;
-        let page: Page<Object<P, U>> =
-            Page::read(&text, PAGE as usize).map_err(|error| SendError::Unreachable(error.to_string()))?;
+        let page: Page<Object<P, U>> = Page::read(&text, PAGE_SIZE as usize)
+            .map_err(|error| SendError::Unreachable(error.to_string()))?;
         (pages, bytes) = (pages + 1, bytes + text.len());
         all.extend(page.items);
-        if all.len().max(pages) > MAX_LIST.0 || bytes > MAX_LIST.1 {
-            let (objects, bytes) = MAX_LIST;
+        if all.len().max(pages) > MAX_LIST_OBJECTS || bytes > MAX_LIST_BYTES {
             return Err(SendError::Unreachable(format!(
-                "a list has more than {objects} objects or {bytes} bytes"
+                "a list has more than {MAX_LIST_OBJECTS} objects or {MAX_LIST_BYTES} bytes"
             )));
         }
         match page.more {
@@ -233,14 +240,14 @@ where
     }
 }
 
-fn name_of(pod: &NarrowPod) -> (String, String) {
+fn name_of(pod: &PodFields) -> (String, String) {
     let metadata = &pod.metadata;
     let part = |text: &Option<String>| text.clone().unwrap_or_default();
     (part(&metadata.namespace), part(&metadata.name))
 }
 
-fn claims(pods: &[NarrowPod]) -> BTreeSet<(String, String)> {
-    let of = |pod: &NarrowPod| {
+fn claims(pods: &[PodFields]) -> BTreeSet<(String, String)> {
+    let of = |pod: &PodFields| {
         let (namespace, name) = name_of(pod);
         let claims = pod.spec.volumes.iter().filter_map(|volume| {
             let own = || Some(format!("{name}-{}", volume.name)).filter(|_| volume.ephemeral.is_some());
@@ -265,7 +272,7 @@ fn used(claims: &BTreeSet<(String, String)>, volumes: &Volumes, node: &NodeName)
     used.filter(|one| !one.terms.is_empty()).collect()
 }
 
-fn dependent(pod: &NarrowPod, node: &NodeName) -> Option<Dependent> {
+fn dependent(pod: &PodFields, node: &NodeName) -> Option<Dependent> {
     let (namespace, name) = name_of(pod);
     let affinity = pod.spec.affinity.as_ref();
     let required = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
@@ -279,8 +286,8 @@ fn dependent(pod: &NarrowPod, node: &NodeName) -> Option<Dependent> {
     })
 }
 
-/// The terms that may hold on this Node. None when one of them holds whatever the labels are, as that of a DaemonSet's pod
-/// does, which names its Node in `matchFields`.
+/// The terms that may match this Node. Empty if one of them matches whatever the labels are, as that of
+/// a DaemonSet's pod does: it names its Node in `matchFields`.
 fn terms(required: &NodeSelector, node: &NodeName) -> Vec<Term> {
     let mut terms = Vec::new();
     for term in &required.node_selector_terms {
@@ -294,12 +301,13 @@ fn terms(required: &NodeSelector, node: &NodeName) -> Vec<Term> {
         } else if !fields.is_empty() {
             return Vec::new();
         }
-        // A term that asks for nothing matches nothing.
+        // An empty term matches no Node.
     }
     terms
 }
 
-/// `metadata.name` is the only field that there is.
+/// Whether a `matchFields` requirement holds on `node`; `metadata.name` is the only field that Kubernetes
+/// supports.
 fn field_holds(field: &NodeSelectorRequirement, node: &NodeName) -> bool {
     let named = field.values.iter().flatten().any(|value| value == node.as_str());
     match field.operator.as_str() {
@@ -320,8 +328,8 @@ fn requirements(term: &NodeSelectorTerm) -> Vec<NodeRequirement> {
             "DoesNotExist" => NodeOperator::DoesNotExist,
             "Gt" => NodeOperator::Gt,
             "Lt" => NodeOperator::Lt,
-            // Of a later Kubernetes. What it asks for is not known, so it is taken to ask for each value of now: `In` with
-            // none holds nowhere, and the key counts as depended on.
+            // An operator of a later Kubernetes: assume that the pod depends on the key. `In`
+            // without values matches no Node.
             _ => {
                 return NodeRequirement {
                     key: expression.key.clone(),
@@ -345,7 +353,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(spec: &serde_json::Value) -> NarrowPod {
+    fn pod(spec: &serde_json::Value) -> PodFields {
         serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "db-0"}, "spec": spec}))
             .unwrap()
     }
@@ -355,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pods_claims_are_named_and_its_own() {
+    fn claims_of_a_pod_include_its_ephemeral_volumes() {
         let found = claims(&[pod(&json!({"containers": [], "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}},
             {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
@@ -366,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_without_requirement_and_daemons_depend_on_nothing() {
+    fn pods_without_requirement_and_daemon_pods_have_no_dependency() {
         let affinity = |terms: serde_json::Value| {
             pod(&json!({"affinity": {"nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
@@ -384,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bound_volumes_that_a_pod_here_uses_count() {
+    fn only_bound_volumes_of_the_nodes_pods_are_dependents() {
         let required: NodeSelector = serde_json::from_value(json!({"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}))
         .unwrap();

@@ -1,4 +1,5 @@
-//! Labels as a fleet keeps them: thousands of objects have the same keys and mostly the same values, so each word is kept once.
+//! Label maps with interned strings: thousands of objects have the same keys and mostly the same values, so
+//! each string is stored once.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -10,7 +11,8 @@ use std::{
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Labels or annotations, by key. A copy shares everything; a change copies the list of pairs, and no word.
+/// Labels or annotations, sorted by key. A clone shares everything; a change copies the list of pairs, but
+/// no string.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Labels(Arc<[Pair]>);
 
@@ -18,17 +20,17 @@ pub struct Labels(Arc<[Pair]>);
 type Pair = (Arc<str>, Arc<str>);
 
 impl Labels {
-    /// None.
+    /// An empty map.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many.
+    /// Number of labels.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -43,7 +45,7 @@ impl Labels {
         self.0.get(at).map(|(_, value)| &**value)
     }
 
-    /// Whether the key is there.
+    /// Whether the map has the key.
     pub fn contains_key(&self, key: &str) -> bool {
         self.find(key).is_ok()
     }
@@ -58,7 +60,7 @@ impl Labels {
         self.iter().map(|(key, _)| key)
     }
 
-    /// Puts a value and returns the one before.
+    /// Sets a value and returns the previous one.
     pub fn insert(&mut self, key: String, value: String) -> Option<String> {
         let before = self.get(&key).map(str::to_owned);
         self.extend([(key, value)]);
@@ -97,7 +99,7 @@ impl Index<&str> for Labels {
 
 impl<K: Into<Arc<str>>, V: Into<Arc<str>>> FromIterator<(K, V)> for Labels {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
-        // Of several pairs with one key the last counts.
+        // The last of several pairs with one key wins.
         let pairs = pairs.into_iter().map(|(key, value)| (key.into(), value.into()));
         let pairs: BTreeMap<Arc<str>, Arc<str>> = pairs.collect();
         Self(pairs.into_iter().collect())
@@ -143,19 +145,19 @@ impl JsonSchema for Labels {
     }
 }
 
-/// The words of all labels that are kept, each once.
+/// The strings of all labels, each stored once.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct StringInterner {
     all: HashSet<Arc<str>>,
-    /// When there are so many, those that nobody uses any more are dropped.
-    most: usize,
+    /// Number of strings above which unused ones are dropped.
+    sweep_above: usize,
 }
 
-/// Fewer are never looked through.
-const FEW: usize = 1024;
+/// Minimum number of strings before unused ones are dropped.
+const MIN_SWEEP_SIZE: usize = 1024;
 
-impl Words {
-    /// The same labels, of words that are kept once.
+impl StringInterner {
+    /// Replaces the strings of `labels` by interned ones.
     pub(crate) fn share(&mut self, labels: &mut Labels) {
         if labels
             .0
@@ -166,26 +168,28 @@ impl Words {
         }
         let pairs = labels.0.iter();
         labels.0 = pairs
-            .map(|(key, value)| (self.word(key), self.word(value)))
+            .map(|(key, value)| (self.intern(key), self.intern(value)))
             .collect();
-        if self.all.len() > self.most.max(FEW) {
-            self.all.retain(|word| Arc::strong_count(word) > 1);
+        if self.all.len() > self.sweep_above.max(MIN_SWEEP_SIZE) {
+            self.all.retain(|string| Arc::strong_count(string) > 1);
             self.all.shrink_to(self.all.len() * 2);
-            self.most = self.all.len() * 2;
+            self.sweep_above = self.all.len() * 2;
         }
     }
 
-    /// Whether this very copy of a word is kept.
-    fn has(&self, word: &Arc<str>) -> bool {
-        self.all.get(word).is_some_and(|known| Arc::ptr_eq(known, word))
+    /// Whether exactly this copy of a string is interned.
+    fn has(&self, string: &Arc<str>) -> bool {
+        self.all
+            .get(string)
+            .is_some_and(|known| Arc::ptr_eq(known, string))
     }
 
-    fn word(&mut self, word: &Arc<str>) -> Arc<str> {
-        if let Some(known) = self.all.get(word) {
+    fn intern(&mut self, string: &Arc<str>) -> Arc<str> {
+        if let Some(known) = self.all.get(string) {
             return Arc::clone(known);
         }
-        self.all.insert(Arc::clone(word));
-        Arc::clone(word)
+        self.all.insert(Arc::clone(string));
+        Arc::clone(string)
     }
 }
 
@@ -198,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_a_map_sorted_by_key() {
+    fn labels_are_a_map_sorted_by_key() {
         let mut some = labels(&[("b", "2"), ("a", "0"), ("a", "1")]);
         assert_eq!(some.iter().collect::<Vec<_>>(), [("a", "1"), ("b", "2")]);
         assert_eq!((some.get("a"), some.get("c"), &some["b"]), (Some("1"), None, "2"));
@@ -207,7 +211,7 @@ mod tests {
         assert_eq!(some.insert("a".into(), "3".into()).as_deref(), Some("1"));
         assert_eq!(some, labels(&[("a", "3"), ("ab", "x"), ("b", "2")]));
         assert_eq!((some.remove("a").as_deref(), some.remove("a")), (Some("3"), None));
-        assert_eq!(copy, labels(&[("a", "1"), ("b", "2")]), "a copy stays as it was");
+        assert_eq!(copy, labels(&[("a", "1"), ("b", "2")]), "a clone does not change");
         some.extend(copy);
         assert_eq!(some, labels(&[("a", "1"), ("ab", "x"), ("b", "2")]));
         let text = serde_json::to_string(&some).unwrap();
@@ -216,17 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn equal_words_are_kept_once_and_unused_ones_go() {
-        let mut words = Words::default();
+    fn equal_strings_are_stored_once_and_unused_ones_are_dropped() {
+        let mut strings = StringInterner::default();
         let (mut one, mut other) = (labels(&[("zone", "a")]), labels(&[("zone", "a")]));
-        words.share(&mut one);
-        words.share(&mut other);
+        strings.share(&mut one);
+        strings.share(&mut other);
         assert!(Arc::ptr_eq(&one.0[0].0, &other.0[0].0) && Arc::ptr_eq(&one.0[0].1, &other.0[0].1));
-        for number in 0..10 * FEW {
-            words.share(&mut labels(&[("name", &format!("vm-{number}"))]));
+        for number in 0..10 * MIN_SWEEP_SIZE {
+            strings.share(&mut labels(&[("name", &format!("vm-{number}"))]));
         }
-        assert!(words.all.len() <= FEW + 1, "{}", words.all.len());
-        words.share(&mut other);
-        assert!(Arc::ptr_eq(&one.0[0].1, &other.0[0].1), "what is used stays");
+        assert!(strings.all.len() <= MIN_SWEEP_SIZE + 1, "{}", strings.all.len());
+        strings.share(&mut other);
+        assert!(Arc::ptr_eq(&one.0[0].1, &other.0[0].1), "used strings stay");
     }
 }

@@ -1,4 +1,4 @@
-//! What became of each VM's labels, for those who ask: the API, the metrics, GuestHealth.
+//! Status of each VM's labels, for the API, the metrics and GuestHealth.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,85 +13,85 @@ use tokio::sync::watch;
 use virtfleet_collector_core::labels::plan::{Action, NodePlan, Reason};
 use virtfleet_wire::ids::{ClusterName, NodeName, VmKey};
 
-/// The last plan for one VM's Node, and what came of it.
+/// The last plan for one VM's Node, and the result of sending it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelStatus {
-    /// Whose Node it is.
+    /// The user cluster of the Node.
     pub cluster: ClusterName,
     /// The Node.
     pub node: NodeName,
-    /// The infra node that it was planned for.
+    /// The VM's infra node when it was planned.
     pub infra_node: Option<NodeName>,
-    /// What is wanted, key by key, and the patch that is still to be sent.
+    /// The decision for each key, and the patch that was not sent yet.
     pub plan: NodePlan,
-    /// When it was planned, RFC 3339.
+    /// Time of the plan, RFC 3339.
     pub planned_at: String,
-    /// When this process last wrote to the Node, RFC 3339.
+    /// Time of this process's last write to the Node, RFC 3339.
     pub written_at: Option<String>,
-    /// Why the last attempt to read or write failed; none when it did not.
+    /// Error of the last read or write; none when it succeeded.
     pub error: Option<String>,
-    /// Keys that others keep changing: left alone for a while.
+    /// Keys that another writer keeps changing: not written for a while.
     pub contested: BTreeSet<String>,
-    /// Whether it was planned while this process led. Who does not lead looks at nothing that depends on a Node, and so does not know
-    /// what is safe.
+    /// Whether this process led when it planned. A standby does not read the objects that depend on a
+    /// Node, so it does not know what is safe.
     pub by_leader: bool,
 }
 
 impl LabelStatus {
-    /// Whether every key is as it should be, as far as somebody asks for it.
-    pub fn in_line(&self) -> bool {
-        let off = |action: Action| !matches!(action, Action::Keep);
+    /// Whether every key is as it should be, as far as a policy sets it; dry runs are not counted.
+    pub fn in_sync(&self) -> bool {
+        let differs = |action: Action| !matches!(action, Action::Keep);
         !self
             .plan
             .decisions
             .iter()
-            .any(|one| off(one.action) && !one.dry_run)
+            .any(|one| differs(one.action) && !one.dry_run)
     }
 }
 
-/// How many Nodes have a key that is not as asked for.
+/// Number of Nodes per cluster, key and reason on which the key does not have its desired value.
 pub type Drift = BTreeMap<(ClusterName, String, Reason), u64>;
 
-/// Nodes about which one policy says something.
+/// Counts of the Nodes that one policy applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// All of them.
+pub struct PolicyTally {
+    /// All Nodes.
     pub nodes: usize,
-    /// Those on which every key that it asks for is as it asks.
+    /// Nodes on which every key of the policy has its desired value.
     pub in_sync: usize,
-    /// Those where something depends on a present value, or it is not known whether.
+    /// Nodes where an object depends on a present value, or it is unknown whether one does.
     pub not_safe: usize,
 }
 
-/// See the module. Share it as `Arc<LabelBook>`.
+/// Status of every VM's labels. Share it as `Arc<LabelStatusStore>`.
 #[derive(Debug)]
-pub struct LabelBook {
+pub struct LabelStatusStore {
     all: RwLock<BTreeMap<VmKey, Arc<LabelStatus>>>,
-    tell: watch::Sender<u64>,
+    version: watch::Sender<u64>,
 }
 
-impl Default for LabelBook {
+impl Default for LabelStatusStore {
     fn default() -> Self {
         Self {
             all: RwLock::default(),
-            tell: watch::Sender::new(0),
+            version: watch::Sender::new(0),
         }
     }
 }
 
-impl LabelBook {
-    /// One VM's; none before it was planned, and when it has no Node.
+impl LabelStatusStore {
+    /// Status of one VM; none before the first plan, and while the VM has no Node.
     pub fn get(&self, key: &VmKey) -> Option<Arc<LabelStatus>> {
         self.read().get(key).cloned()
     }
 
-    /// Everything, by VM.
+    /// Status of all VMs.
     pub fn all(&self) -> BTreeMap<VmKey, Arc<LabelStatus>> {
         self.read().clone()
     }
 
-    /// A number that changes with what is said of a VM's labels; none when nothing is.
+    /// Hash of what GuestHealth shows of a VM's labels; none without a status.
     pub(crate) fn digest(&self, key: &VmKey) -> Option<u64> {
         let all = self.read();
         let status = all.get(key)?;
@@ -104,13 +104,13 @@ impl LabelBook {
         Some(hasher.finish())
     }
 
-    /// Keys that are not as asked for, counted; dry runs are not. Of a process that does not lead there are none: two truths would
-    /// stand in the metrics.
+    /// Counts keys that do not have their desired value, without dry runs. Empty on a standby, so that
+    /// only the leader exports the metric.
     pub fn drift(&self) -> Drift {
         let mut drift = Drift::new();
         for status in self.read().values().filter(|status| status.by_leader) {
-            let off = status.plan.decisions.iter();
-            for one in off.filter(|one| one.action != Action::Keep && !one.dry_run) {
+            let decisions = status.plan.decisions.iter();
+            for one in decisions.filter(|one| one.action != Action::Keep && !one.dry_run) {
                 let key = (status.cluster.clone(), one.key.clone(), one.reason);
                 *drift.entry(key).or_default() += 1;
             }
@@ -118,11 +118,11 @@ impl LabelBook {
         drift
     }
 
-    /// By policy, how its Nodes stand.
-    pub fn tallies(&self) -> BTreeMap<String, Tally> {
-        let mut tallies = BTreeMap::<String, Tally>::new();
+    /// Node counts by policy.
+    pub fn tallies(&self) -> BTreeMap<String, PolicyTally> {
+        let mut tallies = BTreeMap::<String, PolicyTally>::new();
         for status in self.read().values() {
-            // By policy: whether all is as asked, and whether something is not safe.
+            // By policy: whether all keys are in sync, and whether one is not safe.
             let mut of_node = BTreeMap::<&str, (bool, bool)>::new();
             for one in &status.plan.decisions {
                 for policy in one.policy.iter().flat_map(|names| names.split(", ")) {
@@ -141,7 +141,7 @@ impl LabelBook {
         tallies
     }
 
-    /// What policies conflict about: who (joined by `, `) and what, each once, in a fixed order.
+    /// Conflicts between policies: names (joined by `, `) and message, each once, sorted.
     pub fn conflicts(&self) -> BTreeSet<(String, String)> {
         let all = self.read();
         let decisions = all.values().flat_map(|status| &status.plan.decisions);
@@ -151,32 +151,32 @@ impl LabelBook {
             .collect()
     }
 
-    /// Grows with every change.
+    /// A counter that grows with every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.tell.subscribe()
+        self.version.subscribe()
     }
 
-    /// Writes down a plan; returns what stood there before.
+    /// Stores the status of a new plan; returns the previous one.
     pub(crate) fn put(&self, key: &VmKey, mut status: LabelStatus) -> Option<Arc<LabelStatus>> {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(key).cloned();
         if status.written_at.is_none() {
-            // Of the same Node only: a successor was never written to.
+            // Of the same Node only: a Node created anew was never written to.
             let same = before.as_ref().filter(|old| old.node == status.node);
             status.written_at = same.and_then(|old| old.written_at.clone());
         }
         all.insert(key.clone(), Arc::new(status));
         drop(all);
-        self.tell.send_modify(|count| *count += 1);
+        self.version.send_modify(|count| *count += 1);
         before
     }
 
-    /// What came of an attempt to write.
+    /// Stores the error of the last request, or none.
     pub(super) fn set_error(&self, key: &VmKey, error: Option<String>) {
         self.change(key, |status| status.error = error);
     }
 
-    /// The Node was just written to.
+    /// Stores that the Node was just written.
     pub(super) fn set_written(&self, key: &VmKey) {
         self.change(key, |status| status.written_at = Some(now()));
     }
@@ -190,7 +190,7 @@ impl LabelBook {
         {
             change(Arc::make_mut(status));
         }
-        self.tell.send_modify(|count| *count += 1);
+        self.version.send_modify(|count| *count += 1);
     }
 
     pub(super) fn remove(&self, key: &VmKey) {
@@ -200,7 +200,7 @@ impl LabelBook {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(key);
         if gone.is_some() {
-            self.tell.send_modify(|count| *count += 1);
+            self.version.send_modify(|count| *count += 1);
         }
     }
 

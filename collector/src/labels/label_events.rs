@@ -1,16 +1,15 @@
-//! What people are told of a VM's labels: moves that were followed, and troubles when they are first seen.
+//! Kubernetes Events about a VM's labels: moves that a Node followed, and problems when they first
+//! appear.
 
 use virtfleet_collector_core::labels::plan::{Action, Decision, LabelInput, Reason};
 use virtfleet_wire::ids::VmKey;
 
-use super::{
-    book::LabelStatus,
-    shared::{Drafted, Shared},
-};
-use crate::events::{About, Notice};
+use super::{draft::Draft, reconciler::LabelReconciler, status_store::LabelStatus};
+use crate::events::{EventObject, NewEvent};
 
-impl<W> Shared<W> {
-    pub(super) fn tell_moved(&self, key: &VmKey, draft: &Drafted) {
+impl<W> LabelReconciler<W> {
+    /// Records the labels that followed the VM to its infra node.
+    pub(super) fn record_moves(&self, key: &VmKey, draft: &Draft) {
         let moved = draft.decisions.iter().filter(|one| one.reason == Reason::Moved);
         let changes = moved
             .filter(|one| one.action == Action::Set && !one.dry_run)
@@ -27,12 +26,12 @@ impl<W> Shared<W> {
                 changes.join(", ")
             );
             self.events
-                .tell(Notice::normal(about(key, &draft.input), "LabelsMoved", note));
+                .record(NewEvent::normal(about(key, &draft.input), "LabelsMoved", note));
         }
     }
 
-    /// What is new since the last plan, and what a person should do something about.
-    pub(super) fn tell_troubles(
+    /// Records the problems that the last plan did not have and that need an admin.
+    pub(super) fn record_problems(
         &self,
         key: &VmKey,
         input: &LabelInput,
@@ -51,18 +50,21 @@ impl<W> Shared<W> {
             .iter()
             .filter(|one| !one.dry_run && !known(one))
         {
-            let Some(reason) = trouble(one.reason) else {
+            let Some(reason) = event_reason(one.reason) else {
                 continue;
             };
             let note = format!("Node {}, {}: {}", input.node, one.key, one.message);
             self.events
-                .tell(Notice::warning(about(key, input), reason, note.clone()));
+                .record(NewEvent::warning(about(key, input), reason, note.clone()));
             if one.reason == Reason::Conflict {
-                // Their names, all in one text.
+                // `policy` has all names, joined by commas.
                 for policy in one.policy.iter().flat_map(|names| names.split(", ")) {
                     let note = format!("{}: {}", one.key, one.message);
-                    self.events
-                        .tell(Notice::warning(About::Policy(policy.to_owned()), reason, note));
+                    self.events.record(NewEvent::warning(
+                        EventObject::Policy(policy.to_owned()),
+                        reason,
+                        note,
+                    ));
                 }
             }
         }
@@ -72,20 +74,20 @@ impl<W> Shared<W> {
             .filter(|one| before.is_none_or(|old| !old.contested.contains(*one)))
         {
             let note = format!(
-                "Node {}, {one}: somebody else keeps changing it; left alone for ten minutes. Find out who writes it, or take it out of the LabelPropagation",
+                "Node {}, {one}: another writer keeps changing it; not written for ten minutes. Find the other writer, or remove the key from the LabelPropagation",
                 input.node
             );
             self.events
-                .tell(Notice::warning(about(key, input), "LabelContested", note));
+                .record(NewEvent::warning(about(key, input), "LabelContested", note));
         }
     }
 }
 
-fn about(key: &VmKey, input: &LabelInput) -> About {
-    About::Vm(key.clone(), input.vmi_uid.clone())
+fn about(key: &VmKey, input: &LabelInput) -> EventObject {
+    EventObject::Vm(key.clone(), input.vmi_uid.clone())
 }
 
-fn trouble(reason: Reason) -> Option<&'static str> {
+fn event_reason(reason: Reason) -> Option<&'static str> {
     match reason {
         Reason::Drift => Some("LabelDrift"),
         Reason::Unsafe => Some("LabelUnsafe"),

@@ -1,4 +1,5 @@
-//! Notices when somebody else keeps changing what we write, so that nobody's Node flaps. Pure.
+//! Detects another writer that keeps changing a label that the collector writes, so that the Node does
+//! not flap. Pure: the caller passes the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -7,24 +8,24 @@ use std::{
 
 use virtfleet_collector_core::labels::plan::NodePatch;
 
-/// Rewrites of one value within [`WINDOW`] that are still taken for coincidence.
-pub(super) const PATIENCE: usize = 5;
-/// How long a rewrite counts, and how long a contested key is left alone after the last one.
-pub(super) const WINDOW: Duration = Duration::from_mins(10);
+/// Rewrites of one value within [`REWRITE_WINDOW`] that make a key contested.
+const MAX_REWRITES: usize = 5;
+/// Time for which a rewrite counts, and for which a contested key is not written after the last one.
+const REWRITE_WINDOW: Duration = Duration::from_mins(10);
 
-/// What was written to one Node of late.
+/// Recent writes to one Node, by label key.
 #[derive(Debug, Default)]
-pub(super) struct Contest(BTreeMap<String, Written>);
+pub(super) struct OwnershipConflicts(BTreeMap<String, RecentWrites>);
 
 #[derive(Debug)]
-struct Written {
+struct RecentWrites {
     value: Option<String>,
     /// When the same value was written again.
-    again: VecDeque<Instant>,
+    rewrites: VecDeque<Instant>,
     last: Instant,
 }
 
-/// Kubernetes' own controllers keep these pairs equal, so they are left alone together.
+/// Pairs that Kubernetes' own controllers keep equal: if one key is contested, neither is written.
 const PAIRS: [(&str, &str); 3] = [
     (
         "topology.kubernetes.io/zone",
@@ -40,17 +41,17 @@ const PAIRS: [(&str, &str); 3] = [
     ),
 ];
 
-impl Contest {
-    /// Takes out of `patch` what is contested at `now`, and returns those keys. A value that is new is never contested: the
-    /// VM has moved.
-    pub(super) fn hold_back(&self, patch: &mut NodePatch, now: Instant) -> BTreeSet<String> {
+impl OwnershipConflicts {
+    /// Removes the keys from `patch` that are contested at `now`, and returns them. A new value is never
+    /// contested: the VM has moved.
+    pub(super) fn remove_contested(&self, patch: &mut NodePatch, now: Instant) -> BTreeSet<String> {
         let contested = |key: &str, value: &Option<String>| {
             self.0.get(key).is_some_and(|written| {
                 let recent = written
-                    .again
+                    .rewrites
                     .iter()
-                    .filter(|at| now.duration_since(**at) < WINDOW);
-                written.value == *value && recent.count() >= PATIENCE
+                    .filter(|at| now.duration_since(**at) < REWRITE_WINDOW);
+                written.value == *value && recent.count() >= MAX_REWRITES
             })
         };
         let found = patch.labels.iter().filter(|(key, value)| contested(key, value));
@@ -66,23 +67,25 @@ impl Contest {
         keys
     }
 
-    /// `patch` was written at `now`.
+    /// Records that `patch` was written at `now`.
     pub(super) fn written(&mut self, patch: &NodePatch, now: Instant) {
         self.0
-            .retain(|_, written| now.duration_since(written.last) < WINDOW);
+            .retain(|_, written| now.duration_since(written.last) < REWRITE_WINDOW);
         for (key, value) in &patch.labels {
-            let known = self.0.entry(key.clone()).or_insert_with(|| Written {
+            let known = self.0.entry(key.clone()).or_insert_with(|| RecentWrites {
                 value: None,
-                again: VecDeque::new(),
+                rewrites: VecDeque::new(),
                 last: now,
             });
             known.last = now;
             if known.value == *value && value.is_some() {
-                known.again.retain(|at| now.duration_since(*at) < WINDOW);
-                known.again.push_back(now);
+                known
+                    .rewrites
+                    .retain(|at| now.duration_since(*at) < REWRITE_WINDOW);
+                known.rewrites.push_back(now);
             } else {
                 known.value.clone_from(value);
-                known.again.clear();
+                known.rewrites.clear();
             }
         }
     }
@@ -101,55 +104,58 @@ mod tests {
     }
 
     #[test]
-    fn the_same_value_over_and_over_is_held_back_for_a_while_and_a_new_one_is_not() {
+    fn a_value_rewritten_too_often_is_contested_for_a_while_and_a_new_value_is_not() {
         let start = Instant::now();
         let minute = |n: u64| start + Duration::from_secs(60 * n);
-        let mut contest = Contest::default();
+        let mut conflicts = OwnershipConflicts::default();
         for n in 0..=5 {
-            let mut next = patch(&[("rack", Some("r1")), ("room", Some("x"))]);
+            let mut next = patch(&[("rack", Some("r1")), ("row", Some("x"))]);
             assert_eq!(
-                contest.hold_back(&mut next, minute(n)),
+                conflicts.remove_contested(&mut next, minute(n)),
                 BTreeSet::new(),
                 "write {n}"
             );
-            contest.written(&patch(&[("rack", Some("r1"))]), minute(n));
+            conflicts.written(&patch(&[("rack", Some("r1"))]), minute(n));
         }
-        let mut next = patch(&[("rack", Some("r1")), ("room", Some("x"))]);
+        let mut next = patch(&[("rack", Some("r1")), ("row", Some("x"))]);
         assert_eq!(
-            contest.hold_back(&mut next, minute(6)),
+            conflicts.remove_contested(&mut next, minute(6)),
             BTreeSet::from(["rack".to_owned()])
         );
-        assert_eq!(next, patch(&[("room", Some("x"))]), "the others go on");
+        assert_eq!(next, patch(&[("row", Some("x"))]), "other keys are still written");
         let mut moved = patch(&[("rack", Some("r2"))]);
-        assert_eq!(contest.hold_back(&mut moved, minute(6)), BTreeSet::new());
+        assert_eq!(conflicts.remove_contested(&mut moved, minute(6)), BTreeSet::new());
         let mut later = patch(&[("rack", Some("r1"))]);
-        assert_eq!(contest.hold_back(&mut later, minute(15)), BTreeSet::new());
+        assert_eq!(
+            conflicts.remove_contested(&mut later, minute(15)),
+            BTreeSet::new()
+        );
     }
 
     #[test]
-    fn who_moves_often_is_not_contested() {
+    fn a_vm_that_moves_often_is_not_contested() {
         let start = Instant::now();
-        let mut contest = Contest::default();
+        let mut conflicts = OwnershipConflicts::default();
         for n in 0..50 {
             let value = format!("r{}", n % 2);
             let mut next = patch(&[("rack", Some(&value))]);
-            assert!(contest.hold_back(&mut next, start).is_empty());
-            contest.written(&next, start);
+            assert!(conflicts.remove_contested(&mut next, start).is_empty());
+            conflicts.written(&next, start);
         }
     }
 
     #[test]
-    fn topology_pairs_are_held_back_together() {
+    fn topology_pairs_are_contested_together() {
         let now = Instant::now();
-        let mut contest = Contest::default();
+        let mut conflicts = OwnershipConflicts::default();
         for _ in 0..=5 {
-            contest.written(&patch(&[("topology.kubernetes.io/zone", Some("a"))]), now);
+            conflicts.written(&patch(&[("topology.kubernetes.io/zone", Some("a"))]), now);
         }
         let mut both = patch(&[
             ("topology.kubernetes.io/zone", Some("a")),
             ("failure-domain.beta.kubernetes.io/zone", Some("a")),
         ]);
-        assert_eq!(contest.hold_back(&mut both, now).len(), 2);
+        assert_eq!(conflicts.remove_contested(&mut both, now).len(), 2);
         assert!(both.labels.is_empty());
     }
 }

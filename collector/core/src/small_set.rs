@@ -1,23 +1,23 @@
-//! A set that mostly has one member: who shares what only one should have.
+//! A set optimised for one member: the VMs that share a value that should be unique.
 
 use std::collections::{BTreeSet, btree_set};
 
 /// A sorted set; one member needs no allocation.
 #[derive(Debug)]
-pub(crate) enum Few<T> {
+pub(crate) enum SmallSet<T> {
     /// Exactly this one.
     One(T),
     /// Any other number.
     Many(BTreeSet<T>),
 }
 
-impl<T> Default for Few<T> {
+impl<T> Default for SmallSet<T> {
     fn default() -> Self {
         Self::Many(BTreeSet::new())
     }
 }
 
-impl<T: Ord> Few<T> {
+impl<T: Ord> SmallSet<T> {
     pub(crate) fn insert(&mut self, value: T) {
         match std::mem::take(self) {
             Self::Many(mut all) if !all.is_empty() => {
@@ -74,7 +74,7 @@ impl<'a, T> Iterator for Iter<'a, T> {
     }
 }
 
-impl<'a, T: Ord> IntoIterator for &'a Few<T> {
+impl<'a, T: Ord> IntoIterator for &'a SmallSet<T> {
     type Item = &'a T;
     type IntoIter = Iter<'a, T>;
     fn into_iter(self) -> Iter<'a, T> {
@@ -91,7 +91,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_set(steps in prop::collection::vec((any::<bool>(), 0_u8..4), 0..40)) {
-            let (mut few, mut set) = (Few::default(), BTreeSet::new());
+            let (mut few, mut set) = (SmallSet::default(), BTreeSet::new());
             for (insert, value) in steps {
                 if insert {
                     few.insert(value);
@@ -102,7 +102,7 @@ mod tests {
                 }
                 prop_assert!(few.iter().eq(&set));
                 prop_assert_eq!((few.len(), few.is_empty()), (set.len(), set.is_empty()));
-                prop_assert_eq!(matches!(few, Few::One(_)), set.len() == 1);
+                prop_assert_eq!(matches!(few, SmallSet::One(_)), set.len() == 1);
             }
         }
     }

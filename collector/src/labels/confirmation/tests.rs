@@ -6,7 +6,7 @@ use virtfleet_collector_core::{
 
 use super::*;
 
-const CONFIRM: Confirm = Confirm {
+const CONFIRM: ConfirmationDelays = ConfirmationDelays {
     removal: Duration::from_secs(30),
     change: Duration::from_secs(20),
 };
@@ -46,16 +46,16 @@ fn decision(current: Option<&str>, desired: Option<&str>) -> Decision {
 }
 
 proptest! {
-    /// Whatever an infra node's label does, a Node gets a value that it does not have only after the label has had it for the
-    /// whole time; and at the end of that time it does.
+        /// For every sequence of values, a Node gets a new value exactly when the infra node's label has had
+        /// it for the whole delay.
     #[test]
-    fn only_what_stays_is_written(steps in prop::collection::vec((0..4_usize, 1..40_u64), 1..60)) {
+    fn only_a_stable_value_is_written(steps in prop::collection::vec((0..4_usize, 1..40_u64), 1..60)) {
         let begun = Instant::now();
         let (mut now, mut on_node, mut since) = (begun, "a", begun);
         let mut last = "a";
-        let mut unconfirmed = Unconfirmed::default();
+        let mut unconfirmed = UnconfirmedChanges::default();
         let on = input("h1", None);
-        unconfirmed.note(&on, &[decision(Some("a"), Some("a"))], now);
+        unconfirmed.update(&on, &[decision(Some("a"), Some("a"))], now);
         for (value, seconds) in steps {
             let value = ["a", "b", "c", ""][value];
             if value != last {
@@ -64,13 +64,13 @@ proptest! {
             let desired = Some(value).filter(|value| !value.is_empty());
             for _ in 0..seconds {
                 let plan = decision(Some(on_node), desired);
-                unconfirmed.note(&on, &[plan], now);
-                let stands = now.duration_since(since);
+                unconfirmed.update(&on, &[plan], now);
+                let stable_for = now.duration_since(since);
                 let length = if desired.is_none() { CONFIRM.removal } else { CONFIRM.change };
-                let free = unconfirmed.keys(now, CONFIRM).is_empty();
-                prop_assert_eq!(free, desired == Some(on_node) || stands >= length);
-                if !free {
-                    prop_assert_eq!(unconfirmed.due(now, CONFIRM), length.checked_sub(stands));
+                let confirmed = unconfirmed.keys(now, CONFIRM).is_empty();
+                prop_assert_eq!(confirmed, desired == Some(on_node) || stable_for >= length);
+                if !confirmed {
+                    prop_assert_eq!(unconfirmed.due(now, CONFIRM), length.checked_sub(stable_for));
                 } else if let Some(value) = desired {
                     on_node = value;
                 }
@@ -81,25 +81,25 @@ proptest! {
 }
 
 #[test]
-fn a_vm_that_moves_waits_for_nothing() {
+fn labels_of_a_vm_that_moves_need_no_confirmation() {
     let now = Instant::now();
-    let mut unconfirmed = Unconfirmed::default();
-    unconfirmed.note(
+    let mut unconfirmed = UnconfirmedChanges::default();
+    unconfirmed.update(
         &input("h1", Some("uid-h1")),
         &[decision(Some("a"), Some("a"))],
         now,
     );
     let moved = [decision(Some("a"), Some("b"))];
-    unconfirmed.note(&input("h2", Some("uid-h1")), &moved, now);
+    unconfirmed.update(&input("h2", Some("uid-h1")), &moved, now);
     assert!(unconfirmed.keys(now, CONFIRM).is_empty());
-    // It is planned again: after a conflict, or with what depends on its Node.
-    unconfirmed.note(&input("h2", Some("uid-h1")), &moved, now);
+    // A second plan in the same run: after a conflict, or with evidence.
+    unconfirmed.update(&input("h2", Some("uid-h1")), &moved, now);
     assert!(unconfirmed.keys(now, CONFIRM).is_empty());
-    // While it waits for the infra node that it leaves.
-    let mut unconfirmed = Unconfirmed::default();
-    unconfirmed.note(&input("h1", Some("uid-h1")), &moved, now);
+    // The VM moves while a label of its old infra node is pending.
+    let mut unconfirmed = UnconfirmedChanges::default();
+    unconfirmed.update(&input("h1", Some("uid-h1")), &moved, now);
     assert_eq!(unconfirmed.keys(now, CONFIRM).len(), 1);
-    unconfirmed.note(
+    unconfirmed.update(
         &input("h2", Some("uid-h1")),
         &[decision(Some("a"), Some("c"))],
         now,
@@ -107,29 +107,29 @@ fn a_vm_that_moves_waits_for_nothing() {
     assert!(unconfirmed.keys(now, CONFIRM).is_empty());
 }
 
-/// Nothing is remembered after a start: what the annotation says decides.
+/// After a start there is no last plan: the ownership annotation decides.
 #[test]
 fn a_collector_that_starts_confirms_a_change_and_follows_a_move() {
     let now = Instant::now();
     let differs = [decision(Some("a"), Some("b"))];
     for (written_on, waits) in [(Some("uid-h1"), true), (Some("uid-h0"), false), (None, false)] {
-        let mut unconfirmed = Unconfirmed::default();
-        unconfirmed.note(&input("h1", written_on), &differs, now);
+        let mut unconfirmed = UnconfirmedChanges::default();
+        unconfirmed.update(&input("h1", written_on), &differs, now);
         assert_eq!(unconfirmed.keys(now, CONFIRM).len(), usize::from(waits));
     }
 }
 
-/// A policy that names another source is followed at once, and so is one that begins to write.
+/// A policy with another source applies at once, and so does one that begins to write.
 #[test]
-fn an_edited_policy_waits_for_nothing() {
+fn an_edited_policy_needs_no_confirmation() {
     let now = Instant::now();
     let on = input("h1", Some("uid-h1"));
-    let mut unconfirmed = Unconfirmed::default();
-    unconfirmed.note(&on, &[decision(Some("a"), Some("a"))], now);
+    let mut unconfirmed = UnconfirmedChanges::default();
+    unconfirmed.update(&on, &[decision(Some("a"), Some("a"))], now);
     let other = Decision {
         source: Some("other".to_owned()),
         ..decision(Some("a"), Some("b"))
     };
-    unconfirmed.note(&on, &[other], now);
+    unconfirmed.update(&on, &[other], now);
     assert!(unconfirmed.keys(now, CONFIRM).is_empty());
 }

@@ -1,0 +1,269 @@
+//! Reconciles one VM's labels: plans, patches the Node, and decides when to run again.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use virtfleet_collector_core::labels::{
+    evidence::Evidence,
+    plan::{LabelInput, NodePlan},
+};
+use virtfleet_wire::ids::VmKey;
+
+use super::{
+    cluster_limits::ClusterLimits,
+    confirmation::ConfirmationDelays,
+    metrics::{LabelMetrics, LogOnce},
+    reconcile_state::ReconcileState,
+    status_store::LabelStatusStore,
+    work_queue::Requeue,
+    writer::{NodeWriter, SendError, TargetedPatch},
+};
+use crate::{events::EventRecorder, fleet::Fleet, leader::Writing};
+
+/// Time after a patch in which changes of the same Node are merged; the last of them is still written
+/// within a second.
+const COALESCE_WINDOW: Duration = Duration::from_millis(500);
+/// A request starts only if the term as leader lasts at least this much longer.
+pub(super) const LEADERSHIP_MARGIN: Duration = Duration::from_secs(1);
+/// Maximum retries after consecutive conflicts (409) in one reconcile run.
+const MAX_CONFLICT_RETRIES: u32 = 3;
+
+/// Settings of the label writer.
+#[derive(Debug, Clone, Copy)]
+pub struct SenderSettings {
+    /// Whether Nodes are patched at all.
+    pub write: bool,
+    /// Maximum requests to one user cluster per second.
+    pub per_second: u32,
+    /// Maximum concurrent requests to one user cluster.
+    pub parallel: usize,
+    /// Interval between reconcile runs for a key that waits for safety.
+    pub recheck: Duration,
+    /// Time for which a changed label of an infra node must be stable before Nodes follow.
+    pub confirm: ConfirmationDelays,
+}
+
+/// The planner: [`virtfleet_collector_core::labels::plan::plan`], or another one in tests.
+pub type PlanFn = fn(&LabelInput, Option<&Evidence>) -> NodePlan;
+
+/// What all reconcile runs share. Share it as `Arc<LabelReconciler>`; start it with
+/// [`run`](super::run).
+pub struct LabelReconciler<W> {
+    /// Source of the facts.
+    pub fleet: Arc<Fleet>,
+    /// Sends the requests to user clusters.
+    pub writer: W,
+    /// Whether this process leads and may write.
+    pub writing: Writing,
+    /// Receives the status of each VM's labels.
+    pub statuses: Arc<LabelStatusStore>,
+    /// Records Kubernetes Events.
+    pub events: EventRecorder,
+    /// Counts requests.
+    pub metrics: LabelMetrics,
+    /// Settings.
+    pub settings: SenderSettings,
+    /// Plans the labels of one Node.
+    pub plan: PlanFn,
+    pub(super) log_once: LogOnce,
+    /// A request was skipped because this process did not lead. A term may end and start again between
+    /// two checks of the leadership, so the next leader checks this too and reconciles everything.
+    pub(super) skipped_as_standby: AtomicBool,
+}
+
+/// Result of one reconcile run.
+#[derive(Debug)]
+pub(super) struct ReconcileResult {
+    pub(super) requeue: Requeue,
+    pub(super) state: ReconcileState,
+    /// Whether the cluster answered; none when no request was sent.
+    pub(super) answered: Option<bool>,
+}
+
+impl<W: NodeWriter> LabelReconciler<W> {
+    /// Plans the labels of one VM and sends the patch, if there is one and this process may write.
+    pub(super) async fn reconcile(
+        &self,
+        limits: &ClusterLimits,
+        key: &VmKey,
+        mut state: ReconcileState,
+    ) -> ReconcileResult {
+        let mut answered = None;
+        let requeue = self.steps(limits, key, &mut state, &mut answered).await;
+        if !matches!(requeue, Requeue::After(_)) {
+            state.retries = None;
+        }
+        ReconcileResult {
+            requeue,
+            state,
+            answered,
+        }
+    }
+
+    async fn steps(
+        &self,
+        limits: &ClusterLimits,
+        key: &VmKey,
+        state: &mut ReconcileState,
+        answered: &mut Option<bool>,
+    ) -> Requeue {
+        let mut has_token = false;
+        let mut written = false;
+        let mut conflict_retries = 0;
+        loop {
+            let Some(mut draft) = self.draft(limits, key, state).await else {
+                return Requeue::Forget;
+            };
+            if draft.requested {
+                *answered = Some(!draft.failed.as_ref().is_some_and(SendError::is_cluster_failure));
+            }
+            let requeue = |state: &mut ReconcileState| match (&draft.failed, draft.recheck) {
+                (Some(error), _) => Self::retry_after(error, state),
+                (None, _) if draft.term_too_short => Requeue::Recheck(LEADERSHIP_MARGIN),
+                (None, Some(pause)) => Requeue::Recheck(pause),
+                (None, None) if written => Requeue::OnChangeAfter(COALESCE_WINDOW),
+                (None, None) => Requeue::OnChange,
+            };
+            let may_write = self.settings.write && !draft.input.suspended;
+            let Some(patch) = draft.patch.take().filter(|_| may_write && self.leads_or_skips()) else {
+                return requeue(state);
+            };
+            if written {
+                // A patch was just sent: later changes are merged into the next one.
+                return Requeue::After(COALESCE_WINDOW);
+            }
+            let identity = draft
+                .input
+                .node_uid
+                .clone()
+                .zip(draft.input.resource_version.clone());
+            let Some((uid, resource_version)) = identity else {
+                return Requeue::OnChange;
+            };
+            if !self.writer.can_reach(&limits.cluster) {
+                self.statuses
+                    .set_error(key, Some(SendError::NoClient.to_string()));
+                let pause = state.next_pause(Duration::from_secs(2), Duration::from_secs(30));
+                return Requeue::After(pause);
+            }
+            if !std::mem::replace(&mut has_token, true)
+                && limits.wait(1).await
+                && self.input(limits, key).map(|input| state.overlay(input, now()))
+                    != Some(draft.input.clone())
+            {
+                // The input changed during the wait: the old plan is not sent.
+                continue;
+            }
+            let Some(lock) = limits.lock(&draft.input.node) else {
+                return Requeue::After(COALESCE_WINDOW);
+            };
+            let targeted = TargetedPatch {
+                node: draft.input.node.clone(),
+                uid,
+                resource_version,
+                patch,
+            };
+            let sent = self
+                .writing
+                .within(LEADERSHIP_MARGIN, self.writer.patch(&limits.cluster, &targeted))
+                .await;
+            drop(lock);
+            let Some(sent) = sent else {
+                self.metrics.patched("cut");
+                return Requeue::Recheck(LEADERSHIP_MARGIN);
+            };
+            self.metrics
+                .patched(sent.as_ref().map_or_else(SendError::as_str, |_| "ok"));
+            *answered = Some(!sent.as_ref().is_err_and(SendError::is_cluster_failure));
+            match sent {
+                Ok(latest) => {
+                    state.conflicts.written(&targeted.patch, now());
+                    state.retries = None;
+                    self.record_moves(key, &draft);
+                    state.latest = Some((targeted.node, latest, now()));
+                    self.statuses.set_written(key);
+                    written = true;
+                }
+                Err(SendError::Conflict) if conflict_retries < MAX_CONFLICT_RETRIES => {
+                    conflict_retries += 1;
+                    has_token = false;
+                    if let Some(requeue) = self.read_after_conflict(limits, key, &targeted, state).await {
+                        return requeue;
+                    }
+                }
+                Err(SendError::Gone) => return Requeue::OnChange,
+                Err(error) => return self.failed(limits, key, &error, state),
+            }
+        }
+    }
+
+    /// Reads the Node after a conflict. Returns when to run again if it cannot be read.
+    async fn read_after_conflict(
+        &self,
+        limits: &ClusterLimits,
+        key: &VmKey,
+        targeted: &TargetedPatch,
+        state: &mut ReconcileState,
+    ) -> Option<Requeue> {
+        let get = self.writer.get(&limits.cluster, &targeted.node);
+        match self.writing.within(LEADERSHIP_MARGIN, get).await {
+            Some(Ok(latest)) if Some(&targeted.uid) == latest.uid.as_ref() => {
+                state.latest = Some((targeted.node.clone(), latest, now()));
+                None
+            }
+            // Another Node of the same name: the watch will report it.
+            Some(Ok(_) | Err(SendError::Gone)) => Some(Requeue::OnChange),
+            Some(Err(error)) => Some(self.failed(limits, key, &error, state)),
+            None => Some(Requeue::Recheck(LEADERSHIP_MARGIN)),
+        }
+    }
+
+    /// Whether this process leads. If it does not, the next term starts with a reconcile run for every
+    /// VM.
+    pub(super) fn leads_or_skips(&self) -> bool {
+        let leads = self.writing.leads();
+        if !leads {
+            self.skipped_as_standby.store(true, Ordering::Relaxed);
+        }
+        leads
+    }
+
+    fn failed(
+        &self,
+        limits: &ClusterLimits,
+        key: &VmKey,
+        error: &SendError,
+        state: &mut ReconcileState,
+    ) -> Requeue {
+        self.statuses.set_error(key, Some(error.to_string()));
+        self.log_failed(limits, error);
+        Self::retry_after(error, state)
+    }
+
+    pub(super) fn log_failed(&self, limits: &ClusterLimits, error: &SendError) {
+        if self.log_once.first(&limits.cluster, error.as_str()) {
+            tracing::warn!(cluster = %limits.cluster, %error, "a request to the user cluster failed; it will be retried");
+        }
+    }
+
+    fn retry_after(error: &SendError, state: &mut ReconcileState) -> Requeue {
+        let seconds = Duration::from_secs;
+        let (min, max) = match error {
+            SendError::Refused(_) => (seconds(30), seconds(600)),
+            // An API server that has just started denies every request until it has loaded its roles.
+            SendError::Denied(_) => (Duration::from_millis(500), seconds(60)),
+            _ => (Duration::from_millis(500), seconds(30)),
+        };
+        Requeue::After(state.next_pause(min, max))
+    }
+}
+
+/// Time of tokio's clock, which tests can pause.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
