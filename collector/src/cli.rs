@@ -1,4 +1,4 @@
-//! The command line of virtfleet-collector.
+//! Command line of virtfleet-collector.
 
 use std::{io::Write as _, path::PathBuf};
 
@@ -16,26 +16,27 @@ use crate::{
     objects, serve,
 };
 
-/// The collector on the infra cluster: joins every VM with its placement and hears every agent.
+/// Collector on the infra cluster: joins each VM with its placement and pulls its agent.
 #[derive(Debug, Parser)]
 #[command(name = "virtfleet-collector", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
-    verb: Verb,
+    verb: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
-    /// Watch the inventory, pull every agent, serve the answers.
+enum Command {
+    /// Watch the inventory, pull all agents and serve the API.
     Serve(Serve),
-    /// Validate the settings and the files that they name: certificates, keys, kubeconfig, folder. Every problem is named with
-    /// file, key and what to do.
+    /// Validate the settings and the files that they name: certificates, keys, kubeconfig, folder.
+    /// Each problem has file, key and the next command.
     CheckConfig(CheckConfig),
-    /// Check settings, certificates, API server, rights, definitions, Lease and ports; each line with the next command.
+    /// Check settings, certificates, API server, rights, definitions, Lease and ports; each result
+    /// has the next command.
     Doctor(Doctor),
     /// Print the JSON Schema of the settings.
     Schema,
-    /// Print the definitions of our Kubernetes objects, for `kubectl apply -f -`.
+    /// Print the CustomResourceDefinitions, for `kubectl apply -f -`.
     Crds(Crds),
 }
 
@@ -43,7 +44,7 @@ enum Verb {
 struct CheckConfig {
     #[command(flatten)]
     file: ConfigFile,
-    /// Validate the text alone, e.g. where the files are not mounted.
+    /// Validate only the text, e.g. where the files are not mounted.
     #[arg(long)]
     no_files: bool,
 }
@@ -52,14 +53,14 @@ struct CheckConfig {
 struct Doctor {
     #[command(flatten)]
     file: ConfigFile,
-    /// text, json or yaml.
+    /// Output format: text, json or yaml.
     #[arg(short, long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json", "yaml"])]
     output: String,
 }
 
 #[derive(Debug, Args)]
 struct Crds {
-    /// yaml, or json (one List).
+    /// Output format: yaml, or json (one List).
     #[arg(short, long, value_name = "FORMAT", default_value = "yaml", value_parser = ["yaml", "json"])]
     output: String,
 }
@@ -68,16 +69,18 @@ struct Crds {
 struct Serve {
     #[command(flatten)]
     file: ConfigFile,
-    /// The least level that is logged, over the settings: error, warn, info, debug, trace.
-    #[arg(long = "log.level", value_name = "LEVEL", value_parser = word::<LogLevel>)]
+    /// Minimum level of log messages: error, warn, info, debug, trace. Overrides the setting
+    /// log.level.
+    #[arg(long = "log.level", value_name = "LEVEL", value_parser = setting_value::<LogLevel>)]
     log_level: Option<LogLevel>,
-    /// text, json or auto (text on a terminal, JSON elsewhere), over the settings.
-    #[arg(long = "log.format", value_name = "FORMAT", value_parser = word::<LogFormat>)]
+    /// Format of log messages: text, json or auto (text on a terminal, else JSON). Overrides the
+    /// setting log.format.
+    #[arg(long = "log.format", value_name = "FORMAT", value_parser = setting_value::<LogFormat>)]
     log_format: Option<LogFormat>,
 }
 
-/// A word as the settings have it.
-fn word<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+/// Parses a value as in the settings.
+fn setting_value<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
     serde_json::from_value(text.into())
 }
 
@@ -88,12 +91,12 @@ struct ConfigFile {
     config: PathBuf,
 }
 
-/// The command line as clap knows it; completions and man pages are made from this.
+/// The clap command; completions and man pages are generated from it.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Parses the process's command line and does what it says.
+/// Parses the process's command line and runs the command.
 pub fn main() -> Code {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -103,77 +106,77 @@ pub fn main() -> Code {
         }
     };
     match cli.verb {
-        Verb::Serve(wanted) => match load(&wanted.file) {
+        Command::Serve(args) => match load(&args.file) {
             Ok(mut config) => {
                 let log = &mut config.log;
-                log.level = wanted.log_level.unwrap_or(log.level);
-                log.format = wanted.log_format.unwrap_or(log.format);
+                log.level = args.log_level.unwrap_or(log.level);
+                log.format = args.log_format.unwrap_or(log.format);
                 serve::serve(&config)
             }
             Err(code) => code,
         },
-        Verb::CheckConfig(wanted) => check_config(&wanted),
-        Verb::Doctor(wanted) => examine(&wanted),
-        Verb::Schema => {
-            say(&serde_json::to_string_pretty(&CollectorConfig::schema()).unwrap_or_default());
+        Command::CheckConfig(args) => check_config(&args),
+        Command::Doctor(args) => run_doctor(&args),
+        Command::Schema => {
+            print(&serde_json::to_string_pretty(&CollectorConfig::schema()).unwrap_or_default());
             Code::Ok
         }
-        Verb::Crds(wanted) => {
-            let text = match wanted.output.as_str() {
+        Command::Crds(args) => {
+            let text = match args.output.as_str() {
                 "json" => objects::crds_json(),
                 _ => objects::crds_yaml(),
             };
-            say(text.trim_end());
+            print(text.trim_end());
             Code::Ok
         }
     }
 }
 
-fn check_config(wanted: &CheckConfig) -> Code {
-    let config = match load(&wanted.file) {
+fn check_config(args: &CheckConfig) -> Code {
+    let config = match load(&args.file) {
         Ok(config) => config,
         Err(code) => return code,
     };
-    let path = wanted.file.config.display();
-    if !wanted.no_files {
-        let lines = match block_on(doctor::files(&config)) {
-            Ok(lines) => lines,
+    let path = args.file.config.display();
+    if !args.no_files {
+        let results = match block_on(doctor::files(&config)) {
+            Ok(results) => results,
             Err(code) => return code,
         };
-        for line in lines.iter().filter(|line| line.status != CheckStatus::Ok) {
-            let word = if line.status == CheckStatus::Warn {
+        for line in results.iter().filter(|line| line.status != CheckStatus::Ok) {
+            let setting_value = if line.status == CheckStatus::Warn {
                 "warning: "
             } else {
                 ""
             };
-            complain(&format!(
-                "{word}{path}: {}: {}; try: {}",
+            print_error(&format!(
+                "{setting_value}{path}: {}: {}; try: {}",
                 line.what, line.detail, line.next
             ));
         }
-        if doctor::any_failed(&lines) {
+        if doctor::any_failed(&results) {
             return Code::Config;
         }
     }
-    say(&format!("{path}: ok"));
+    print(&format!("{path}: ok"));
     Code::Ok
 }
 
-fn examine(wanted: &Doctor) -> Code {
-    let config = match load(&wanted.file) {
+fn run_doctor(args: &Doctor) -> Code {
+    let config = match load(&args.file) {
         Ok(config) => config,
         Err(code) => return code,
     };
-    let lines = match block_on(doctor::check(&config, &wanted.file.config.display().to_string())) {
-        Ok(lines) => lines,
+    let results = match block_on(doctor::check(&config, &args.file.config.display().to_string())) {
+        Ok(results) => results,
         Err(code) => return code,
     };
-    match wanted.output.as_str() {
-        "json" => say(&serde_json::to_string_pretty(&lines).unwrap_or_default()),
-        "yaml" => say(to_yaml(&serde_json::to_value(&lines).unwrap_or_default()).trim_end()),
-        _ => drop(write!(anstream::stdout().lock(), "{}", doctor::text(&lines))),
+    match args.output.as_str() {
+        "json" => print(&serde_json::to_string_pretty(&results).unwrap_or_default()),
+        "yaml" => print(to_yaml(&serde_json::to_value(&results).unwrap_or_default()).trim_end()),
+        _ => drop(write!(anstream::stdout().lock(), "{}", doctor::text(&results))),
     }
-    if doctor::any_failed(&lines) {
+    if doctor::any_failed(&results) {
         Code::Failure
     } else {
         Code::Ok
@@ -183,18 +186,18 @@ fn examine(wanted: &Doctor) -> Code {
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Code> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
-        complain(&format!("cannot start: {error}"));
+        print_error(&format!("cannot start: {error}"));
         Code::Failure
     })?;
     Ok(runtime.block_on(work))
 }
 
-/// Every problem is a line on standard error. The collector starts only with settings that are right in every word: what it
-/// does to others hangs on them.
+/// Loads the settings; prints each problem as a line on standard error. The collector starts only
+/// with valid settings, because wrong ones would affect other clusters.
 fn load(file: &ConfigFile) -> Result<CollectorConfig, Code> {
     let path = file.config.display();
     let text = std::fs::read_to_string(&file.config).map_err(|error| {
-        complain(&format!(
+        print_error(&format!(
             "cannot read the settings {path}: {error}; name the file with --config"
         ));
         Code::Config
@@ -204,7 +207,7 @@ fn load(file: &ConfigFile) -> Result<CollectorConfig, Code> {
         text,
     }]);
     for problem in &loaded.problems {
-        complain(&problem.to_string());
+        print_error(&problem.to_string());
     }
     if loaded.problems.is_empty() {
         Ok(loaded.value)
@@ -213,11 +216,11 @@ fn load(file: &ConfigFile) -> Result<CollectorConfig, Code> {
     }
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     drop(writeln!(std::io::stdout().lock(), "{text}"));
 }
 
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     drop(writeln!(std::io::stderr().lock(), "virtfleet-collector: {text}"));
 }
 
@@ -226,14 +229,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clap_finds_no_fault_and_the_log_flags_take_the_settings_words() {
+    fn the_command_is_valid_and_log_flags_accept_setting_values() {
         command().debug_assert();
         let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.verb);
-        let Verb::Serve(wanted) = parse("c serve --log.level debug --log.format json").unwrap() else {
+        let Command::Serve(args) = parse("c serve --log.level debug --log.format json").unwrap() else {
             panic!()
         };
         assert_eq!(
-            (wanted.log_level, wanted.log_format),
+            (args.log_level, args.log_format),
             (Some(LogLevel::Debug), Some(LogFormat::Json))
         );
         let error = parse("c serve --log.level loud").unwrap_err().to_string();

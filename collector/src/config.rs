@@ -1,6 +1,7 @@
-//! `CollectorConfig`: the collector's settings as typed values, how they are read, and what types cannot say about them.
+//! `CollectorConfig`: settings of the collector as types, their loading and validation.
 //!
-//! The docstrings of the types are the schema's descriptions, so they are written for the person who writes the YAML.
+//! The docstrings of the types are the descriptions in the JSON Schema; their readers are authors
+//! of the YAML.
 
 mod check;
 mod kubernetes;
@@ -30,17 +31,17 @@ pub struct CollectorConfig {
     pub api_version: String,
     /// Always `CollectorConfig`.
     pub kind: String,
-    /// Where the collector learns which VMs, nodes and clusters there are.
+    /// Source of VMs, nodes and user clusters.
     pub inventory: InventorySettings,
-    /// Where the API, the page and `/sd` are served.
+    /// Server of the API, the page and `/sd`.
     pub server: ServerSettings,
-    /// How agents are asked.
+    /// How the collector pulls agents.
     pub scrape: ScrapeSettings,
-    /// How labels are written to user clusters. Only with `inventory.cluster`.
+    /// How the collector writes labels to user clusters. Only with `inventory.cluster`.
     pub labels: LabelSettings,
-    /// Which of several collectors writes. Only with `inventory.cluster`.
+    /// Leader election: only the leader writes. Only with `inventory.cluster`.
     pub leader_election: LeaderSettings,
-    /// How the collector logs.
+    /// Logging.
     pub log: LogSettings,
 }
 
@@ -59,14 +60,16 @@ impl Default for CollectorConfig {
     }
 }
 
-/// Where the collector learns which VMs, nodes and clusters there are.
+/// Source of VMs, nodes and user clusters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct InventorySettings {
-    /// A folder of Kubernetes manifests: `infra/` with VirtualMachineInstances, VirtualMachines and Nodes,
-    /// `clusters/<name>/` with a UserCluster and its Nodes, `policies/` with LabelPropagations. It is watched.
+    /// A folder of Kubernetes manifests, which the collector watches: `infra/` with
+    /// VirtualMachineInstances, VirtualMachines and Nodes, `clusters/<name>/` with a UserCluster
+    /// and its Nodes, `policies/` with LabelPropagations.
     pub folder: String,
-    /// The API server of the infra cluster instead of a folder; UserCluster objects there say which user clusters there are.
+    /// The API server of the infra cluster instead of a folder; its UserCluster objects define the
+    /// user clusters.
     pub cluster: Option<ClusterInventory>,
 }
 
@@ -79,15 +82,15 @@ impl Default for InventorySettings {
     }
 }
 
-/// Where the API, the page and `/sd` are served.
+/// Server of the API, the page and `/sd`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerSettings {
-    /// Address and port. Port 0 lets the kernel choose. Without `tls`, HTTP is served, and only on a loopback address; other
-    /// addresses need `tls` with `clientCA`.
+    /// Address and port. With port 0 the kernel chooses one. Without `tls` the server uses HTTP, on
+    /// a loopback address only; other addresses require `tls` with `clientCA`.
     pub address: String,
-    /// Address and port of `/healthz` and `/readyz` alone, over HTTP for whoever comes: kubelet has no client certificate.
-    /// Absent: they are served with everything else.
+    /// Address and port that serve only `/healthz` and `/readyz`, over HTTP without client
+    /// authentication: kubelet has no client certificate. Absent: they are served at `address`.
     pub probe_address: Option<String>,
     /// Certificates for HTTPS.
     pub tls: ServerTls,
@@ -111,47 +114,50 @@ pub struct ServerTls {
     pub certificate: Option<String>,
     /// The certificate's private key.
     pub key: Option<String>,
-    /// The authorities whose client certificates are required: with one, everything can be read. Agents' certificates are
-    /// refused, whoever signed them. Absent, on a loopback address only: clients are not asked for one.
+    /// Authorities of client certificates, which are required: every client with one may read
+    /// everything. Agents' certificates are rejected, whoever signed them. Absent, on a loopback
+    /// address only: no client certificate is required.
     #[serde(rename = "clientCA")]
     pub client_ca: Option<String>,
 }
 
-/// How agents are asked.
+/// How the collector pulls agents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ScrapeSettings {
-    /// How often each agent is asked.
+    /// Interval between two pulls of an agent.
     pub interval: Span,
-    /// How long one answer may take, from the dial to the last byte. Not more than `interval`.
+    /// Timeout of a pull, from the dial to the last byte. At most `interval`.
     pub timeout: Span,
-    /// How many agents are asked at once.
+    /// Maximum number of concurrent pulls.
     #[schemars(range(min = 1))]
     pub concurrency: u32,
-    /// The port on which agents serve.
+    /// The port of the agents.
     #[schemars(range(min = 1))]
     pub port: u16,
-    /// Networks in which VMs may be dialled; default are the private ones (RFC 1918, 100.64.0.0/10, fc00::/7). Loopback,
-    /// link-local, multicast and service addresses are dialled only when an entry lies wholly inside their range, e.g.
-    /// `127.0.0.0/8`: a wide entry such as `0.0.0.0/0` does not open them.
+    /// Networks in which VMs may be dialled; by default the private ones (RFC 1918, 100.64.0.0/10,
+    /// fc00::/7). Loopback, link-local, multicast and service addresses are dialled only if an
+    /// entry lies wholly inside their range, e.g. `127.0.0.0/8`; a wide entry such as `0.0.0.0/0`
+    /// does not allow them.
     #[serde(rename = "allowCIDRs")]
     #[schemars(with = "Vec<String>")]
     pub allow_cidrs: Vec<IpNet>,
-    /// The infra cluster's service networks. Absent: those of its ServiceCIDR objects (Kubernetes 1.33 and newer, with
-    /// `inventory.cluster`), else kubeadm's, 10.96.0.0/12.
+    /// The infra cluster's service networks. Absent: those of its ServiceCIDR objects (Kubernetes
+    /// 1.33 and newer, with `inventory.cluster`), else kubeadm's default, 10.96.0.0/12.
     #[serde(rename = "serviceCIDRs")]
     #[schemars(with = "Option<Vec<String>>")]
     pub service_cidrs: Option<Vec<IpNet>>,
-    /// The most bytes that a report may have, at most 262144.
+    /// Maximum size of a report in bytes; at most 262144.
     #[schemars(range(min = 1, max = 262_144))]
     pub max_report_bytes: u64,
-    /// The most bytes that a metrics page may have after decompression.
+    /// Maximum size of a metrics page in bytes, after decompression.
     #[schemars(range(min = 1))]
     pub max_metrics_bytes: u64,
-    /// The most samples that a page may have which Prometheus scrapes through the collector.
+    /// Maximum number of samples of a metrics page that Prometheus scrapes through the collector.
     #[schemars(range(min = 1))]
     pub max_samples: u64,
-    /// Certificates for asking agents. Left out: no agent is pulled; placement, labels and `/sd` are served all the same.
+    /// Certificates for pulling agents. Absent: no agent is pulled; placement, labels and `/sd` are
+    /// served nevertheless.
     pub tls: ScrapeTls,
 }
 
@@ -172,11 +178,11 @@ impl Default for ScrapeSettings {
     }
 }
 
-/// Certificates in PEM files for asking agents, and what an agent's must say.
+/// Certificates in PEM files for pulling agents, and the trust domain of agents' certificates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ScrapeTls {
-    /// The authorities that vouch for agents.
+    /// The authorities of agents' certificates.
     pub ca: Option<String>,
     /// The collector's client certificate and its chain.
     pub certificate: Option<String>,
@@ -187,8 +193,8 @@ pub struct ScrapeTls {
 }
 
 impl CollectorConfig {
-    /// Reads settings files, weakest first, and checks them. Every problem has file and line; with none, every word was
-    /// applied.
+    /// Loads settings files, lowest precedence first, and validates them. Each problem has file and
+    /// line; without problems all keys were applied.
     pub fn load(fragments: &[Fragment]) -> Loaded<Self> {
         let expect = Expect {
             api_version: CONFIG_API_VERSION,
@@ -201,7 +207,7 @@ impl CollectorConfig {
         loaded
     }
 
-    /// Which addresses are dialled.
+    /// Rules for dialling agents.
     pub fn dial_rules(&self) -> DialRules {
         let scrape = &self.scrape;
         let rules = with_service(
@@ -227,7 +233,7 @@ impl CollectorConfig {
     }
 }
 
-/// Rules with the service networks of the settings, else with the default ones.
+/// Dial rules with the service networks of the settings, else with the default ones.
 fn with_service(allow: Vec<IpNet>, service: Option<&[IpNet]>, port: u16) -> DialRules {
     match service {
         Some(service) => DialRules::new(allow, service.to_vec(), port),
@@ -236,7 +242,7 @@ fn with_service(allow: Vec<IpNet>, service: Option<&[IpNet]>, port: u16) -> Dial
 }
 
 impl ScrapeTls {
-    /// Whether agents are pulled: any of the keys is set. The check requires all of them then.
+    /// Whether agents are pulled: any of the keys is set. The validation then requires all of them.
     pub fn is_set(&self) -> bool {
         [&self.ca, &self.certificate, &self.key, &self.trust_domain]
             .iter()
@@ -245,7 +251,8 @@ impl ScrapeTls {
 }
 
 impl ServerSettings {
-    /// Whether HTTP without TLS is served: there is no certificate. The check allows it on loopback addresses only.
+    /// Whether HTTP without TLS is served: there is no certificate. The validation allows it on
+    /// loopback addresses only.
     pub fn is_plain(&self) -> bool {
         self.tls.certificate.is_none()
     }

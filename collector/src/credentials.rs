@@ -1,4 +1,5 @@
-//! Files that the settings name: what `serve` loads at its start, and `check-config` and `doctor` check with the same functions.
+//! TLS files that the settings name. `serve` loads them at its start; `check-config` and `doctor`
+//! check them with the same functions.
 
 mod check;
 #[cfg(test)]
@@ -24,7 +25,7 @@ pub struct FileError {
     pub source: Box<TlsError>,
 }
 
-/// The client's TLS towards agents; none when `scrape.tls` is not set.
+/// TLS of the client towards agents; none if `scrape.tls` is not set.
 ///
 /// # Errors
 /// The file that cannot be used.
@@ -43,7 +44,7 @@ pub fn agents(tls: &ScrapeTls) -> Result<Option<ClientTls>, FileError> {
         .map_err(|source| named("scrape.tls", &files, source))
 }
 
-/// The server's TLS; none when `server.tls.certificate` is not set, where HTTP is served.
+/// TLS of the server; none if `server.tls.certificate` is not set: then HTTP is served.
 ///
 /// # Errors
 /// The file that cannot be used.

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_wire::ids::{ClusterName, Uid, VmKey};
 
 use crate::{
-    leader::Writing,
+    leader::WriteAccess,
     objects::{LabelPropagation, UserCluster},
     tenants::{TenantState, Tenants},
 };
@@ -178,7 +178,7 @@ pub async fn run(
     events: EventRecorder,
     mut queued: mpsc::Receiver<NewEvent>,
     tenants: Arc<Tenants>,
-    writing: Writing,
+    write_access: WriteAccess,
     instance: String,
     stop: CancellationToken,
 ) {
@@ -192,7 +192,7 @@ pub async fn run(
                 None => return,
             },
         };
-        let Some(client) = tenants.infra().filter(|_| writing.leads()) else {
+        let Some(client) = tenants.infra().filter(|_| write_access.leads()) else {
             continue;
         };
         let result = match filter.check(&event, tokio::time::Instant::now().into_std()) {

@@ -1,11 +1,12 @@
-//! The fleet as the running collector shares it: one index behind a lock, one cached snapshot, one revision to wait for.
+//! The fleet shared by all tasks: one index behind a lock, one cached snapshot, one revision to
+//! wait for.
 //!
 //! ```text
 //! inventory ─ apply ─▶ ┌───────┐ ─ snapshot, detail, revisions ─▶ API, metrics
-//! scrape ─── hear ───▶ │ Fleet │ ─ targets, dial ──────────────▶ scrape
+//! scrape ── results ──▶ │ Fleet │ ─ targets, dial ──────────────▶ scrape
 //!                      └───────┘
 //! ```
-//! The lock is held for the time of one event or one read and never across an await.
+//! The lock is held for one event or one read, and never across an await.
 
 use std::{
     collections::BTreeMap,
@@ -28,24 +29,24 @@ use virtfleet_wire::{
     ids::{ClusterName, Uid, VmKey},
 };
 
-/// What the API reads. Nothing here blocks for long and nothing here changes the fleet.
+/// Read access for the API. No method blocks for long or changes the fleet.
 pub trait FleetRead: Send + Sync {
     /// The whole fleet as of its current revision.
     fn snapshot(&self) -> Arc<FleetSnapshot>;
-    /// One VM in full; none when there is no such VM.
+    /// All details of one VM; none for an unknown VM.
     fn detail(&self, key: &VmKey) -> Option<VmDetail>;
     /// The collector's findings about a VM, then its guest's.
     fn findings(&self, key: &VmKey) -> Vec<Finding>;
-    /// What the labels of every VM's Node follow from, by VM.
+    /// The label plan input of every VM that has one, by VM.
     fn label_inputs(&self) -> Vec<LabelInput>;
-    /// Tells of every new revision.
+    /// Notifies of every new revision.
     fn revisions(&self) -> watch::Receiver<u64>;
 }
 
-/// Where the time comes from: [`Timestamp::now`] in the program, a fixed one in tests.
+/// Source of the time: [`Timestamp::now`] in the program, a fixed time in tests.
 pub type Clock = fn() -> Timestamp;
 
-/// See the module. Share it as `Arc<Fleet>`.
+/// The fleet. Share it as `Arc<Fleet>`.
 #[derive(Debug)]
 pub struct Fleet {
     index: RwLock<FleetIndex>,
@@ -55,7 +56,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// An empty fleet that dials by `rules`; `clock` says since when a finding is known.
+    /// An empty fleet with dial rules; `clock` gives the time of new findings.
     pub fn new(rules: DialRules, clock: Clock) -> Self {
         let index = FleetIndex::new(rules);
         Self {
@@ -66,48 +67,51 @@ impl Fleet {
         }
     }
 
-    /// Takes an event of the inventory; see [`FleetIndex::apply`].
+    /// Applies an event of the inventory; see [`FleetIndex::apply`].
     pub fn apply(&self, event: InventoryEvent) -> Vec<VmKey> {
         self.change(|index| index.apply(event))
     }
 
-    /// Takes the end of an attempt to hear the agent at `dialled`. What is heard of a VM that was replaced meanwhile is
-    /// dropped. Returns whether it was taken.
-    pub fn record_pull_of(&self, dialled: Option<&Uid>, heard: PullResult) -> bool {
-        self.change(|index| index.record_pull_of(dialled, heard))
+    /// Records the result of a pull from the VMI with UID `dialled`. A result for a VM that was
+    /// replaced meanwhile is dropped. Returns whether it was recorded.
+    pub fn record_pull_of(&self, dialled: Option<&Uid>, result: PullResult) -> bool {
+        self.change(|index| index.record_pull_of(dialled, result))
     }
 
-    /// As [`Fleet::record_pull_of`], of whatever incarnation there is.
-    pub fn record_pull(&self, heard: PullResult) -> bool {
-        self.change(|index| index.record_pull(heard))
+    /// As [`Fleet::record_pull_of`], for a VMI with any UID.
+    pub fn record_pull(&self, result: PullResult) -> bool {
+        self.change(|index| index.record_pull(result))
     }
 
-    /// Replaces the findings that the inventory's reader has.
+    /// Replaces the findings of the inventory's reader.
     pub fn set_inventory_findings(&self, findings: Vec<Finding>) {
         self.change(|index| index.set_inventory_findings(findings));
     }
 
-    /// Says how each user cluster stands; see [`FleetIndex::set_cluster_statuses`].
-    pub fn set_cluster_statuses(&self, stands: BTreeMap<ClusterName, ClusterStatus>) {
-        self.change(|index| index.set_cluster_statuses(stands));
+    /// Sets the status of each user cluster; see [`FleetIndex::set_cluster_statuses`].
+    pub fn set_cluster_statuses(&self, statuses: BTreeMap<ClusterName, ClusterStatus>) {
+        self.change(|index| index.set_cluster_statuses(statuses));
     }
 
-    /// Where the agent of a VM is to be dialled now, or why it cannot be.
+    /// The dial target of a VM's agent.
+    ///
+    /// # Errors
+    /// Why it cannot be dialled.
     pub fn dial(&self, key: &VmKey) -> Result<DialTarget, Failure> {
         self.read().dial(key)
     }
 
-    /// Whether the agent of a VM could answer now.
+    /// Whether a VM runs, so that its agent can answer.
     pub fn can_answer(&self, key: &VmKey) -> bool {
         self.read().can_answer(key)
     }
 
-    /// Every VM whose agent could answer, sorted.
+    /// Every VM whose agent can answer, sorted.
     pub fn targets(&self) -> Vec<VmKey> {
         self.read().targets()
     }
 
-    /// On whose account the cost of a VM goes.
+    /// The tenant to which a VM's resource usage counts.
     pub fn budget_owner(&self, key: &VmKey) -> BudgetOwner {
         self.read().budget_owner(key)
     }
@@ -117,38 +121,38 @@ impl Fleet {
         self.read().synced()
     }
 
-    /// Everything that the labels of a VM's Node follow from; see [`FleetIndex::label_input`].
+    /// Input of the label plan for a VM's Node; see [`FleetIndex::label_input`].
     pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
         self.read().label_input(key)
     }
 
-    /// In whose cluster a VM has a Node; see [`FleetIndex::label_cluster`].
+    /// The user cluster in which a VM has a Node; see [`FleetIndex::label_cluster`].
     pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
         self.read().label_cluster(key)
     }
 
-    /// Every VM whose Node is known.
+    /// Every VM that has a label plan input, sorted.
     pub fn labelled(&self) -> Vec<VmKey> {
         self.read().labelled()
     }
 
-    /// The UIDs of a VM and of its VMI; see [`FleetIndex::owners`].
+    /// The UIDs of a VM and its VMI; see [`FleetIndex::owners`].
     pub fn owners(&self, key: &VmKey) -> Owners {
         self.read().owners(key)
     }
 
-    /// The policies that are known, by name.
+    /// All policies, by name.
     pub fn policies(&self) -> Vec<LabelPolicy> {
         self.read().policies().cloned().collect()
     }
 
-    /// The labels of every `UserCluster`, by which policies select them.
+    /// The labels of every `UserCluster`, which policies select by.
     pub fn cluster_labels(&self) -> Vec<Labels> {
         self.read().cluster_labels().cloned().collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, FleetIndex> {
-        // A panic under the lock is a bug in one event; the state before it is still the best that there is.
+        // A panic under the lock is a bug in one event; the state before that event is still valid.
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -157,7 +161,7 @@ impl Fleet {
         index.set_time(format!("{:.0}", (self.clock)()));
         let out = change(&mut index);
         let revision = index.revision();
-        // Told under the lock, so that revisions never go back for those who listen.
+        // Send under the lock, so that revisions never decrease for receivers.
         self.revision
             .send_if_modified(|known| std::mem::replace(known, revision) != revision);
         out
@@ -174,7 +178,7 @@ impl FleetRead for Fleet {
             }
         }
         let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
-        // Another reader may have made it while this one waited.
+        // Another reader may have built the snapshot while this one waited.
         if cached.revision != index.revision() {
             *cached = Arc::new(index.snapshot());
         }
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_is_made_once_a_revision_and_a_change_is_told() {
+    fn one_snapshot_per_revision_and_changes_are_notified() {
         let fleet = Fleet::new(DialRules::default(), || Timestamp::UNIX_EPOCH);
         let mut revisions = fleet.revisions();
         assert!(!revisions.has_changed().unwrap());
@@ -232,14 +236,14 @@ mod tests {
         assert_eq!((first.clusters.len(), first.revision), (1, told));
         assert!(Arc::ptr_eq(&first, &fleet.snapshot()));
         fleet.apply(cluster("a"));
-        assert!(!revisions.has_changed().unwrap(), "the same again is no change");
+        assert!(!revisions.has_changed().unwrap(), "an equal event is no change");
         assert!(Arc::ptr_eq(&first, &fleet.snapshot()));
         fleet.apply(cluster("b"));
         assert_eq!(fleet.snapshot().clusters.len(), 2);
     }
 
     #[test]
-    fn a_finding_is_known_since_the_clocks_time() {
+    fn findings_have_the_time_of_the_clock() {
         let fleet = Fleet::new(DialRules::default(), || Timestamp::UNIX_EPOCH);
         let finding = Finding::new(
             findings::MANIFEST_BROKEN,

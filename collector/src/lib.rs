@@ -1,14 +1,15 @@
-//! virtfleet-collector as a library: the programs only parse their command lines and call this.
+//! virtfleet-collector as a library: the programs only parse their command lines and call it.
 //!
 //! ```text
 //! inventory (folder, cluster) ─▶ fleet (index, snapshots) ─▶ api ─▶ HTTP ─▶ ctl (virtfleetctl), Prometheus
-//!     │                            ▲    │    │ whom to dial
+//!     │                            ▲    │    │ dial targets
 //!     │ tenants: how user          │    │    └─ scrape ─▶ agents
-//!     │ clusters are reached       └────│─ heard ─┘
+//!     │ clusters are reached       └───│─ results ┘
 //!     ▼                                 ▼
-//! writers: leader (who may) ─▶ labels (Nodes), health (GuestHealth), objects (statuses), events ─▶ API servers
+//! writers: leader ─▶ labels (Nodes), health (GuestHealth), objects (statuses), events ─▶ API servers
 //! ```
-//! Only `inventory/cluster` reads Kubernetes continuously, and only what `writers` starts writes to it, as the leader.
+//! Only `inventory/cluster` watches Kubernetes. Only the tasks that `writers` starts write to it,
+//! while this process leads.
 
 pub mod api;
 mod bounded;

@@ -1,5 +1,6 @@
-//! One page of a list, of which no more objects are read than were asked for: an API server that is asked for a few and sends
-//! millions of small ones would cost far more memory than it sends.
+//! One page of a list, parsed with a limit on the number of objects: an API server that answers a
+//! small request with millions of small objects would cost far more memory than its answer has
+//! bytes.
 
 use std::{cell::Cell, fmt, marker::PhantomData};
 
@@ -8,7 +9,7 @@ use serde::{
     de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// See the module.
+/// One page of a list.
 #[derive(Debug)]
 pub(crate) struct Page<K> {
     /// `items`.
@@ -19,22 +20,22 @@ pub(crate) struct Page<K> {
     pub(crate) version: Option<String>,
 }
 
-/// Why a page is not used. None repeats any of it.
+/// Why a page is not used. No message contains any part of the page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PageError {
-    /// It is not a list.
+    /// The answer is not a list.
     #[error("{0}")]
     Unreadable(String),
-    /// It has more objects than were asked for, which are so many.
-    #[error("a page has more than the {0} objects that were asked for")]
+    /// The page has more objects than this limit.
+    #[error("a page has more than the {0} requested objects")]
     TooMany(usize),
-    /// It has a token of more than [`MAX_TOKEN`] bytes.
-    #[error("a page has a token of more than {MAX_TOKEN} bytes")]
+    /// The continue token or the version has more than [`MAX_TOKEN_BYTES`] bytes.
+    #[error("a page has a token of more than {MAX_TOKEN_BYTES} bytes")]
     LongToken,
 }
 
-/// Maximum bytes of a continue token or a version, which are sent back.
-const MAX_TOKEN: usize = 8 << 10;
+/// Maximum bytes of a continue token or a version, which the collector sends back.
+const MAX_TOKEN_BYTES: usize = 8 << 10;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -44,24 +45,24 @@ struct Metadata {
 }
 
 impl<K: DeserializeOwned> Page<K> {
-    /// Reads a page of at most `most` objects.
+    /// Parses a page of at most `max` objects.
     ///
     /// # Errors
-    /// It is no list, or has more objects. No part of it is repeated.
-    pub(crate) fn read(text: &str, most: usize) -> Result<Self, PageError> {
+    /// The answer is not a list, or has more objects. The error contains no part of the answer.
+    pub(crate) fn read(text: &str, max: usize) -> Result<Self, PageError> {
         let mut json = serde_json::Deserializer::from_str(text);
         let too_many = Cell::new(false);
         let seed = List {
-            most,
+            max,
             too_many: &too_many,
             kind: PhantomData,
         };
         let read = seed.deserialize(&mut json);
         if too_many.get() {
-            return Err(PageError::TooMany(most));
+            return Err(PageError::TooMany(max));
         }
         let page: Self = read.map_err(|error| PageError::Unreadable(not_kubernetes(&error)))?;
-        let long = |token: &Option<String>| token.as_ref().is_some_and(|token| token.len() > MAX_TOKEN);
+        let long = |token: &Option<String>| token.as_ref().is_some_and(|token| token.len() > MAX_TOKEN_BYTES);
         if long(&page.more) || long(&page.version) {
             return Err(PageError::LongToken);
         }
@@ -69,11 +70,11 @@ impl<K: DeserializeOwned> Page<K> {
     }
 }
 
-/// Why JSON cannot be read, without any of it: an answer that is not what was asked for may hold anything.
+/// Why JSON cannot be parsed, without any part of it: an unexpected answer may contain secrets.
 pub(crate) fn not_kubernetes(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     let what = match error.classify() {
-        serde_json::error::Category::Data => "is not what Kubernetes sends",
+        serde_json::error::Category::Data => "does not have the expected form",
         serde_json::error::Category::Eof => "ends too early",
         _ => "is not JSON",
     };
@@ -81,7 +82,7 @@ pub(crate) fn not_kubernetes(error: &serde_json::Error) -> String {
 }
 
 struct List<'a, K> {
-    most: usize,
+    max: usize,
     too_many: &'a Cell<bool>,
     kind: PhantomData<K>,
 }
@@ -105,10 +106,10 @@ impl<'de, K: Deserialize<'de>> Visitor<'de> for List<'_, K> {
         while let Some(key) = entries.next_key::<String>()? {
             match key.as_str() {
                 "metadata" => metadata = entries.next_value()?,
-                // Some servers send null for none.
+                // Some servers send null for an empty list.
                 "items" => {
                     items = entries.next_value_seed(Items {
-                        most: self.most,
+                        max: self.max,
                         too_many: self.too_many,
                         kind: PhantomData,
                     })?;
@@ -126,7 +127,7 @@ impl<'de, K: Deserialize<'de>> Visitor<'de> for List<'_, K> {
 }
 
 struct Items<'a, K> {
-    most: usize,
+    max: usize,
     too_many: &'a Cell<bool>,
     kind: PhantomData<K>,
 }
@@ -149,7 +150,7 @@ impl<'de, K: Deserialize<'de>> Visitor<'de> for Items<'_, K> {
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Self::Value, A::Error> {
         let mut items = Vec::new();
-        while items.len() < self.most {
+        while items.len() < self.max {
             match all.next_element()? {
                 Some(item) => items.push(item),
                 None => return Ok(items),
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_no_more_than_was_asked_for() {
+    fn pages_with_too_many_objects_are_rejected() {
         let page =
             read(r#"{"kind":"L","metadata":{"resourceVersion":"7","continue":""},"items":[1,2]}"#).unwrap();
         assert_eq!(
@@ -184,14 +185,17 @@ mod tests {
             let many = read(&format!(r#"{{"items":[{many}],"metadata":{{}}}}"#)).unwrap_err();
             assert_eq!(many, PageError::TooMany(2));
         }
-        let long = format!(r#"{{"metadata":{{"continue":"{}"}}}}"#, "x".repeat(MAX_TOKEN + 1));
+        let long = format!(
+            r#"{{"metadata":{{"continue":"{}"}}}}"#,
+            "x".repeat(MAX_TOKEN_BYTES + 1)
+        );
         assert_eq!(read(&long).unwrap_err(), PageError::LongToken);
     }
 
     #[test]
-    fn what_is_no_list_is_not_repeated() {
+    fn errors_contain_no_part_of_the_answer() {
         for (text, why) in [
-            (r#"{"items":["hunter2"]}"#, "is not what Kubernetes sends"),
+            (r#"{"items":["hunter2"]}"#, "does not have the expected form"),
             ("hunter2", "is not JSON"),
             (r#"{"items":["#, "ends too early"),
         ] {

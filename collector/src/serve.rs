@@ -1,7 +1,7 @@
-//! Ties the collector together: builds every part, runs until told to stop, drains.
+//! Runs the collector: starts all parts, waits for a signal, shuts down.
 //!
 //! ```text
-//! inventory ─ events ─▶ apply ─ changed VMs ─▶ scrape ─ heard ─┐
+//! inventory ─ events ─▶ apply ─ changed VMs ─▶ scrape ─ results ┐
 //!     │                      │       └───────▶ writers ─▶ API servers
 //!     └ findings ─────────▶ fleet ◀──────────────────────────────┘
 //!                            └─▶ api (snapshots) ─▶ HTTP
@@ -49,39 +49,41 @@ use crate::{
     writers::Writers,
 };
 
-/// Inventory events that may wait: a folder's first pass comes in one burst, and a full queue only slows the reader.
-const EVENTS: usize = 1024;
-/// Batches of changed VMs that may wait for the scraper.
-const CHANGES: usize = 64;
+/// Queued inventory events: the first read of a folder is one burst; a full queue only slows the
+/// reader.
+const MAX_QUEUED_EVENTS: usize = 1024;
+/// Queued batches of changed VMs for the scraper.
+const MAX_QUEUED_BATCHES: usize = 64;
 
-/// A pull that took more than this part of its time-out was slow.
-const SLOW_PART: u32 = 4;
+/// A pull is slow if it takes more than the timeout divided by this.
+const SLOW_DIVISOR: u32 = 4;
 
-/// How long a look at the folder that is under way may hold up the end.
-const LAST_LOOK: Duration = Duration::from_millis(500);
+/// Maximum time that a running read of the folder may delay the shutdown.
+const FOLDER_READ_GRACE: Duration = Duration::from_millis(500);
 
-/// Requests that may be answered at once; half of them may wait for a change.
-const REQUESTS: usize = 256;
+/// Maximum concurrent requests; half of them may be long polls.
+const MAX_CONCURRENT_REQUESTS: usize = 256;
 
-/// Serves until SIGTERM or SIGINT.
+/// Runs the collector until SIGTERM or SIGINT.
 pub fn serve(config: &CollectorConfig) -> Code {
     if let Err(error) = telemetry::init(&config.log) {
-        cli::complain(&error.to_string());
+        cli::print_error(&error.to_string());
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            cli::complain(&format!("cannot start: {error}"));
+            cli::print_error(&format!("cannot start: {error}"));
             return Code::Failure;
         }
     };
     let ended = runtime.block_on(run(config));
-    // Dropped, the runtime would wait for a look at the folder, which on a dead network filesystem never ends.
-    runtime.shutdown_timeout(LAST_LOOK);
+    // Dropping the runtime would wait for the read of the folder, which never ends on an
+    // unreachable network filesystem.
+    runtime.shutdown_timeout(FOLDER_READ_GRACE);
     match ended {
         Ok(()) => Code::Ok,
         Err(error) => {
-            cli::complain(&format!("{error:#}"));
+            cli::print_error(&format!("{error:#}"));
             Code::Failure
         }
     }
@@ -91,30 +93,28 @@ fn own_registry() -> Registry {
     let mut registry = Registry::with_prefix("virtfleet_collector");
     registry.register(
         "build",
-        "The collector's build",
+        "Build information of the collector",
         Info::new([("version", env!("CARGO_PKG_VERSION"))]),
     );
     registry
 }
 
 async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
-    let shutdown = shutdown::signals().context("cannot listen to signals")?;
+    let shutdown = shutdown::signals().context("cannot install signal handlers")?;
     let mut registry = own_registry();
     let pull_metrics = PullMetrics::register(&mut registry);
     let proxy_metrics = ProxyMetrics::register(&mut registry);
     let server_metrics = ServerMetrics::register(&mut registry);
 
     let puller = puller(config)?;
-    warn_of_files(config);
+    warn_about_files(config);
     let tenants = Arc::new(Tenants::default());
     let cluster = if let Some(settings) = &config.inventory.cluster {
         let metrics = WatchMetrics::register(&mut registry);
-        Some((
-            Inventory::new(settings, config.scrape.service_cidrs.as_deref(), &tenants).await?,
-            metrics,
-        ))
+        let inventory = Inventory::new(settings, config.scrape.service_cidrs.as_deref(), &tenants);
+        Some((inventory.await?, metrics))
     } else {
-        look_at_folder(config, &shutdown).await?;
+        check_folder(config, &shutdown).await?;
         None
     };
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
@@ -124,13 +124,13 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
 
     let mut parts = JoinSet::new();
     let stop = CancellationToken::new();
-    let (events, incoming) = mpsc::channel(EVENTS);
+    let (events, incoming) = mpsc::channel(MAX_QUEUED_EVENTS);
     let (problems, findings) = watch::channel(Vec::new());
     let mut listeners = Vec::new();
     let inventory = if let Some((cluster, metrics)) = cluster {
-        // Before anybody is told of a cluster: until then the fleet takes the inventory for a folder.
-        fleet.set_cluster_statuses(tenants.stands());
-        parts.spawn(follow_stands(Arc::clone(&fleet), Arc::clone(&tenants)));
+        // Until the first status is set, the fleet treats the inventory as a folder.
+        fleet.set_cluster_statuses(tenants.statuses());
+        parts.spawn(follow_cluster_statuses(Arc::clone(&fleet), Arc::clone(&tenants)));
         parts.spawn(cluster.watch(events, problems, Arc::clone(&tenants), metrics, stop.clone()));
         "live clusters"
     } else {
@@ -138,7 +138,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         parts.spawn(watch_folder(folder, events, problems, stop.clone()));
         config.inventory.folder.as_str()
     };
-    let (to_labels, label_changes) = mpsc::channel(CHANGES);
+    let (to_labels, label_changes) = mpsc::channel(MAX_QUEUED_BATCHES);
     listeners.push(to_labels);
     let writers = Writers::start(
         config,
@@ -151,7 +151,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     )?;
     parts.spawn(note(Arc::clone(&fleet), findings));
     let pages = puller.map(|puller| {
-        let (to_scraper, changes) = mpsc::channel(CHANGES);
+        let (to_scraper, changes) = mpsc::channel(MAX_QUEUED_BATCHES);
         listeners.push(to_scraper);
         let limits = proxy_limits(config);
         let pages = PageProxy::new(Arc::clone(&fleet), puller.clone(), limits, proxy_metrics);
@@ -170,13 +170,13 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
 
     let state = ApiState {
         fleet,
-        labels: Arc::clone(&writers.book),
-        writing: writers.writing.clone(),
+        labels: Arc::clone(&writers.statuses),
+        write_access: writers.write_access.clone(),
         pages,
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
-        waiting: Arc::new(Semaphore::new(REQUESTS / 2)),
+        waiting: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS / 2)),
         shutdown: shutdown.graceful.clone(),
     };
     if let Some(probes) = probes {
@@ -188,42 +188,46 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     tracing::info!(%address, inventory, "serving");
     notify(&[sd_notify::NotifyState::Ready]);
 
-    let ended = watch_over(&mut parts, &shutdown).await;
+    let ended = supervise(&mut parts, &shutdown).await;
     notify(&[sd_notify::NotifyState::Stopping]);
     shutdown.graceful.cancel();
-    let cut = http.await.context("the server has panicked")?;
+    let closed = http.await.context("the HTTP server panicked")?;
     stop.cancel();
     writers.end().await;
     parts.shutdown().await;
-    if cut > 0 {
-        tracing::warn!(connections = cut, "cut, because they did not end in time");
+    if closed > 0 {
+        tracing::warn!(
+            connections = closed,
+            "closed connections that did not end in time"
+        );
     }
     tracing::info!("stopped");
     ended
 }
 
-/// Looked at before anybody is told that we serve; the watch looks again, and names what is wrong inside. On a thread of its
-/// own: on a dead network filesystem this hangs, and a signal must still be heard.
-async fn look_at_folder(config: &CollectorConfig, shutdown: &Shutdown) -> anyhow::Result<()> {
+/// Checks that the folder is readable before readiness is reported; the watch reads it again and
+/// reports problems inside. Runs on a separate thread: on an unreachable network filesystem this
+/// blocks, but signals must still be handled.
+async fn check_folder(config: &CollectorConfig, shutdown: &Shutdown) -> anyhow::Result<()> {
     let folder = config.inventory.folder.clone();
-    let look = tokio::task::spawn_blocking(move || {
+    let read = tokio::task::spawn_blocking(move || {
         std::fs::read_dir(&folder)
             .map(drop)
             .with_context(|| format!("inventory.folder: cannot read {folder}"))
     });
     tokio::select! {
-        () = shutdown.graceful.cancelled() => anyhow::bail!("told to stop before the inventory's folder answered"),
-        looked = look => looked.context("the look at the folder has panicked")?,
+        () = shutdown.graceful.cancelled() => anyhow::bail!("stopped before the folder of the inventory could be read"),
+        read = read => read.context("reading the folder panicked")?,
     }
 }
 
-/// Returns when it is time to stop: on a signal, or because a part that should run for ever has ended.
-async fn watch_over(parts: &mut JoinSet<anyhow::Result<()>>, shutdown: &Shutdown) -> anyhow::Result<()> {
+/// Returns on a signal, or an error if a task ends that must not end.
+async fn supervise(parts: &mut JoinSet<anyhow::Result<()>>, shutdown: &Shutdown) -> anyhow::Result<()> {
     tokio::select! {
         () = shutdown.graceful.cancelled() => Ok(()),
         Some(ended) = parts.join_next() => {
-            ended.context("a part of the collector has panicked")??;
-            anyhow::bail!("a part of the collector that should run for ever has ended")
+            ended.context("a task of the collector panicked")??;
+            anyhow::bail!("a task of the collector ended unexpectedly")
         }
     }
 }
@@ -239,14 +243,15 @@ async fn watch_folder(
         .context("the inventory cannot be read")
 }
 
-/// Applies what the inventory says, in batches, and tells the scraper and the label sender which VMs to look at.
+/// Applies inventory events in batches, and passes the changed VMs to the scraper and the label
+/// writer.
 async fn apply(
     fleet: Arc<Fleet>,
     mut events: mpsc::Receiver<InventoryEvent>,
     changed: Vec<mpsc::Sender<Vec<VmKey>>>,
 ) -> anyhow::Result<()> {
     let mut batch = Vec::new();
-    while events.recv_many(&mut batch, EVENTS).await > 0 {
+    while events.recv_many(&mut batch, MAX_QUEUED_EVENTS).await > 0 {
         let keys: BTreeSet<_> = batch.drain(..).flat_map(|event| fleet.apply(event)).collect();
         if keys.is_empty() {
             continue;
@@ -269,12 +274,12 @@ async fn note(fleet: Arc<Fleet>, mut findings: watch::Receiver<Vec<Finding>>) ->
     Ok(())
 }
 
-/// Tells the fleet how each user cluster stands, with every change.
-async fn follow_stands(fleet: Arc<Fleet>, tenants: Arc<Tenants>) -> anyhow::Result<()> {
+/// Passes each change of a user cluster's status to the fleet.
+async fn follow_cluster_statuses(fleet: Arc<Fleet>, tenants: Arc<Tenants>) -> anyhow::Result<()> {
     let mut changes = tenants.changes();
     loop {
         changes.mark_unchanged();
-        fleet.set_cluster_statuses(tenants.stands());
+        fleet.set_cluster_statuses(tenants.statuses());
         if changes.changed().await.is_err() {
             return Ok(());
         }
@@ -297,13 +302,13 @@ fn scrape_settings(config: &CollectorConfig) -> ScrapeSettings {
     ScrapeSettings {
         interval: config.scrape.interval.0,
         concurrency: config.scrape.concurrency as usize,
-        slow: config.scrape.timeout.0 / SLOW_PART,
+        slow: config.scrape.timeout.0 / SLOW_DIVISOR,
     }
 }
 
-/// Logs what `check-config` would say. Files that cannot be used end the start; a certificate that has expired may be replaced
-/// while this runs.
-fn warn_of_files(config: &CollectorConfig) {
+/// Logs the problems that `check-config` would report. Unusable files end the start; an expired
+/// certificate may be replaced later.
+fn warn_about_files(config: &CollectorConfig) {
     if !config.scrape.tls.is_set() {
         tracing::info!("scrape.tls is not set: agents are not pulled");
     }
@@ -314,7 +319,7 @@ fn warn_of_files(config: &CollectorConfig) {
     }
 }
 
-/// None when `scrape.tls` is not set.
+/// The client that pulls agents; none if `scrape.tls` is not set.
 fn puller(config: &CollectorConfig) -> anyhow::Result<Option<Puller>> {
     let scrape = &config.scrape;
     let Some(client) = credentials::agents(&scrape.tls)? else {
@@ -369,7 +374,7 @@ async fn bind(setting: &str, text: &str) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("{setting}: cannot listen on {address}"))
 }
 
-/// Never returns: once the server has stopped, so does everything else.
+/// Returns only on an error: when this server ends, the collector shuts down.
 async fn serve_probes(state: ApiState, listener: TcpListener, shutdown: Shutdown) -> anyhow::Result<()> {
     let service = TowerToHyperService::new(api::probes(state));
     let server = Server::new(service, Limits::default(), ServerMetrics::default());
@@ -377,15 +382,15 @@ async fn serve_probes(state: ApiState, listener: TcpListener, shutdown: Shutdown
     std::future::pending().await
 }
 
-/// A long poll may wait, so requests may take longer here than at an agent.
+/// Requests may be long polls, so the limits are longer than an agent's.
 fn limits() -> Limits {
     let others = Limits::default();
     Limits {
         connections: 512,
         new_connections: 128,
         connections_per_peer: 256,
-        requests: REQUESTS,
-        request_timeout: api::LONGEST_WAIT + others.request_timeout,
+        requests: MAX_CONCURRENT_REQUESTS,
+        request_timeout: api::MAX_WAIT + others.request_timeout,
         ..others
     }
 }
@@ -395,10 +400,10 @@ fn now() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }
 
-/// Tells systemd, when it is there.
+/// Notifies systemd, if it runs this process.
 fn notify(states: &[sd_notify::NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!(%error, "systemd was not told");
+        tracing::debug!(%error, "cannot notify systemd");
     }
 }
 
@@ -407,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_poll_is_answered_before_the_request_is_cut() {
-        assert!(limits().request_timeout > api::LONGEST_WAIT);
+    fn the_longest_poll_ends_before_the_request_timeout() {
+        assert!(limits().request_timeout > api::MAX_WAIT);
     }
 }

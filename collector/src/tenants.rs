@@ -1,6 +1,8 @@
-//! The user clusters that can be reached now: who writes to one asks here for its client, each time.
+//! State and clients of all user clusters. A task that writes to a cluster gets the client here for
+//! each request.
 //!
-//! The inventory keeps it: a kubeconfig that is rotated replaces the client, one that is withdrawn or broken takes it away.
+//! The inventory maintains it: a rotated kubeconfig replaces the client, a removed or invalid one
+//! removes it.
 
 use std::{
     collections::BTreeMap,
@@ -15,58 +17,59 @@ use virtfleet_wire::ids::ClusterName;
 
 use crate::bounded::bounded;
 
-/// How a user cluster stands.
+/// State of the connection to a user cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TenantState {
-    /// It has no kubeconfig: why.
+    /// It has no kubeconfig; the text says why.
     #[default]
     Pending,
     /// Its Nodes are being read for the first time with this kubeconfig.
     Connecting,
     /// Its Nodes are watched.
     Ready,
-    /// It cannot be used: why.
+    /// It cannot be reached; the text says why.
     Unreachable(String),
-    /// Its API server sends more than is kept of a user cluster: what.
+    /// It exceeds a limit; the text says which.
     Failed(String),
 }
 
-/// The most characters that are said of why a user cluster is as it is.
-const LONGEST: usize = 1024;
+/// Maximum characters of the explanation of a state.
+const MAX_EXPLANATION_CHARS: usize = 1024;
 
 /// One user cluster.
 #[derive(Clone, Default)]
 pub struct Tenant {
-    /// How it stands.
+    /// State of the connection.
     pub state: TenantState,
-    /// Its client. Also there while it is not reached, so that a write may try; absent without a usable kubeconfig.
+    /// Its client. Present also while the cluster is unreachable, so that writes are tried; absent
+    /// without a usable kubeconfig.
     pub client: Option<Client>,
-    /// Counts clients: another number means that the kubeconfig was replaced.
+    /// Incremented with each new client, i.e. with each new kubeconfig.
     pub client_generation: u64,
     /// `metadata.uid` of the `UserCluster`.
     pub uid: Option<String>,
     /// `metadata.generation` of the `UserCluster`.
     pub generation: i64,
-    /// `spec.suspend`: nothing may be written there.
+    /// `spec.suspend`: nothing is written there.
     pub suspend: bool,
-    /// What an admin should know of it in every state.
+    /// A note for the admin, shown in every state.
     pub note: Option<String>,
 }
 
 impl Tenant {
-    /// How it stands and why, for people: what the API and the `UserCluster`'s status say follows from this alone.
-    pub fn stand(&self) -> (ClusterState, String) {
+    /// State and explanation for display. The API and the `UserCluster`'s status use only this.
+    pub fn status(&self) -> (ClusterState, String) {
         let (state, message) = match &self.state {
             TenantState::Pending => (
                 ClusterState::Pending,
-                "there is no kubeconfig yet; set spec.kubeconfig and make the Secret",
+                "there is no kubeconfig yet; set spec.kubeconfig and create the Secret",
             ),
             TenantState::Connecting => (ClusterState::Connecting, "its Nodes are being read"),
             TenantState::Unreachable(why) => (ClusterState::Unreachable, why.as_str()),
             TenantState::Failed(why) => (ClusterState::Failed, why.as_str()),
             TenantState::Ready if self.suspend => (
                 ClusterState::Suspended,
-                "its Nodes are watched, and nothing is written: spec.suspend is set",
+                "its Nodes are watched, but nothing is written: spec.suspend is set",
             ),
             TenantState::Ready => (ClusterState::Ready, "its Nodes are watched"),
         };
@@ -74,11 +77,11 @@ impl Tenant {
             Some(note) => format!("{note}; {message}"),
             None => message.to_owned(),
         };
-        (state, bounded(&message, LONGEST))
+        (state, bounded(&message, MAX_EXPLANATION_CHARS))
     }
 }
 
-/// See the module. Share it as `Arc<Tenants>`.
+/// The user clusters. Share it as `Arc<Tenants>`.
 pub struct Tenants {
     all: RwLock<BTreeMap<ClusterName, Tenant>>,
     infra: RwLock<Option<Client>>,
@@ -113,12 +116,12 @@ impl Default for Tenants {
 }
 
 impl Tenants {
-    /// The client of a user cluster; none when it has no usable kubeconfig.
+    /// The client of a user cluster; none without a usable kubeconfig.
     pub fn client(&self, name: &ClusterName) -> Option<Client> {
         self.read().get(name)?.client.clone()
     }
 
-    /// How a user cluster stands; `Pending` for one that is not known.
+    /// State of a user cluster; `Pending` for an unknown one.
     pub fn state(&self, name: &ClusterName) -> TenantState {
         self.read()
             .get(name)
@@ -126,12 +129,12 @@ impl Tenants {
             .unwrap_or_default()
     }
 
-    /// Everything about a user cluster.
+    /// All data about a user cluster.
     pub fn get(&self, name: &ClusterName) -> Option<Tenant> {
         self.read().get(name).cloned()
     }
 
-    /// Every user cluster, by name.
+    /// All user clusters, by name.
     pub fn all(&self) -> Vec<(ClusterName, Tenant)> {
         let all = self.read();
         all.iter()
@@ -139,10 +142,10 @@ impl Tenants {
             .collect()
     }
 
-    /// How every user cluster stands; of one that is ready there is nothing to explain.
-    pub fn stands(&self) -> BTreeMap<ClusterName, ClusterStatus> {
-        let stand = |tenant: &Tenant| {
-            let (state, message) = tenant.stand();
+    /// Status of each user cluster; without explanation for ready ones.
+    pub fn statuses(&self) -> BTreeMap<ClusterName, ClusterStatus> {
+        let status = |tenant: &Tenant| {
+            let (state, message) = tenant.status();
             ClusterStatus {
                 state,
                 message: (state != ClusterState::Ready || tenant.note.is_some()).then_some(message),
@@ -150,16 +153,16 @@ impl Tenants {
         };
         let all = self.read();
         all.iter()
-            .map(|(name, tenant)| (name.clone(), stand(tenant)))
+            .map(|(name, tenant)| (name.clone(), status(tenant)))
             .collect()
     }
 
-    /// The client of the infra cluster; none when the inventory is a folder.
+    /// The client of the infra cluster; none if the inventory is a folder.
     pub fn infra(&self) -> Option<Client> {
         self.infra.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells of every change of a state, a client, or of which user clusters there are.
+    /// Notifies of each change of a state, a client, or the set of user clusters.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -170,7 +173,7 @@ impl Tenants {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// There is, or has changed. `change` returns whether anybody should be told.
+    /// Adds or changes a user cluster. `change` returns whether to notify.
     pub fn update(&self, name: &ClusterName, change: impl FnOnce(&mut Tenant) -> bool) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let new = !all.contains_key(name);
@@ -181,7 +184,7 @@ impl Tenants {
         }
     }
 
-    /// Is gone.
+    /// Removes a user cluster.
     pub fn remove(&self, name: &ClusterName) {
         let gone = self
             .all
@@ -193,7 +196,7 @@ impl Tenants {
         }
     }
 
-    /// Sets a state; the client stays.
+    /// Sets the state and keeps the client.
     pub fn set_state(&self, name: &ClusterName, state: TenantState) {
         self.update(name, |tenant| {
             let changed = tenant.state != state;
@@ -202,7 +205,7 @@ impl Tenants {
         });
     }
 
-    /// Sets the client, or takes it away, and the state that follows.
+    /// Sets or removes the client, and sets the state.
     pub fn set_client(&self, name: &ClusterName, client: Option<Client>, state: TenantState) {
         self.update(name, |tenant| {
             if client.is_none() && tenant.client.is_none() && tenant.state == state {

@@ -1,5 +1,5 @@
-//! Everything that writes to Kubernetes, put together: the election, the label sender, Events, GuestHealth. With the manifest
-//! folder nobody writes, and labels are planned all the same.
+//! Starts all tasks that write to Kubernetes: leader election, label writer, Events, GuestHealth.
+//! With the manifest folder nothing is written, but labels are planned.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,13 +22,13 @@ use crate::{
         self, Clients, ConfirmationDelays, KubeNodes, LabelMetrics, LabelReconciler, LabelStatusStore,
         SenderSettings,
     },
-    leader::{self, Candidate, KubeLease, Timing, Writing},
+    leader::{self, Candidate, ElectionTiming, KubeLease, WriteAccess},
     objects::publish::{Sources, publish},
     tenants::Tenants,
 };
 
-/// How long the end waits until the Lease was given up.
-const LAST_WORD: Duration = Duration::from_secs(5);
+/// Maximum time to wait at shutdown until the Lease is released.
+const LEASE_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Clients for Tenants {
     fn client(&self, cluster: &ClusterName) -> Option<kube::Client> {
@@ -36,17 +36,18 @@ impl Clients for Tenants {
     }
 }
 
-/// See the module.
+/// The tasks that write to Kubernetes.
 pub struct Writers {
-    /// What became of each VM's labels.
-    pub book: Arc<LabelStatusStore>,
+    /// Label status of each VM.
+    pub statuses: Arc<LabelStatusStore>,
     /// Whether this process may write.
-    pub writing: Writing,
+    pub write_access: WriteAccess,
     leader: Option<JoinHandle<()>>,
 }
 
 impl Writers {
-    /// Starts all of them among `parts`, until `stop`. `changes` names the VMs whose labels may have to change.
+    /// Starts all tasks in `parts`, until `stop`. `changes` has the VMs whose labels may have to
+    /// change.
     pub fn start(
         config: &CollectorConfig,
         fleet: &Arc<Fleet>,
@@ -60,28 +61,28 @@ impl Writers {
         let infra = tenants.infra();
         let gauge = leader::register(registry);
         let election = &config.leader_election;
-        let (writing, leader) = match &infra {
+        let (write_access, leader) = match &infra {
             Some(client) if election.enabled => {
                 let namespace = leader::namespace(election.namespace.as_deref(), client);
                 let lease = KubeLease::new(client.clone(), &namespace, &election.name);
                 let seconds = |count: u32| Duration::from_secs(count.into());
-                let timing = Timing {
+                let timing = ElectionTiming {
                     lease: seconds(election.lease_seconds),
                     renew: seconds(election.renew_seconds),
                     retry: seconds(election.retry_seconds),
                 };
                 let name = format!("{namespace}/{}", election.name);
-                let (candidate, writing) = Candidate::new(lease, name, identity.clone(), timing, gauge);
-                (writing, Some(tokio::spawn(candidate.run(stop.clone()))))
+                let (candidate, write_access) = Candidate::new(lease, name, identity.clone(), timing, gauge);
+                (write_access, Some(tokio::spawn(candidate.run(stop.clone()))))
             }
             alone => {
                 gauge.set(i64::from(alone.is_some()));
-                (Writing::fixed(alone.is_some()), None)
+                (WriteAccess::fixed(alone.is_some()), None)
             }
         };
 
-        let (events, told) = EventRecorder::channel(Some(&mut *registry));
-        let book = Arc::<LabelStatusStore>::default();
+        let (events, queued_events) = EventRecorder::channel(Some(&mut *registry));
+        let statuses = Arc::<LabelStatusStore>::default();
         let settings = SenderSettings {
             write: config.labels.write,
             per_second: config.labels.requests_per_second,
@@ -95,8 +96,8 @@ impl Writers {
         let shared = LabelReconciler::new(
             Arc::clone(fleet),
             KubeNodes::new(Arc::clone(tenants)),
-            writing.clone(),
-            Arc::clone(&book),
+            write_access.clone(),
+            Arc::clone(&statuses),
             events.clone(),
             LabelMetrics::register(registry),
             settings,
@@ -113,43 +114,44 @@ impl Writers {
             let store = KubeHealth::new(client, namespaces.collect::<anyhow::Result<_>>()?);
             parts.spawn(forever(health::run(
                 Arc::clone(fleet),
-                Arc::clone(&book),
+                Arc::clone(&statuses),
                 store,
-                writing.clone(),
+                write_access.clone(),
                 stop.clone(),
             )));
             let sources = Sources {
                 tenants: Arc::clone(tenants),
                 fleet: Arc::clone(fleet),
-                book: Arc::clone(&book),
+                statuses: Arc::clone(&statuses),
                 events: events.clone(),
             };
-            parts.spawn(forever(publish(sources, writing.clone(), stop.clone())));
+            parts.spawn(forever(publish(sources, write_access.clone(), stop.clone())));
             let follow = events::follow_tenants(events.clone(), Arc::clone(tenants), stop.clone());
             parts.spawn(forever(follow));
         }
-        let tell = events::run(
+        let record = events::run(
             events,
-            told,
+            queued_events,
             Arc::clone(tenants),
-            writing.clone(),
+            write_access.clone(),
             identity,
             stop.clone(),
         );
-        parts.spawn(forever(tell));
+        parts.spawn(forever(record));
         Ok(Self {
-            book,
-            writing,
+            statuses,
+            write_access,
             leader,
         })
     }
 
-    /// After `stop`: returns when the Lease was given up, so that the next one need not wait for it to expire.
+    /// After `stop`: returns when the Lease is released, so that the next leader need not wait
+    /// until it expires.
     pub async fn end(self) {
         if let Some(leader) = self.leader
-            && tokio::time::timeout(LAST_WORD, leader).await.is_err()
+            && tokio::time::timeout(LEASE_RELEASE_TIMEOUT, leader).await.is_err()
         {
-            tracing::warn!("the Lease was not given up in time; it expires");
+            tracing::warn!("the Lease was not released in time; the next leader starts when it expires");
         }
     }
 }

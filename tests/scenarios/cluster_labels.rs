@@ -144,7 +144,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
     stage.until_idle(&first, "host-1").unwrap();
     assert!(!stage.holder().unwrap().is_empty());
     first.process.terminate(PATIENCE).unwrap();
-    assert_eq!(stage.holder().unwrap(), "", "the Lease was given up");
+    assert_eq!(stage.holder().unwrap(), "", "the Lease was released");
 
     let (tenant, infra) = (
         stage.tenant.audit_mark().unwrap(),

@@ -43,7 +43,8 @@ pub struct FleetIndex {
     inventory: Vec<Finding>,
     /// Findings about hosts and clusters that are referenced but missing, sorted by id and subject.
     dangling: Vec<Finding>,
-    /// How each user cluster statuses; none when nobody connects to any, because the inventory is a folder.
+    /// Status of each user cluster; none if nothing connects to them, because the inventory is a
+    /// folder.
     statuses: Option<BTreeMap<ClusterName, ClusterStatus>>,
     budget: ReportBudget,
     /// RFC 3339; see [`FleetIndex::set_time`].
@@ -142,7 +143,7 @@ impl FleetIndex {
     }
 
     /// As [`FleetIndex::record_pull`], but only while the VMI still has the UID `dialled`: a pull that
-    /// started before a VM was replaced tells nothing about the new VM of that name.
+    /// started before a VM was replaced says nothing about the new VM of that name.
     pub fn record_pull_of(&mut self, dialled: Option<&Uid>, pull: PullResult) -> bool {
         let vmi = self.store.vms.get(&pull.vm).and_then(|entry| entry.vmi.as_ref());
         vmi.is_some_and(|vmi| vmi.uid.as_ref() == dialled) && self.record_pull(pull)
@@ -158,8 +159,8 @@ impl FleetIndex {
         }
     }
 
-    /// Says how each user cluster statuses: who connects to them knows. One that has a `UserCluster` and is not in `statuses` is
-    /// `Pending`. Until this is called first, the inventory counts as a folder: whatever has a `UserCluster` is `Ready`, or
+    /// Sets the status of each user cluster. A `UserCluster` without an entry is `Pending`. Until
+    /// the first call, the inventory is treated as a folder: each `UserCluster` is `Ready`, or
     /// `Suspended`.
     pub fn set_cluster_statuses(&mut self, statuses: BTreeMap<ClusterName, ClusterStatus>) {
         if self.statuses.as_ref() != Some(&statuses) {

@@ -50,13 +50,12 @@ pub(crate) const MAX_NAMED_VMS: usize = 8;
 pub(crate) struct SharedValues(HashMap<SharedValue, SmallSet<VmKey>>);
 
 impl SharedValues {
-    /// Those who share `shared`, in order.
+    /// The VMs with the value `shared`, sorted.
     pub(crate) fn members(&self, shared: &SharedValue) -> impl Iterator<Item = &VmKey> {
         self.0.get(shared).into_iter().flatten()
     }
-
-    /// The first [`MAX_NAMED_VMS`] others who should not share `shared` with `vm`, and whether there are more. Of a firmware UUID these are
-    /// the VMs of other names, the first of each name.
+    /// The first [`MAX_NAMED_VMS`] other VMs that must not share `shared` with `vm`, and whether there are
+    /// more. For a firmware UUID these are the VMs of other names, the first of each name.
     pub(crate) fn others(&self, shared: &SharedValue, vm: &VmKey) -> (Vec<VmKey>, bool) {
         let members = self
             .0
@@ -72,7 +71,8 @@ impl SharedValues {
         (named, others.next().is_some())
     }
 
-    /// Takes `vm` from the shared_values in `old` to those in `new`, and adds to `touched` all whose findings may change by it.
+    /// Moves `vm` from the values in `old` to those in `new`, and adds to `touched` all VMs whose
+    /// findings may change.
     pub(crate) fn update(
         &mut self,
         vm: &VmKey,

@@ -1,13 +1,13 @@
 //! `GET /api/v1/clusters`.
 
-use super::{error::ApiError, paging, reply::Reply, router::Ask};
+use super::{error::ApiError, paging, reply::Reply, router::ApiRequest};
 
-pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
+pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
     let list = paging::page(
-        &ask.snapshot.clusters,
+        &request.snapshot.clusters,
         |cluster| [cluster.name.as_str()],
-        &ask.query,
-        &ask.snapshot,
+        &request.query,
+        &request.snapshot,
     )?;
     Reply::json(&list)
 }

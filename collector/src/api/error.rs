@@ -1,4 +1,4 @@
-//! What is answered when a request cannot be: a code for machines, a sentence and a remedy for people.
+//! Error responses: a code for programs, a message and a remedy for users.
 
 use axum::{
     http::StatusCode,
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 use super::reply::Reply;
 use crate::leader::LeaseView;
 
-/// The body of every answer with a status of 400 or above.
+/// The body of every response with a status of 400 or above.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
-    /// What is wrong.
+    /// The error.
     pub error: ErrorDetail,
 }
 
-/// What is wrong, and what to do next.
+/// Description of an error, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDetail {
-    /// Stable and made for machines: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
+    /// Stable, for programs: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
     /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_leading`, `agent_failed`, `internal`.
     pub code: String,
-    /// One sentence: what was wrong, naming the parameter, the path or the object.
+    /// One sentence that names the parameter, the path or the object.
     pub message: String,
     /// What to do next.
     pub remedy: String,
@@ -53,7 +53,7 @@ impl ApiError {
         }
     }
 
-    /// 400: a parameter's value breaks its rule.
+    /// 400: the value of a parameter is not allowed.
     pub(super) fn invalid(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_parameter", message, remedy)
     }
@@ -63,35 +63,35 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "not_found", message, remedy)
     }
 
-    /// 503: nothing can be said before the inventory has been read.
+    /// 503: the inventory has not been read completely yet.
     pub(super) fn not_synced() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "not_synced",
             "the inventory has not been read completely yet",
-            "try again in a few seconds; if it stays so, the collector's log and /api/v1/findings name what it waits for",
+            "try again in a few seconds; if it persists, the collector's log and /api/v1/findings name the reason",
         )
     }
 
-    /// As [`ApiError::not_synced`], naming what is waited for.
-    pub(super) fn not_synced_because(waits: &[&str]) -> Self {
+    /// As [`ApiError::not_synced`], with the reasons.
+    pub(super) fn not_synced_because(reasons: &[&str]) -> Self {
         let mut error = Self::not_synced();
-        if !waits.is_empty() {
-            error.message = format!("{}: {}", error.message, waits.join("; "));
+        if !reasons.is_empty() {
+            error.message = format!("{}: {}", error.message, reasons.join("; "));
         }
         error
     }
 
-    /// 503: only the leader knows.
+    /// 503: only the leader has this data.
     pub(super) fn not_leading(lease: &LeaseView) -> Self {
         let (message, remedy) = match (&lease.holder, lease.pod()) {
             (Some(holder), Some(pod)) => (
                 format!(
-                    "this collector is a standby; the leader, which knows, is {holder} (Lease {})",
+                    "this collector is a standby; the leader is {holder} (Lease {})",
                     lease.name
                 ),
                 format!(
-                    "ask the leader: kubectl -n {} port-forward pod/{pod} 10912",
+                    "query the leader: kubectl -n {} port-forward pod/{pod} 10912",
                     lease.namespace()
                 ),
             ),
@@ -103,23 +103,23 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leading", message, remedy)
     }
 
-    /// 503: as many long polls as may wait do so.
+    /// 503: the maximum number of long polls is waiting.
     pub(super) fn busy() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "busy",
-            "too many requests wait for a change already",
-            "ask without `wait`, or try again in a few seconds",
+            "too many requests are waiting for a change",
+            "omit `wait`, or try again in a few seconds",
         )
     }
 
-    /// 500: our own mistake.
+    /// 500: an error in the collector.
     pub(super) fn internal(message: impl Into<String>) -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal",
             message,
-            "this is a mistake in virtfleet-collector: please report it with the collector's log",
+            "this is a bug in virtfleet-collector: please report it with the collector's log",
         )
     }
 }

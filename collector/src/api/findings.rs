@@ -1,4 +1,4 @@
-//! `GET /api/v1/findings`: what somebody should know, about the inventory and about every VM, in one list.
+//! `GET /api/v1/findings`: findings about the inventory and about all VMs, in one list.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use virtfleet_wire::{
     ids::{ClusterName, Namespace, VmName},
 };
 
-use super::{error::ApiError, paging, query::Query, reply::Reply, router::Ask};
+use super::{error::ApiError, paging, query::Query, reply::Reply, router::ApiRequest};
 
-/// A finding and the VM that it is about; without one, it is about the inventory itself.
+/// A finding and its VM; without VM, it is about the inventory itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FindingView {
@@ -26,7 +26,7 @@ pub struct FindingView {
 }
 
 impl FindingView {
-    /// What it is sorted by; the inventory's own come first. The same key means the same finding, seen again.
+    /// Sort key; findings about the inventory come first. Equal keys mean the same finding.
     fn key(&self) -> [&str; 5] {
         [
             self.namespace.as_ref().map_or("", |id| id.as_str()),
@@ -38,14 +38,14 @@ impl FindingView {
     }
 }
 
-pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
-    let query = &ask.query;
+pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
+    let query = &request.query;
     let mut found = Vec::new();
     if query.admits("scope", Some("inventory"))
         && query.admits("namespace", None)
         && query.admits("cluster", None)
     {
-        found.extend(ask.snapshot.findings.iter().map(|finding| FindingView {
+        found.extend(request.snapshot.findings.iter().map(|finding| FindingView {
             namespace: None,
             name: None,
             cluster: None,
@@ -53,9 +53,9 @@ pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
         }));
     }
     if query.admits("scope", Some("vm")) {
-        let vms = ask.snapshot.vms.iter();
+        let vms = request.snapshot.vms.iter();
         for (key, vm) in vms.filter(|(_, vm)| vm.findings > 0 && selects(query, vm)) {
-            let findings = ask.api.fleet.findings(key);
+            let findings = request.api.fleet.findings(key);
             found.extend(findings.into_iter().map(|finding| FindingView {
                 namespace: Some(vm.namespace.clone()),
                 name: Some(vm.name.clone()),
@@ -64,10 +64,10 @@ pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
             }));
         }
     }
-    found.retain(|view| query.admits("severity", Some(severity_word(view.finding.severity))));
+    found.retain(|view| query.admits("severity", Some(severity_name(view.finding.severity))));
     found.sort_by(|a, b| a.key().cmp(&b.key()));
     found.dedup_by(|a, b| a.key() == b.key());
-    Reply::json(&paging::page(found, FindingView::key, query, &ask.snapshot)?)
+    Reply::json(&paging::page(found, FindingView::key, query, &request.snapshot)?)
 }
 
 fn selects(query: &Query, vm: &VmView) -> bool {
@@ -75,8 +75,8 @@ fn selects(query: &Query, vm: &VmView) -> bool {
         && query.admits("cluster", vm.cluster.as_ref().map(ClusterName::as_str))
 }
 
-/// As in JSON.
-pub(crate) fn severity_word(severity: Severity) -> &'static str {
+/// The name in JSON.
+pub(crate) fn severity_name(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",

@@ -1,5 +1,6 @@
-//! `GET /metrics/fleet`: what the collector knows of every VM, host and cluster, as series. Prometheus scrapes it with
-//! `honor_labels`, because `namespace` and `name` here are those of the VM. Families are listed in `docs/metrics.md`.
+//! `GET /metrics/fleet`: series about all VMs, hosts and clusters. Prometheus scrapes it with
+//! `honor_labels`, because `namespace` and `name` are those of the VM. `docs/metrics.md` lists the
+//! families.
 
 use std::sync::Arc;
 
@@ -9,21 +10,22 @@ use virtfleet_wire::{
     finding::Severity,
 };
 
-use super::{error::ApiError, findings::severity_word, reply::Reply, router::Ask};
+use super::{error::ApiError, findings::severity_name, reply::Reply, router::ApiRequest};
 use crate::labels::{Drift, drift_series};
 
-#[expect(clippy::unnecessary_wraps, reason = "every handler has one shape")]
-pub(super) fn page(ask: &Ask) -> Result<Reply, ApiError> {
+#[expect(clippy::unnecessary_wraps, reason = "all handlers have the same signature")]
+pub(super) fn page(request: &ApiRequest) -> Result<Reply, ApiError> {
     let mut page = Page::new();
-    write(&mut page, &ask.snapshot);
-    // Only the leader knows; a standby's zeros would be another truth.
-    if ask.snapshot.synced && ask.api.writing.standby().is_none() {
-        labels(&mut page, ask.api.labels.drift());
+    write(&mut page, &request.snapshot);
+    // Only the leader has this data; zeros of a standby would contradict it.
+    if request.snapshot.synced && request.api.write_access.standby().is_none() {
+        labels(&mut page, request.api.labels.drift());
     }
     Ok(Reply::page(&page))
 }
 
-/// Until the inventory has been read, half a fleet would look like a small one: then only `virtfleet_inventory_*` is said.
+/// Before the first complete read of the inventory a partial fleet would look like a small one:
+/// only `virtfleet_inventory_*` is written.
 fn write(page: &mut Page, fleet: &FleetSnapshot) {
     inventory(page, fleet);
     if fleet.synced {
@@ -41,7 +43,7 @@ fn inventory(page: &mut Page, fleet: &FleetSnapshot) {
     );
     page.gauge(
         "virtfleet_inventory_partial",
-        "Whether VMs or infra nodes may be missing, because part of the inventory cannot be read now.",
+        "Whether VMs or infra nodes may be missing, because part of the inventory cannot be read at present.",
         flag(fleet.partial || !fleet.gaps.namespaces.is_empty()),
     );
     let mut family = page.family(
@@ -51,14 +53,14 @@ fn inventory(page: &mut Page, fleet: &FleetSnapshot) {
     );
     for severity in SEVERITIES {
         let found = fleet.findings.iter().filter(|one| one.severity == severity);
-        family.sample(&[("severity", severity_word(severity))], found.count() as f64);
+        family.sample(&[("severity", severity_name(severity))], found.count() as f64);
     }
 }
 
 fn labels(page: &mut Page, drift: Drift) {
     let mut family = page.family(
         "virtfleet_label_drift",
-        "Nodes whose label is not as a LabelPropagation asks for, by user cluster, key and reason.",
+        "Nodes whose label differs from its LabelPropagation, by user cluster, key and reason.",
         Gauge,
     );
     for (cluster, key, reason, count) in drift_series(drift) {
@@ -67,10 +69,10 @@ fn labels(page: &mut Page, drift: Drift) {
     }
 }
 
-/// Every severity, so that each has a series that is 0 while there is no finding.
+/// Every severity, so that each one has a series, which is 0 without findings.
 const SEVERITIES: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Critical];
 
-/// The labels that name a VM.
+/// The labels that identify a VM.
 fn named(vm: &VmView) -> [(&'static str, &str); 3] {
     [
         ("cluster", vm.cluster.as_ref().map_or("", |id| id.as_str())),
@@ -79,7 +81,7 @@ fn named(vm: &VmView) -> [(&'static str, &str); 3] {
     ]
 }
 
-/// A family with at most one sample for every VM, without further labels.
+/// Writes a family with at most one sample per VM, without further labels.
 fn each_vm(
     page: &mut Page,
     fleet: &FleetSnapshot,
@@ -99,7 +101,7 @@ fn vms(page: &mut Page, fleet: &FleetSnapshot) {
     placement(page, fleet);
     let mut family = page.family(
         "virtfleet_vm_state",
-        "The state that a VM is in now, as the infra cluster sees it; 1.",
+        "The VM's state in the infra cluster; 1.",
         Gauge,
     );
     for vm in fleet.vms.values() {
@@ -110,42 +112,43 @@ fn vms(page: &mut Page, fleet: &FleetSnapshot) {
         page,
         fleet,
         "virtfleet_vm_up",
-        "Whether the VM's agent answered the last pull; 0 for a VM that does not run, and virtfleet_vm_state tells so.",
+        "Whether the VM's agent answered the last pull; 0 also for a VM that does not run (see virtfleet_vm_state).",
         |vm| (vm.agent.status != AgentStatus::Disabled).then(|| flag(vm.agent.status == AgentStatus::Up)),
     );
     each_vm(
         page,
         fleet,
         "virtfleet_vm_agent_last_seen_timestamp_seconds",
-        "When the VM's agent last answered, in seconds since 1970; absent until it has.",
+        "Time of the last answer of the VM's agent, in seconds since 1970; absent before the first one.",
         |vm| Some(vm.agent.last_seen_ms? as f64 / 1000.0),
     );
     each_vm(
         page,
         fleet,
         "virtfleet_vm_agent_pull_duration_seconds",
-        "How long the last answer of the VM's agent took, in seconds.",
+        "Duration of the last successful pull of the VM's agent, in seconds.",
         |vm| Some(vm.agent.took_ms? as f64 / 1000.0),
     );
     let mut family = page.family(
         "virtfleet_vm_findings",
-        "Findings about the VM by severity, its agent's own included.",
+        "Findings about the VM by severity, including those of its agent.",
         Gauge,
     );
     for vm in fleet.vms.values() {
         let [cluster, namespace, name] = named(vm);
         for severity in SEVERITIES {
-            let labels = [cluster, namespace, name, ("severity", severity_word(severity))];
+            let labels = [cluster, namespace, name, ("severity", severity_name(severity))];
             family.sample(&labels, vm.severities.get(severity) as f64);
         }
     }
 }
 
-/// Exactly one series for every VM that has a VMI, so that it can stand on the right of a `group_left`.
+/// Exactly one series for every VM that has a VMI, so that queries can use it on the right side of
+/// `group_left`.
 fn placement(page: &mut Page, fleet: &FleetSnapshot) {
     let mut family = page.family(
         "virtfleet_vm_placement_info",
-        "Where a VM stands: one series for every VM that has a VMI; 1.",
+        "Placement of the VM: one series for every VM that has a VMI; 1.",
         Gauge,
     );
     let placed = |vm: &&Arc<VmView>| vm.state != VmState::Stopped;
@@ -170,7 +173,7 @@ fn placement(page: &mut Page, fleet: &FleetSnapshot) {
 fn hosts(page: &mut Page, fleet: &FleetSnapshot) {
     let mut family = page.family(
         "virtfleet_host_info",
-        "An infra node; known is false for one that only a VMI names; 1.",
+        "An infra node; known is false if only a VMI names it; 1.",
         Gauge,
     );
     for host in &fleet.hosts {
@@ -184,7 +187,7 @@ fn hosts(page: &mut Page, fleet: &FleetSnapshot) {
     }
     let mut family = page.family(
         "virtfleet_host_ready",
-        "Whether the infra node is ready; absent when the inventory does not say.",
+        "Whether the infra node is ready; absent if unknown.",
         Gauge,
     );
     for host in &fleet.hosts {
@@ -203,7 +206,8 @@ fn hosts(page: &mut Page, fleet: &FleetSnapshot) {
     }
 }
 
-/// Of clusters that only labels name nothing is said: their VMs have `cluster=""` everywhere, and sums must agree.
+/// Clusters that only labels name are omitted: their VMs have `cluster=""` everywhere, and sums
+/// must agree.
 fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
     let known = || fleet.clusters.iter().filter(|cluster| cluster.known);
     let mut family = page.family("virtfleet_cluster_vms", "VMs of the user cluster.", Gauge);
@@ -216,7 +220,7 @@ fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
     }
     let mut family = page.family(
         "virtfleet_cluster_nodes_without_vm",
-        "Nodes of the user cluster that no known VM stands behind.",
+        "Nodes of the user cluster without a known VM.",
         Gauge,
     );
     for cluster in known() {
@@ -227,7 +231,7 @@ fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
     }
     let mut family = page.family(
         "virtfleet_cluster_partial",
-        "Whether Nodes of the user cluster may be missing, because something of it cannot be read now.",
+        "Whether Nodes of the user cluster may be missing, because part of it cannot be read at present.",
         Gauge,
     );
     for cluster in known() {

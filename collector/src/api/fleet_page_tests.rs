@@ -1,4 +1,5 @@
-//! The fleet's page: well-formed, one placement a VM, and a silent agent told from a stopped VM.
+//! Tests of the fleet metrics: well-formed, one placement per VM, and silent agents differ from
+//! stopped VMs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +39,7 @@ fn samples(text: &str) -> Vec<(String, BTreeMap<String, String>, f64)> {
 }
 
 #[test]
-fn the_page_as_it_is() {
+fn snapshot_of_the_page() {
     insta::assert_snapshot!(text(&testing::fleet()));
 }
 
@@ -74,7 +75,7 @@ fn a_hostile_zone_stays_one_label_value() {
 }
 
 #[test]
-fn before_the_inventory_is_read_nothing_is_said_of_vms() {
+fn before_the_first_read_there_are_no_series_of_vms() {
     let mut fleet = testing::fleet();
     fleet.synced = false;
     let samples = samples(&text(&fleet));
@@ -97,7 +98,7 @@ fn every_family_is_documented() {
         for label in labels.keys() {
             assert!(
                 row.contains(label),
-                "the row of {family} does not name its label {label}"
+                "the row of {family} does not have its label {label}"
             );
         }
     }

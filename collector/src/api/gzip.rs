@@ -1,4 +1,4 @@
-//! Compresses answers of more than [`LEAST`] bytes for clients that ask for it.
+//! Compresses responses of more than [`MIN_SIZE_BYTES`] for clients that accept it.
 
 use std::io::Write as _;
 
@@ -14,10 +14,10 @@ use axum::{
 };
 use flate2::{Compression, write::GzEncoder};
 
-/// Below this, compressing costs more than it saves.
-const LEAST: u64 = 1024;
+/// Smaller responses cost more to compress than compression saves.
+const MIN_SIZE_BYTES: u64 = 1024;
 
-/// The middleware. Every body here is in memory already, so collecting it copies nothing.
+/// The middleware. All bodies are in memory already, so collecting them copies nothing.
 pub(super) async fn layer(request: Request, next: Next) -> Response {
     let wanted = accepts_gzip(request.headers());
     let mut response = next.run(request).await;
@@ -28,7 +28,7 @@ pub(super) async fn layer(request: Request, next: Next) -> Response {
         .body()
         .size_hint()
         .exact()
-        .is_some_and(|size| size > LEAST);
+        .is_some_and(|size| size > MIN_SIZE_BYTES);
     if !wanted || !large {
         return response;
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_for_gzip() {
+    fn accepted_encodings() {
         for (offer, wanted) in [
             ("gzip", true),
             ("deflate, gzip;q=0.5", true),

@@ -5,32 +5,32 @@ use virtfleet_collector_core::findings::leaves_gaps;
 use super::{
     error::ApiError,
     reply::Reply,
-    router::Ask,
+    router::ApiRequest,
     routes::{ROUTES, Route},
 };
 
-/// The process serves requests: that is all there is to be alive.
-#[expect(clippy::unnecessary_wraps, reason = "every handler has one shape")]
-pub(super) fn alive(_: &Ask) -> Result<Reply, ApiError> {
+/// Liveness: the process serves requests.
+#[expect(clippy::unnecessary_wraps, reason = "all handlers have the same signature")]
+pub(super) fn alive(_: &ApiRequest) -> Result<Reply, ApiError> {
     Ok(Reply::text("ok\n".to_owned()))
 }
 
-/// Ready once the inventory has been read completely: before that, every answer about the fleet would be wrong. Says what is
-/// still waited for.
-pub(super) fn ready(ask: &Ask) -> Result<Reply, ApiError> {
-    if ask.snapshot.synced {
+/// Readiness: the inventory has been read completely; before that, every response about the fleet
+/// would be wrong. The error names the reasons.
+pub(super) fn ready(request: &ApiRequest) -> Result<Reply, ApiError> {
+    if request.snapshot.synced {
         Ok(Reply::text("ok\n".to_owned()))
     } else {
-        let waits = ask.snapshot.findings.iter();
+        let waits = request.snapshot.findings.iter();
         let waits = waits.filter(|finding| leaves_gaps(&finding.id));
         let waits: Vec<_> = waits.map(|finding| finding.message.as_str()).collect();
         Err(ApiError::not_synced_because(&waits))
     }
 }
 
-/// What there is, for a person with a browser or curl.
-#[expect(clippy::unnecessary_wraps, reason = "every handler has one shape")]
-pub(super) fn index(_: &Ask) -> Result<Reply, ApiError> {
+/// The list of paths, for a browser or curl.
+#[expect(clippy::unnecessary_wraps, reason = "all handlers have the same signature")]
+pub(super) fn index(_: &ApiRequest) -> Result<Reply, ApiError> {
     let width = ROUTES.iter().map(|route| route.path.len()).max().unwrap_or(0);
     let title = format!("virtfleet-collector {}\n\n", env!("CARGO_PKG_VERSION"));
     let line = |route: &Route| format!("{:width$}  {}\n", route.path, route.summary);

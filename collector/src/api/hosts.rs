@@ -2,11 +2,20 @@
 
 use virtfleet_collector_core::view::HostView;
 
-use super::{error::ApiError, paging, query::Query, reply::Reply, router::Ask};
+use super::{error::ApiError, paging, query::Query, reply::Reply, router::ApiRequest};
 
-pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
-    let hosts = ask.snapshot.hosts.iter().filter(|host| selects(&ask.query, host));
-    let list = paging::page(hosts, |host| [host.name.as_str()], &ask.query, &ask.snapshot)?;
+pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
+    let hosts = request
+        .snapshot
+        .hosts
+        .iter()
+        .filter(|host| selects(&request.query, host));
+    let list = paging::page(
+        hosts,
+        |host| [host.name.as_str()],
+        &request.query,
+        &request.snapshot,
+    )?;
     Reply::json(&list)
 }
 

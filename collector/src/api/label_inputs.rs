@@ -1,5 +1,6 @@
-//! `GET /api/v1/labels/inputs`: all that the labels of Nodes follow from, in pages. What many Nodes share stands once a page and is
-//! named: an infra node with its labels, a user cluster, a policy.
+//! `GET /api/v1/labels/inputs`: the inputs of all label plans, in pages. Data that many Nodes share
+//! is once in each page and referenced by name: infra nodes with their labels, user clusters,
+//! policies.
 
 use std::collections::BTreeMap;
 
@@ -12,27 +13,27 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::ids::{ClusterName, NodeName};
 
-use super::{error::ApiError, labels::selects, paging, reply::Reply, router::Ask};
+use super::{error::ApiError, labels::selects, paging, reply::Reply, router::ApiRequest};
 
-/// Nodes in a page when the request names no limit.
-const PAGE: usize = 500;
+/// Default number of Nodes in a page.
+const DEFAULT_PAGE_SIZE: usize = 500;
 
-/// A page of inputs, with what they share.
+/// A page of inputs, and the data that they share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelInputs {
-    /// One for each Node, sorted by its VM.
+    /// One item per Node, sorted by its VM.
     pub items: Vec<NodeInput>,
-    /// Grows with every change of the fleet.
+    /// Revision of the fleet; it increases with every change.
     pub revision: u64,
-    /// Pass it as `continue` to get the next page; absent on the last.
+    /// Pass it as `continue` to get the next page; absent on the last page.
     #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
     pub continue_token: Option<String>,
-    /// The inventory has not been read completely: absence here proves nothing.
+    /// The inventory has not been read completely: objects may be missing.
     pub partial: bool,
-    /// The infra nodes on which the VMs stand.
+    /// The infra nodes on which the VMs run.
     pub hosts: BTreeMap<NodeName, InfraNode>,
-    /// Labels of infra nodes on which VMs have stood before; `stoodOn` of an item counts from 0.
+    /// Labels of infra nodes on which VMs ran before; `stoodOn` of an item has indexes from 0.
     pub stood_on: Vec<Labels>,
     /// The user clusters.
     pub clusters: BTreeMap<ClusterName, ClusterInput>,
@@ -40,7 +41,7 @@ pub struct LabelInputs {
     pub policies: BTreeMap<String, LabelPolicy>,
 }
 
-/// What a user cluster adds to the inputs of its Nodes.
+/// The part of the inputs that all Nodes of a user cluster share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterInput {
@@ -52,15 +53,16 @@ pub struct ClusterInput {
     pub policies: Vec<String>,
 }
 
-/// One Node: what of its input no other shares.
+/// The input of one Node, without the shared data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeInput {
-    /// The infra node on which its VM stands.
+    /// The infra node on which its VM runs.
     pub host: Option<NodeName>,
-    /// Where it has run before, as places in the page's `stoodOn`.
+    /// The infra nodes on which it ran before, as indexes into the page's `stoodOn`.
     pub stood_on: Vec<usize>,
-    /// The rest. Its `host`, `stoodOn`, `clusterLabels`, `suspended` and `policies` are empty here.
+    /// The other fields of the input. Its `host`, `stoodOn`, `clusterLabels`, `suspended` and
+    /// `policies` are empty.
     pub node: LabelInput,
 }
 
@@ -118,7 +120,7 @@ impl LabelInputs {
         })
     }
 
-    /// The inputs as they were. What an item names and the page does not have is left empty.
+    /// Restores the inputs. References to data that is not in the page become empty.
     pub fn into_inputs(self) -> impl Iterator<Item = LabelInput> {
         let Self {
             items,
@@ -144,16 +146,16 @@ impl LabelInputs {
     }
 }
 
-pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
-    let mut inputs = ask.api.fleet.label_inputs();
-    inputs.retain(|input| selects(&ask.query, input));
+pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
+    let mut inputs = request.api.fleet.label_inputs();
+    inputs.retain(|input| selects(&request.query, input));
     inputs.sort_by(|a, b| a.vm.cmp(&b.vm));
     let page = paging::page_of(
         inputs,
         |input| [input.vm.namespace.as_str(), input.vm.name.as_str()],
-        &ask.query,
-        &ask.snapshot,
-        PAGE,
+        &request.query,
+        &request.snapshot,
+        DEFAULT_PAGE_SIZE,
     )?;
     Reply::json(&LabelInputs::of(page))
 }
@@ -166,7 +168,7 @@ mod tests {
     };
 
     #[test]
-    fn what_nodes_share_is_said_once_and_nothing_is_lost() {
+    fn shared_data_is_sent_once_and_restored() {
         let rack = "a-rack-with-a-long-name";
         let mut inputs = Vec::new();
         for n in 0..100 {
@@ -186,7 +188,11 @@ mod tests {
             partial: false,
         });
         let text = serde_json::to_string(&page).unwrap();
-        assert_eq!(text.matches(rack).count(), 2, "as a host's and as one stood on");
+        assert_eq!(
+            text.matches(rack).count(),
+            2,
+            "as labels of a host and of a previous host"
+        );
         assert_eq!(
             (page.hosts.len(), page.stood_on.len(), page.policies.len()),
             (1, 2, 1)

@@ -1,13 +1,13 @@
-//! `GET /api/v1/labels`: what the Nodes' labels are, what they should be, and why.
+//! `GET /api/v1/labels`: actual and desired labels of Nodes, and the reasons.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_collector_core::labels::plan::{Action, Decision, LabelInput, Reason, plan};
 use virtfleet_wire::ids::{ClusterName, Namespace, NodeName, VmName};
 
-use super::{error::ApiError, paging, query::Query, reply::Reply, router::Ask};
+use super::{error::ApiError, paging, query::Query, reply::Reply, router::ApiRequest};
 
-/// One key of one Node: what it is, what it should be, and why.
+/// One key of one Node: actual value, desired value, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelView {
@@ -15,23 +15,23 @@ pub struct LabelView {
     pub cluster: ClusterName,
     /// Its Node.
     pub node: NodeName,
-    /// The namespace of the VM behind it.
+    /// The namespace of its VM.
     pub namespace: Namespace,
     /// The VM's name.
     pub name: VmName,
-    /// The infra node on which it stands.
+    /// The infra node on which the VM runs.
     pub infra_node: Option<NodeName>,
-    /// What is to be done about the key.
+    /// The decision about the key.
     #[serde(flatten)]
     pub decision: Decision,
-    /// Why the last attempt to write to the Node failed; none when it did not.
+    /// Why the last write to the Node failed; none after a success.
     pub error: Option<String>,
-    /// Others keep changing it, so it is left alone for a while.
+    /// Another writer keeps changing it, so the collector does not write it for a while.
     pub contested: bool,
 }
 
 impl LabelView {
-    /// Every decision about one VM's Node.
+    /// All decisions about one VM's Node.
     pub(crate) fn of(input: &LabelInput, decisions: Vec<Decision>) -> impl Iterator<Item = Self> {
         decisions.into_iter().map(|decision| Self {
             cluster: input.cluster.clone(),
@@ -45,7 +45,7 @@ impl LabelView {
         })
     }
 
-    /// What it is sorted by.
+    /// Sort key.
     pub(crate) fn key(&self) -> [&str; 4] {
         [
             self.cluster.as_str(),
@@ -56,8 +56,8 @@ impl LabelView {
     }
 }
 
-/// As in JSON.
-pub(crate) fn action_word(action: Action) -> &'static str {
+/// The name in JSON.
+pub(crate) fn action_name(action: Action) -> &'static str {
     match action {
         Action::Keep => "keep",
         Action::Set => "set",
@@ -67,29 +67,30 @@ pub(crate) fn action_word(action: Action) -> &'static str {
     }
 }
 
-pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
-    if let Some(lease) = ask.api.writing.standby() {
+pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
+    if let Some(lease) = request.api.write_access.standby() {
         return Err(ApiError::not_leading(&lease));
     }
-    let query = &ask.query;
+    let query = &request.query;
     let mut views = Vec::new();
-    for input in ask.api.fleet.label_inputs() {
+    for input in request.api.fleet.label_inputs() {
         if selects(query, &input) {
-            views.extend(decided(ask, &input));
+            views.extend(decided(request, &input));
         }
     }
     views.retain(|view| {
         query.admits("key", Some(&view.decision.key))
-            && query.admits("action", Some(action_word(view.decision.action)))
+            && query.admits("action", Some(action_name(view.decision.action)))
             && query.admits("reason", Some(view.decision.reason.as_str()))
     });
     views.sort_by(|a, b| a.key().cmp(&b.key()));
-    Reply::json(&paging::page(views, LabelView::key, query, &ask.snapshot)?)
+    Reply::json(&paging::page(views, LabelView::key, query, &request.snapshot)?)
 }
 
-/// What the sender has decided, who may have looked at what depends on the Node; before it has, what follows from the facts.
-fn decided(ask: &Ask, input: &LabelInput) -> Vec<LabelView> {
-    let status = ask.api.labels.get(&input.vm);
+/// The decisions of the label writer, which may use evidence; before its first plan, those that
+/// follow from the facts.
+fn decided(request: &ApiRequest, input: &LabelInput) -> Vec<LabelView> {
+    let status = request.api.labels.get(&input.vm);
     let Some(status) = status.filter(|status| status.node == input.node) else {
         return LabelView::of(input, plan(input, None).decisions).collect();
     };
@@ -98,15 +99,15 @@ fn decided(ask: &Ask, input: &LabelInput) -> Vec<LabelView> {
         view.contested = status.contested.contains(&view.decision.key);
         view.error.clone_from(&status.error);
         if !status.by_leader && view.decision.reason == Reason::SafetyUnknown {
-            "what depends on the Node has not been inspected yet: nothing is inspected or written with a folder as inventory, \
-             and a collector that has just begun to lead inspects each Node first"
+            "the objects that depend on the Node have not been read yet: with a folder as inventory they are never read, \
+             and a new leader reads them for each Node first"
                 .clone_into(&mut view.decision.message);
         }
     }
     views
 }
 
-/// Whether the request asks for this Node.
+/// Whether the request selects this Node.
 pub(super) fn selects(query: &Query, input: &LabelInput) -> bool {
     query.admits("namespace", Some(input.vm.namespace.as_str()))
         && query.admits("cluster", Some(input.cluster.as_str()))

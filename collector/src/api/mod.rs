@@ -1,13 +1,13 @@
-//! Everything that leaves the collector over HTTP (room: collector/src/api). Read-only: every answer is made from one
-//! snapshot of the fleet, and nothing here changes it.
+//! HTTP API of the collector. Read-only: every response is built from one snapshot of the fleet.
 //!
 //! ```text
-//! request ─▶ router ─ parameters ─ long poll ─▶ handler(snapshot) ─▶ reply ─ ETag ─ gzip ─▶ answer
+//! request ─▶ router ─ parameters ─ long poll ─▶ handler(snapshot) ─▶ reply ─ ETag ─ gzip ─▶ response
 //!              ▲                                                       
 //!            routes ── one table ──▶ OpenAPI document, text index, "no such path"
 //! ```
 
 mod clusters;
+mod collector_metrics;
 mod error;
 mod findings;
 mod fleet_page;
@@ -16,8 +16,8 @@ mod health;
 mod hosts;
 mod label_inputs;
 mod labels;
+mod long_poll;
 mod openapi;
-mod own_page;
 mod paging;
 mod param;
 mod query;
@@ -30,7 +30,6 @@ pub(crate) mod testing;
 mod vm;
 mod vm_page;
 mod vms;
-mod wait;
 
 use std::{path::Path, sync::Arc};
 
@@ -40,39 +39,41 @@ use tokio_util::sync::CancellationToken;
 
 pub use error::{ErrorBody, ErrorDetail};
 pub use findings::FindingView;
-pub(crate) use findings::severity_word;
+pub(crate) use findings::severity_name;
 pub use label_inputs::LabelInputs;
 pub use labels::LabelView;
-pub(crate) use labels::action_word;
+pub(crate) use labels::action_name;
 pub use openapi::document as openapi_document;
-pub(crate) use param::LONGEST_WAIT;
+pub(crate) use param::MAX_WAIT;
 pub use router::{probes, router};
 pub use sd::TargetGroup;
 
-use crate::{fleet::FleetRead, labels::LabelStatusStore, leader::Writing, scrape::PageProxy};
+use crate::{fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy};
 
-/// The header that carries the revision of which an answer was made; pass it as `wait` to hear of the next one.
+/// The header with the revision of a response; pass it as `long_poll` to long_poll for the next one.
 pub const REVISION_HEADER: &str = "virtfleet-revision";
 
-/// What the handlers read. Cheap to clone.
+/// State of the handlers. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiState {
     /// The fleet.
     pub fleet: Arc<dyn FleetRead>,
-    /// What became of each VM's labels.
+    /// Label status of each VM.
     pub labels: Arc<LabelStatusStore>,
-    /// Whether this process leads, and who does otherwise.
-    pub writing: Writing,
-    /// Fetches agents' pages; none when agents are not pulled.
+    /// Whether this process leads, and the leader otherwise.
+    pub write_access: WriteAccess,
+    /// Proxies agents' metrics pages; none if agents are not pulled.
     pub pages: Option<Arc<PageProxy>>,
     /// The collector's own metrics.
     pub registry: Arc<Registry>,
-    /// Where proc is mounted, for the collector's own process metrics; usually `/proc`.
+    /// Mount point of proc, for the metrics of the collector's process; usually `/proc`.
     pub procfs: Arc<Path>,
-    /// Differs from one start of the collector to the next: revisions begin again then, and an `ETag` must not.
+    /// Differs between starts of the collector: revisions start again then, but an `ETag` must not
+    /// repeat.
     pub instance: u64,
-    /// Places for long polls: fewer than the server has for requests, so that those who wait never keep others out.
+    /// Permits for long polls: fewer than the server's limit on requests, so that long polls never
+    /// block other requests.
     pub waiting: Arc<Semaphore>,
-    /// Ends long polls at once, so that they do not hold up a shutdown.
+    /// Ends long polls, so that they do not delay a shutdown.
     pub shutdown: CancellationToken,
 }

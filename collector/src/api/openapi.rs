@@ -1,4 +1,5 @@
-//! `GET /api/v1/openapi.json`: the OpenAPI 3.1 document, assembled from the table of routes and the types' schemas.
+//! `GET /api/v1/openapi.json`: the OpenAPI 3.1 document, generated from the table of routes and the
+//! schemas of the types.
 
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
@@ -7,11 +8,11 @@ use super::{
     REVISION_HEADER,
     error::{ApiError, ErrorBody},
     reply::Reply,
-    router::Ask,
+    router::ApiRequest,
     routes::{Body, ROUTES, Route},
 };
 
-pub(super) fn answer(_: &Ask) -> Result<Reply, ApiError> {
+pub(super) fn answer(_: &ApiRequest) -> Result<Reply, ApiError> {
     Reply::json(&document())
 }
 
@@ -20,7 +21,8 @@ pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object" })
 }
 
-/// The document. OpenAPI 3.1 takes JSON Schema 2020-12 as it is; only the place of the definitions is its own.
+/// The document. OpenAPI 3.1 uses JSON Schema 2020-12; only the location of the definitions
+/// differs.
 pub fn document() -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -39,7 +41,7 @@ pub fn document() -> Value {
         "info": {
             "title": "virtfleet-collector",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Read-only: the joined truth about VMs, infra nodes and user clusters.",
+            "description": "Read-only API: VMs joined with their infra nodes and user clusters.",
             "license": { "name": "Apache License 2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
@@ -47,7 +49,7 @@ pub fn document() -> Value {
             "schemas": generator.take_definitions(true),
             "responses": {
                 "Error": {
-                    "description": "What was wrong, and what to do next.",
+                    "description": "The error, and what to do next.",
                     "content": { "application/json": { "schema": error } },
                 },
             },
@@ -68,13 +70,13 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
     if route.has_revision() {
         done["headers"] = json!({
             REVISION_HEADER: {
-                "description": "The fleet's revision; pass it as `wait` to hear of the next one.",
+                "description": "The fleet's revision; pass it as `wait` to wait for the next one.",
                 "schema": { "type": "integer", "minimum": 0 },
             },
             "etag": { "description": "For If-None-Match.", "schema": { "type": "string" } },
         });
         let unchanged =
-            json!({ "description": "Nothing has changed since the answer that If-None-Match names." });
+            json!({ "description": "Nothing has changed since the response that If-None-Match names." });
         responses.insert("304".to_owned(), unchanged);
     }
     responses.insert("200".to_owned(), done);

@@ -1,4 +1,4 @@
-//! The document: complete, consistent in itself, and true to what the handlers answer.
+//! Tests of the OpenAPI document: complete, consistent, and valid for the actual responses.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ fn every_reference_resolves() {
 
 /// OpenAPI 3.1, sections "Paths Object", "Operation Object", "Parameter Object", "Responses Object", "Components Object".
 #[test]
-fn the_structure_obeys_openapi_3_1() {
+fn the_structure_follows_openapi_3_1() {
     let document = document();
     assert_eq!(document["openapi"], "3.1.0");
     for field in ["/info/title", "/info/version"] {
@@ -81,12 +81,12 @@ fn the_structure_obeys_openapi_3_1() {
     let schemas = document["components"]["schemas"].as_object().unwrap();
     for name in schemas.keys() {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-        assert!(name.bytes().all(plain), "{name:?} is no component name");
+        assert!(name.bytes().all(plain), "{name:?} is not a component name");
     }
 }
 
 #[tokio::test]
-async fn every_path_of_the_document_answers_what_its_schema_says() {
+async fn responses_of_all_paths_match_their_schemas() {
     let document = document();
     let router = api::router(testing::state(testing::Fleet::new(testing::fleet())));
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -96,7 +96,7 @@ async fn every_path_of_the_document_answers_what_its_schema_says() {
         let request = Request::get(&uri).body(HttpBody::empty()).unwrap();
         let response = router.clone().oneshot(request).await.unwrap();
         if path.starts_with("/vm/") {
-            // There is no agent here; the scenario `prometheus` asks for real pages.
+            // The test API has no agent; the scenario `prometheus` requests real pages.
             assert_eq!(response.status(), 503, "{uri}");
             continue;
         }

@@ -1,5 +1,5 @@
-//! Cuts a sorted list into pages. A page begins after the key of the last item of the page before it, so that items which
-//! come and go between two requests neither repeat nor hide others.
+//! Splits a sorted list into pages. A page starts after the key of the last item of the previous
+//! page, so that items added or removed between two requests neither repeat nor hide others.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use virtfleet_collector_core::view::{FleetSnapshot, List};
@@ -7,10 +7,11 @@ use virtfleet_wire::ids::{ClusterName, Namespace};
 
 use super::{error::ApiError, query::Query};
 
-/// What stands plainly in a token; everything else is percent-encoded, `/` above all, which parts the key.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+/// Characters that are not percent-encoded in a token; `/` separates the parts of the key.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
-/// The page of `items` that `query` asks for (`limit`, `continue`). `items` are sorted by `key` and no two are alike.
+/// The page of `items` selected by `query` (`limit`, `continue`). `items` are sorted by `key`,
+/// which is unique.
 pub(super) fn page<T, const N: usize>(
     items: impl IntoIterator<Item = T>,
     key: impl Fn(&T) -> [&str; N],
@@ -20,7 +21,7 @@ pub(super) fn page<T, const N: usize>(
     page_of(items, key, query, snapshot, usize::MAX)
 }
 
-/// The same, with so many items when `query` has no `limit`.
+/// As [`page`], with a default for `limit`.
 pub(super) fn page_of<T, const N: usize>(
     items: impl IntoIterator<Item = T>,
     key: impl Fn(&T) -> [&str; N],
@@ -47,7 +48,7 @@ pub(super) fn page_of<T, const N: usize>(
     })
 }
 
-/// Whether what `query` asks for may have more than the inventory shows.
+/// Whether items selected by `query` may be missing in the inventory.
 fn is_partial(query: &Query, snapshot: &FleetSnapshot) -> bool {
     let gaps = &snapshot.gaps;
     let serves = |namespace: &Namespace| {
@@ -63,15 +64,15 @@ fn is_partial(query: &Query, snapshot: &FleetSnapshot) -> bool {
 }
 
 fn token<const N: usize>(key: [&str; N]) -> String {
-    key.map(|part| utf8_percent_encode(part, PLAIN).to_string())
+    key.map(|part| utf8_percent_encode(part, ESCAPED).to_string())
         .join("/")
 }
 
 fn parse_token<const N: usize>(text: &str) -> Result<[String; N], ApiError> {
     let refuse = || {
         ApiError::invalid(
-            format!("the parameter \"continue\" is {text:?}, which no answer of this path has ever said"),
-            "pass the \"continue\" of the page before, as it was, percent-encoded; or begin anew without it",
+            format!("the parameter \"continue\" is {text:?}, which is not a token of this path"),
+            "pass the \"continue\" of the previous page unchanged, percent-encoded; or start again without it",
         )
     };
     let parts = text
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_token_is_refused() {
+    fn foreign_tokens_are_rejected() {
         for bad in ["a", "a/b/c", "%FF/b"] {
             let none: [(&str, &str); 0] = [];
             let list = page(
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_counts_for_those_whose_it_is() {
+    fn a_gap_affects_only_its_scope() {
         let of = |gaps: Gaps, partial: bool, query: &str| {
             let fleet = FleetSnapshot {
                 partial,

@@ -1,4 +1,5 @@
-//! Query parameters as values: what each may hold, and the words that the OpenAPI document and the errors use.
+//! Definitions of query parameters: allowed values, and the texts for the OpenAPI document and for
+//! errors.
 
 use std::time::Duration;
 
@@ -7,48 +8,50 @@ use serde_json::{Value, json};
 /// One query parameter.
 #[derive(Debug)]
 pub(super) struct Param {
-    /// As it stands in the query.
+    /// Its name in the query.
     pub(super) name: &'static str,
-    /// What it does, in one sentence.
+    /// Description, one sentence.
     pub(super) about: &'static str,
-    /// What it may hold.
-    pub(super) rule: Rule,
+    /// Allowed values.
+    pub(super) rule: ParamRule,
 }
 
-/// What a parameter may hold.
+/// Allowed values of a parameter.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Rule {
-    /// Any text; several (`a,b`, or given twice) mean "one of these".
-    Names,
-    /// These words; several mean "one of these".
-    Words(&'static [&'static str]),
+pub(super) enum ParamRule {
+    /// Any text; several values (`a,b`, or given twice) mean "one of these".
+    AnyOf,
+    /// One of these values; several mean "one of these".
+    OneOf(&'static [&'static str]),
     /// Any text, once.
     Text,
     /// A whole number within these bounds.
     Number(u64, u64),
-    /// A length of time of at most so many seconds.
+    /// A duration of at most this many seconds.
     Span(u64),
 }
 
 impl Param {
     /// Whether several values may be given.
-    pub(super) fn takes_many(&self) -> bool {
-        matches!(self.rule, Rule::Names | Rule::Words(_))
+    pub(super) fn allows_many(&self) -> bool {
+        matches!(self.rule, ParamRule::AnyOf | ParamRule::OneOf(_))
     }
 
     /// Its Parameter Object, OpenAPI 3.1.1, section 4.8.12.
     pub(super) fn openapi(&self) -> Value {
         let schema = match self.rule {
-            Rule::Names => json!({ "type": "array", "items": { "type": "string" } }),
-            Rule::Words(words) => json!({ "type": "array", "items": { "type": "string", "enum": words } }),
-            Rule::Text => json!({ "type": "string" }),
-            Rule::Number(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
-            Rule::Span(_) => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
+            ParamRule::AnyOf => json!({ "type": "array", "items": { "type": "string" } }),
+            ParamRule::OneOf(words) => {
+                json!({ "type": "array", "items": { "type": "string", "enum": words } })
+            }
+            ParamRule::Text => json!({ "type": "string" }),
+            ParamRule::Number(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+            ParamRule::Span(_) => json!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
         };
         let mut object = json!({
             "name": self.name, "in": "query", "description": self.about, "required": false, "schema": schema,
         });
-        if self.takes_many() {
+        if self.allows_many() {
             object["style"] = "form".into();
             object["explode"] = true.into();
         }
@@ -60,7 +63,7 @@ const fn names(name: &'static str, about: &'static str) -> Param {
     Param {
         name,
         about,
-        rule: Rule::Names,
+        rule: ParamRule::AnyOf,
     }
 }
 
@@ -74,7 +77,7 @@ pub(super) const VM_FILTERS: &[Param] = &[
     Param {
         name: "state",
         about: "Only VMs in these states.",
-        rule: Rule::Words(&[
+        rule: ParamRule::OneOf(&[
             "stopped",
             "starting",
             "running",
@@ -88,13 +91,13 @@ pub(super) const VM_FILTERS: &[Param] = &[
     },
     Param {
         name: "agent",
-        about: "Only VMs whose agent is so.",
-        rule: Rule::Words(&["up", "silent", "waiting", "off", "disabled"]),
+        about: "Only VMs whose agents have these states.",
+        rule: ParamRule::OneOf(&["up", "silent", "waiting", "off", "disabled"]),
     },
     Param {
         name: "q",
-        about: "Only VMs whose name holds this text; upper and lower case are the same.",
-        rule: Rule::Text,
+        about: "Only VMs whose names contain this text, ignoring case.",
+        rule: ParamRule::Text,
     },
 ];
 
@@ -104,8 +107,8 @@ pub(super) const HOST_FILTERS: &[Param] = &[
     names("region", "Only hosts of these regions."),
     Param {
         name: "ready",
-        about: "Only hosts whose Ready condition is so; `unknown` when the inventory does not say.",
-        rule: Rule::Words(&["true", "false", "unknown"]),
+        about: "Only hosts with this status of the condition Ready; `unknown` if it is missing.",
+        rule: ParamRule::OneOf(&["true", "false", "unknown"]),
     },
 ];
 
@@ -114,12 +117,12 @@ pub(super) const FINDING_FILTERS: &[Param] = &[
     Param {
         name: "severity",
         about: "Only findings of these severities.",
-        rule: Rule::Words(&["info", "warning", "critical"]),
+        rule: ParamRule::OneOf(&["info", "warning", "critical"]),
     },
     Param {
         name: "scope",
         about: "`inventory`: findings about the inventory itself; `vm`: findings about VMs.",
-        rule: Rule::Words(&["inventory", "vm"]),
+        rule: ParamRule::OneOf(&["inventory", "vm"]),
     },
     names("namespace", "Only findings about VMs of these namespaces."),
     names(
@@ -128,7 +131,7 @@ pub(super) const FINDING_FILTERS: &[Param] = &[
     ),
 ];
 
-/// Selects VMs whose Nodes carry labels.
+/// Selects Nodes with labels by their VMs.
 pub(super) const LABEL_OWNERS: &[Param] = &[
     names("namespace", "Only Nodes of VMs of these namespaces."),
     names("cluster", "Only Nodes of these user clusters."),
@@ -140,8 +143,8 @@ pub(super) const LABEL_FILTERS: &[Param] = &[
     names("key", "Only these keys."),
     Param {
         name: "action",
-        about: "Only keys about which this is done; `report`: nothing is done, and it differs.",
-        rule: Rule::Words(&["keep", "set", "remove", "restore", "report"]),
+        about: "Only keys with these actions; `report`: the value differs, but nothing is written.",
+        rule: ParamRule::OneOf(&["keep", "set", "remove", "restore", "report"]),
     },
     names("reason", "Only for these reasons, e.g. `Unsafe`."),
 ];
@@ -150,30 +153,30 @@ pub(super) const LABEL_FILTERS: &[Param] = &[
 pub(super) const PAGING: &[Param] = &[
     Param {
         name: "limit",
-        about: "At most so many items; `continue` in the answer asks for the rest. Left out: all of them.",
-        rule: Rule::Number(1, 100_000),
+        about: "Maximum number of items; pass `continue` of the response to get the rest. Absent: all items.",
+        rule: ParamRule::Number(1, 100_000),
     },
     Param {
         name: "continue",
-        about: "The `continue` of the page before this one.",
-        rule: Rule::Text,
+        about: "The `continue` of the previous page.",
+        rule: ParamRule::Text,
     },
 ];
 
-/// The longest that a long poll may wait.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_mins(5);
+/// Maximum duration of a long poll.
+pub(crate) const MAX_WAIT: Duration = Duration::from_mins(5);
 
-/// Waits for a change.
+/// Waits for a change of the fleet.
 pub(super) const WAIT: &[Param] = &[
     Param {
         name: "wait",
-        about: "Answer when the fleet's revision differs from this one, or when `timeout` has passed.",
-        rule: Rule::Number(0, u64::MAX),
+        about: "Wait until the fleet's revision differs from this one, or until `timeout`.",
+        rule: ParamRule::Number(0, u64::MAX),
     },
     Param {
         name: "timeout",
-        about: "How long `wait` may take, e.g. `30s` (that is also the default); at most 5m.",
-        rule: Rule::Span(LONGEST_WAIT.as_secs()),
+        about: "Maximum duration of `wait`, e.g. `30s` (the default); at most 5m.",
+        rule: ParamRule::Span(MAX_WAIT.as_secs()),
     },
 ];
 
@@ -186,13 +189,13 @@ mod tests {
     fn words(name: &str) -> &'static [&'static str] {
         let param = VM_FILTERS.iter().find(|param| param.name == name).unwrap();
         match param.rule {
-            Rule::Words(words) => words,
-            _ => panic!("{param:?} has no words"),
+            ParamRule::OneOf(words) => words,
+            _ => panic!("{param:?} has no fixed values"),
         }
     }
 
     #[test]
-    fn every_state_can_be_asked_for() {
+    fn every_state_can_be_selected() {
         let states: Vec<_> = VmState::ALL.iter().map(|state| state.as_str()).collect();
         assert_eq!(words("state"), states);
         let statuses = [

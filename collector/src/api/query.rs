@@ -1,4 +1,4 @@
-//! A request's query, checked against the parameters that its route takes.
+//! Parses a request's query and checks it against the parameters of its route.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,21 +10,24 @@ use virtfleet_wire::duration::Span;
 
 use super::{
     error::ApiError,
-    param::{Param, Rule},
+    param::{Param, ParamRule},
 };
 
-/// The checked parameters of one request: every value obeys its rule.
+/// The checked parameters of a request.
 #[derive(Debug, Default)]
 pub(super) struct Query {
     values: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Query {
-    /// Reads the query of `uri`. Errors name the parameter, what it may hold and, for an unknown one, the nearest known.
+    /// Parses the query of `uri`.
+    ///
+    /// # Errors
+    /// The parameter and its allowed values; for an unknown parameter the most similar valid one.
     pub(super) fn parse(params: &[&'static [Param]], uri: &Uri) -> Result<Self, ApiError> {
         let pairs = AxumQuery::<Vec<(String, String)>>::try_from_uri(uri)
             .map_err(|rejection| {
-                let message = format!("the query cannot be read: {}", rejection.body_text());
+                let message = format!("the query cannot be parsed: {}", rejection.body_text());
                 ApiError::invalid(message, "percent-encode it as RFC 3986 says")
             })?
             .0;
@@ -35,14 +38,14 @@ impl Query {
                 return Err(unknown(&name, known().map(|param| param.name)));
             };
             let values = query.values.entry(param.name).or_default();
-            if param.takes_many() {
+            if param.allows_many() {
                 for value in text.split(',') {
                     check(param, value)?;
                     values.push(value.to_owned());
                 }
             } else {
                 if !values.is_empty() {
-                    return Err(refuse(param, "occurs twice", "give it once"));
+                    return Err(refuse(param, "occurs twice", "pass it once"));
                 }
                 check(param, &text)?;
                 values.push(text);
@@ -51,29 +54,29 @@ impl Query {
         Ok(query)
     }
 
-    /// Whether `value` is among those asked for; yes when the parameter was not given.
+    /// Whether `value` is selected; true if the parameter is absent.
     pub(super) fn admits(&self, name: &str, value: Option<&str>) -> bool {
         self.values
             .get(name)
             .is_none_or(|wanted| value.is_some_and(|value| wanted.iter().any(|one| one == value)))
     }
 
-    /// Whether a parameter was given.
+    /// Whether a parameter is present.
     pub(super) fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
-    /// The text of a parameter that is given at most once.
+    /// The text of a parameter that may occur once.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.first().map(String::as_str)
     }
 
-    /// The value of a [`Rule::Number`].
+    /// The value of a [`ParamRule::Number`].
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.text(name)?.parse().ok()
     }
 
-    /// The value of a [`Rule::Span`].
+    /// The value of a [`ParamRule::Span`].
     pub(super) fn span(&self, name: &str) -> Option<Duration> {
         Some(self.text(name)?.parse::<Span>().ok()?.0)
     }
@@ -81,32 +84,36 @@ impl Query {
 
 fn check(param: &Param, value: &str) -> Result<(), ApiError> {
     if value.is_empty() {
-        return Err(refuse(param, "is empty", "give it a value, or leave it out"));
+        return Err(refuse(param, "is empty", "pass a value, or omit it"));
     }
     match param.rule {
-        Rule::Names | Rule::Text => Ok(()),
-        Rule::Words(words) if words.contains(&value) => Ok(()),
-        Rule::Words(words) => Err(refuse(
+        ParamRule::AnyOf | ParamRule::Text => Ok(()),
+        ParamRule::OneOf(words) if words.contains(&value) => Ok(()),
+        ParamRule::OneOf(words) => Err(refuse(
             param,
             &format!("is {value:?}"),
-            &format!("allowed are {}{}", words.join(", "), did_you_mean(value, words)),
+            &format!(
+                "allowed values: {}{}",
+                words.join(", "),
+                did_you_mean(value, words)
+            ),
         )),
-        Rule::Number(least, most) => match value.parse::<u64>() {
-            Ok(number) if (least..=most).contains(&number) => Ok(()),
+        ParamRule::Number(min, max) => match value.parse::<u64>() {
+            Ok(number) if (min..=max).contains(&number) => Ok(()),
             _ => Err(refuse(
                 param,
                 &format!("is {value:?}"),
-                &format!("allowed is a whole number from {least} to {most}"),
+                &format!("allowed: a whole number from {min} to {max}"),
             )),
         },
-        Rule::Span(most) => match value.parse::<Span>() {
-            Ok(span) if span.0 <= Duration::from_secs(most) => Ok(()),
+        ParamRule::Span(max) => match value.parse::<Span>() {
+            Ok(span) if span.0 <= Duration::from_secs(max) => Ok(()),
             _ => Err(refuse(
                 param,
                 &format!("is {value:?}"),
                 &format!(
-                    "allowed is a length of time such as 500ms, 10s or 1m, at most {}",
-                    Span::seconds(most)
+                    "allowed: a duration such as 500ms, 10s or 1m, at most {}",
+                    Span::seconds(max)
                 ),
             )),
         },
@@ -120,10 +127,10 @@ fn refuse(param: &Param, what: &str, remedy: &str) -> ApiError {
 fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> ApiError {
     let known: Vec<_> = known.collect();
     let remedy = if known.is_empty() {
-        "this path takes no parameters".to_owned()
+        "this path has no parameters".to_owned()
     } else {
         format!(
-            "this path takes {}{}",
+            "parameters of this path: {}{}",
             known.join(", "),
             did_you_mean(name, &known)
         )
@@ -136,14 +143,14 @@ fn unknown(name: &str, known: impl Iterator<Item = &'static str>) -> ApiError {
     )
 }
 
-/// `; did you mean "x"?`, or nothing when no word is near.
+/// `; did you mean "x"?`, or nothing if no valid value is similar.
 fn did_you_mean(text: &str, words: &[&str]) -> String {
     nearest(text, words.iter().copied())
         .map(|word| format!("; did you mean {word:?}?"))
         .unwrap_or_default()
 }
 
-/// The word that is most like `text`, when one is like it at all.
+/// The most similar word, if any is similar.
 pub(super) fn nearest<'word>(text: &str, words: impl Iterator<Item = &'word str>) -> Option<&'word str> {
     words
         .map(|word| (strsim::jaro_winkler(text, word), word))
@@ -162,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read() {
+    fn values_are_parsed() {
         let query = parse("zone=a,b&zone=c&q=x%20y&limit=7&wait=0&timeout=500ms").unwrap();
         for (zone, admitted) in [
             (Some("a"), true),
@@ -180,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn errors_name_the_parameter_and_its_allowed_values() {
         for (query, code, parts) in [
             (
                 "zome=a",
@@ -200,7 +207,7 @@ mod tests {
             (
                 "agent=up,",
                 "invalid_parameter",
-                ["\"agent\" is empty", "leave it out"],
+                ["\"agent\" is empty", "omit it"],
             ),
             (
                 "limit=0",

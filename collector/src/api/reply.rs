@@ -1,4 +1,4 @@
-//! A complete answer: its bytes and what they are.
+//! A complete response body with its content type.
 
 use axum::{
     http::{HeaderValue, header::CONTENT_TYPE},
@@ -9,7 +9,7 @@ use virtfleet_wire::exposition::{self, Page};
 
 use super::error::ApiError;
 
-/// A body with its type; the status is 200.
+/// A body with its content type, for status 200.
 #[derive(Debug)]
 pub(super) struct Reply {
     content_type: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    /// `application/json`, as Prometheus' http_sd wants it: without parameters.
+    /// `application/json` without parameters, as Prometheus' http_sd requires.
     pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, ApiError> {
         match serde_json::to_vec(value) {
             Ok(body) => Ok(Self {
@@ -25,12 +25,12 @@ impl Reply {
                 body,
             }),
             Err(error) => Err(ApiError::internal(format!(
-                "the answer cannot be written as JSON: {error}"
+                "the response cannot be encoded as JSON: {error}"
             ))),
         }
     }
 
-    /// Plain text for people.
+    /// Plain text.
     pub(super) fn text(text: String) -> Self {
         Self {
             content_type: "text/plain; charset=utf-8",

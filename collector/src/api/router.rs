@@ -1,5 +1,5 @@
-//! The router: from the table of routes to answers. Parameters are checked, a long poll is waited for, the handler is
-//! called with one snapshot, and its reply gets its revision.
+//! Router: checks parameters, waits for a long poll, calls the handler with one snapshot, and adds
+//! the revision to its reply.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ use virtfleet_collector_core::view::FleetSnapshot;
 use super::{
     ApiState, REVISION_HEADER,
     error::ApiError,
-    gzip,
+    gzip, long_poll,
     query::Query,
     routes::{Handler, ROUTES, Route},
-    vm_page, wait,
+    vm_page,
 };
 
-/// What a handler is asked.
-pub(super) struct Ask {
+/// The input of a handler.
+pub(super) struct ApiRequest {
     pub(super) api: ApiState,
-    /// The fleet as this answer sees it.
+    /// The snapshot of the fleet for this response.
     pub(super) snapshot: Arc<FleetSnapshot>,
     pub(super) query: Query,
     path: Vec<(String, String)>,
 }
 
-impl Ask {
-    /// The value of `{name}` in the route's path, decoded; empty when the path has no such part.
+impl ApiRequest {
+    /// The decoded value of `{name}` in the route's path; empty if the path has no such part.
     pub(super) fn path(&self, name: &str) -> &str {
         self.path
             .iter()
@@ -41,12 +41,12 @@ impl Ask {
     }
 }
 
-/// The whole API, to be served on the collector's port.
+/// The whole API, for the collector's port.
 pub fn router(state: ApiState) -> Router {
     of_routes(state, ROUTES.iter())
 }
 
-/// `/healthz` and `/readyz` alone, to be served to whoever comes.
+/// Only `/healthz` and `/readyz`, for clients without authentication.
 pub fn probes(state: ApiState) -> Router {
     let probes = ["/healthz", "/readyz"];
     of_routes(
@@ -84,28 +84,28 @@ async fn answer(
     } else {
         Query::default()
     };
-    let snapshot = wait::snapshot(&api, &query).await?;
+    let snapshot = long_poll::snapshot(&api, &query).await?;
     if !route.has_revision() {
-        let ask = Ask {
+        let request = ApiRequest {
             api,
             snapshot,
             query,
             path,
         };
-        return handle(route.answer, &ask).await;
+        return handle(route.answer, &request).await;
     }
     let revision = snapshot.revision;
     let etag = format!("W/\"{:x}-{revision:x}\"", api.instance);
     let mut response = if if_none_match(headers, &etag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        let ask = Ask {
+        let request = ApiRequest {
             api,
             snapshot,
             query,
             path,
         };
-        handle(route.answer, &ask).await?
+        handle(route.answer, &request).await?
     };
     let out = response.headers_mut();
     out.insert(REVISION_HEADER, HeaderValue::from(revision));
@@ -115,10 +115,10 @@ async fn answer(
     Ok(response)
 }
 
-async fn handle(handler: Handler, ask: &Ask) -> Result<Response, ApiError> {
+async fn handle(handler: Handler, request: &ApiRequest) -> Result<Response, ApiError> {
     match handler {
-        Handler::Snapshot(answer) => answer(ask).map(IntoResponse::into_response),
-        Handler::Agent => vm_page::page(ask).await,
+        Handler::Snapshot(answer) => answer(request).map(IntoResponse::into_response),
+        Handler::Agent => vm_page::page(request).await,
     }
 }
 
@@ -133,7 +133,7 @@ fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
         .any(|tag| tag.trim() == "*" || opaque(tag) == opaque(etag))
 }
 
-/// The path's parameters, decoded; a path that cannot be decoded names nothing.
+/// The decoded parameters of the path.
 struct Path(Vec<(String, String)>);
 
 impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Path {
@@ -142,7 +142,7 @@ impl<S: Send + Sync> axum::extract::FromRequestParts<S> for Path {
         let params = RawPathParams::from_request_parts(parts, state)
             .await
             .map_err(|rejection| {
-                let message = format!("the path cannot be read: {}", rejection.body_text());
+                let message = format!("the path cannot be decoded: {}", rejection.body_text());
                 ApiError::invalid(message, "percent-encode it as UTF-8")
             })?;
         let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
@@ -156,7 +156,7 @@ async fn unknown_path(uri: Uri) -> ApiError {
         StatusCode::NOT_FOUND,
         "unknown_path",
         format!("there is no path {:?}", uri.path()),
-        format!("there are {}", paths.join(", ")),
+        format!("valid paths: {}", paths.join(", ")),
     )
 }
 
@@ -164,7 +164,7 @@ async fn unknown_method(method: Method, uri: Uri) -> ApiError {
     ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        format!("{} does not take {method}", uri.path()),
+        format!("{} does not support {method}", uri.path()),
         "this API is read-only: use GET or HEAD",
     )
 }

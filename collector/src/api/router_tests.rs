@@ -1,4 +1,4 @@
-//! The API as a client sees it.
+//! Tests of the API over HTTP.
 
 use std::{io::Read as _, sync::Arc, time::Duration};
 
@@ -52,13 +52,13 @@ impl Answer {
     }
 }
 
-async fn ask(fleet: &Arc<Fleet>, request: Request<Body>) -> Answer {
+async fn request_status(fleet: &Arc<Fleet>, request: Request<Body>) -> Answer {
     let router = router(testing::state(fleet.clone()));
     Answer::of(router.oneshot(request).await.unwrap()).await
 }
 
 async fn get_path(fleet: &Arc<Fleet>, path: &str) -> Answer {
-    ask(fleet, Request::get(path).body(Body::empty()).unwrap()).await
+    request_status(fleet, Request::get(path).body(Body::empty()).unwrap()).await
 }
 
 fn fleet() -> Arc<Fleet> {
@@ -120,7 +120,7 @@ async fn findings_are_one_list() {
 }
 
 #[tokio::test]
-async fn errors_say_what_and_what_next() {
+async fn errors_have_message_and_remedy() {
     let fleet = fleet();
     for (path, status, code, part) in [
         (
@@ -153,7 +153,7 @@ async fn errors_say_what_and_what_next() {
             "/api/v1/openapi.json?x=1",
             400,
             "unknown_parameter",
-            "takes no parameters",
+            "has no parameters",
         ),
         ("/api/v2/vms", 404, "unknown_path", "/api/v1/vms, "),
     ] {
@@ -167,7 +167,7 @@ async fn errors_say_what_and_what_next() {
         assert!(text.contains(part), "{path}: {text}");
         assert!(!answer.json()["error"]["remedy"].as_str().unwrap().is_empty());
     }
-    let post = ask(&fleet, Request::post("/sd").body(Body::empty()).unwrap()).await;
+    let post = request_status(&fleet, Request::post("/sd").body(Body::empty()).unwrap()).await;
     assert_eq!(
         (post.status, post.json()["error"]["code"].as_str()),
         (405, Some("method_not_allowed"))
@@ -184,7 +184,7 @@ async fn service_discovery_has_prometheus_shape() {
     assert_eq!(
         groups.as_array().unwrap().len(),
         1,
-        "only who was verified: {groups}"
+        "only verified agents: {groups}"
     );
     assert_eq!(
         groups[0],
@@ -207,7 +207,7 @@ async fn service_discovery_has_prometheus_shape() {
 }
 
 #[tokio::test]
-async fn two_vms_never_share_an_address_in_service_discovery() {
+async fn service_discovery_has_each_address_once() {
     let fleet = fleet();
     let names = async |since: u64| -> Vec<String> {
         fleet.change(|fleet| {
@@ -223,17 +223,13 @@ async fn two_vms_never_share_an_address_in_service_discovery() {
         .agent
         .verified_ms
         .unwrap();
-    assert_eq!(
-        names(first - 1).await,
-        ["worker-0"],
-        "who was verified there last"
-    );
+    assert_eq!(names(first - 1).await, ["worker-0"], "the VM verified there last");
     assert_eq!(names(first + 1).await, ["worker-1"]);
-    assert_eq!(names(first).await, [""; 0], "nobody when that cannot be told");
+    assert_eq!(names(first).await, [""; 0], "none if that is unknown");
 }
 
 #[tokio::test]
-async fn a_vm_without_a_node_is_an_instance_by_its_own_name() {
+async fn without_a_node_the_instance_is_the_vms_name() {
     let fleet = fleet();
     fleet.change(|fleet| {
         for vm in fleet.vms.values_mut().map(Arc::make_mut) {
@@ -276,7 +272,7 @@ async fn own_metrics_are_a_page_of_format_0_0_4() {
 }
 
 #[tokio::test]
-async fn an_unchanged_fleet_is_not_sent_again() {
+async fn an_unchanged_fleet_is_not_modified() {
     let fleet = fleet();
     let first = get_path(&fleet, "/api/v1/vms").await;
     let etag = first.headers["etag"].to_str().unwrap().to_owned();
@@ -287,11 +283,14 @@ async fn an_unchanged_fleet_is_not_sent_again() {
             .body(Body::empty())
             .unwrap()
     };
-    let unchanged = ask(&fleet, again(format!("\"x\", {etag}"))).await;
+    let unchanged = request_status(&fleet, again(format!("\"x\", {etag}"))).await;
     assert_eq!((unchanged.status, unchanged.body.len()), (304, 0));
-    assert_eq!(ask(&fleet, again("\"x\"".to_owned())).await.status, 200);
+    assert_eq!(
+        request_status(&fleet, again("\"x\"".to_owned())).await.status,
+        200
+    );
     fleet.change(|_| {});
-    assert_eq!(ask(&fleet, again(etag)).await.status, 200);
+    assert_eq!(request_status(&fleet, again(etag)).await.status, 200);
 }
 
 #[tokio::test]
@@ -305,20 +304,20 @@ async fn gzip_on_request_and_head_without_a_body() {
         request.body(Body::empty()).unwrap()
     };
     let plain = get_path(&fleet, "/api/v1/vms").await;
-    let answer = ask(&fleet, packed(Method::GET, "/api/v1/vms")).await;
+    let answer = request_status(&fleet, packed(Method::GET, "/api/v1/vms")).await;
     assert_eq!(answer.headers["content-encoding"], "gzip");
     let mut text = Vec::new();
     flate2::read::GzDecoder::new(answer.body.as_slice())
         .read_to_end(&mut text)
         .unwrap();
     assert_eq!(text, plain.body);
-    let head = ask(&fleet, packed(Method::HEAD, "/api/v1/vms")).await;
+    let head = request_status(&fleet, packed(Method::HEAD, "/api/v1/vms")).await;
     assert_eq!((head.status, head.body.len()), (200, 0));
     assert_eq!(
         head.headers["content-length"],
         answer.body.len().to_string().as_str()
     );
-    let small = ask(&fleet, packed(Method::GET, "/healthz")).await;
+    let small = request_status(&fleet, packed(Method::GET, "/healthz")).await;
     assert!(!small.headers.contains_key("content-encoding"));
 }
 
@@ -326,7 +325,7 @@ async fn gzip_on_request_and_head_without_a_body() {
 async fn a_long_poll_answers_on_change_on_time_out_and_on_shutdown() {
     let fleet = fleet();
     let state = testing::state(fleet.clone());
-    let ask = |query: &str| {
+    let request_status = |query: &str| {
         let request = Request::get(format!("/api/v1/vms?{query}"))
             .body(Body::empty())
             .unwrap();
@@ -337,17 +336,20 @@ async fn a_long_poll_answers_on_change_on_time_out_and_on_shutdown() {
                 .unwrap()
         }
     };
-    // Behind, or of a collector that has been started anew: at once.
-    assert_eq!((ask("wait=4").await, ask("wait=9").await), (5, 5));
-    assert_eq!(ask("wait=5&timeout=5ms").await, 5);
+    // An old revision, or one of a restarted collector: returns at once.
+    assert_eq!(
+        (request_status("wait=4").await, request_status("wait=9").await),
+        (5, 5)
+    );
+    assert_eq!(request_status("wait=5&timeout=5ms").await, 5);
     let deadline = Duration::from_secs(20);
-    let waiting = tokio::spawn(ask("wait=5&timeout=1m"));
+    let waiting = tokio::spawn(request_status("wait=5&timeout=1m"));
     while fleet.waiters() == 0 {
         tokio::task::yield_now().await;
     }
     fleet.change(|_| {});
     assert_eq!(tokio::time::timeout(deadline, waiting).await.unwrap().unwrap(), 6);
-    let waiting = tokio::spawn(ask("wait=6&timeout=1m"));
+    let waiting = tokio::spawn(request_status("wait=6&timeout=1m"));
     while fleet.waiters() == 0 {
         tokio::task::yield_now().await;
     }
@@ -358,7 +360,7 @@ async fn a_long_poll_answers_on_change_on_time_out_and_on_shutdown() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn filtered_pages_make_up_the_filtered_list(limit in 1usize..5, filter in prop::sample::select(vec!["", "agent=off&", "q=worker&", "state=running,stopped&"])) {
+    fn filtered_pages_add_up_to_the_filtered_list(limit in 1usize..5, filter in prop::sample::select(vec!["", "agent=off&", "q=worker&", "state=running,stopped&"])) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let fleet = fleet();
@@ -379,12 +381,12 @@ proptest! {
 }
 
 #[tokio::test]
-async fn those_who_wait_never_take_all_the_places() {
+async fn long_polls_never_block_other_requests() {
     let fleet = fleet();
     let api = testing::state(fleet);
     let revision = api.fleet.snapshot().revision;
     let router = router(api.clone());
-    let ask = |query: String| {
+    let request_status = |query: String| {
         let request = Request::get(format!("/api/v1/vms{query}"))
             .body(Body::empty())
             .unwrap();
@@ -392,12 +394,23 @@ async fn those_who_wait_never_take_all_the_places() {
         async move { router.oneshot(request).await.unwrap().status() }
     };
     let wait = format!("?wait={revision}&timeout=1m");
-    let waiting = [tokio::spawn(ask(wait.clone())), tokio::spawn(ask(wait.clone()))];
+    let waiting = [
+        tokio::spawn(request_status(wait.clone())),
+        tokio::spawn(request_status(wait.clone())),
+    ];
     while api.waiting.available_permits() > 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(ask(wait).await, 503, "no place is left to wait");
-    assert_eq!(ask(String::new()).await, 200, "who does not wait is answered");
+    assert_eq!(
+        request_status(wait).await,
+        503,
+        "no permit is left for a long poll"
+    );
+    assert_eq!(
+        request_status(String::new()).await,
+        200,
+        "other requests are answered"
+    );
     api.shutdown.cancel();
     for waited in waiting {
         assert_eq!(waited.await.unwrap(), 200);
@@ -405,9 +418,9 @@ async fn those_who_wait_never_take_all_the_places() {
 }
 
 #[tokio::test]
-async fn whoever_comes_is_told_only_whether_it_lives_and_is_ready() {
+async fn the_probe_router_serves_only_liveness_and_readiness() {
     let fleet = Fleet::new(testing::fleet());
-    let ask = async |path: &str| {
+    let request_status = async |path: &str| {
         let router = probes(testing::state(fleet.clone()));
         let request = Request::get(path).body(Body::empty()).unwrap();
         Answer::of(router.oneshot(request).await.unwrap()).await.status
@@ -420,6 +433,6 @@ async fn whoever_comes_is_told_only_whether_it_lives_and_is_ready() {
         ("/metrics", 404),
         ("/sd", 404),
     ] {
-        assert_eq!(ask(path).await, status, "{path}");
+        assert_eq!(request_status(path).await, status, "{path}");
     }
 }

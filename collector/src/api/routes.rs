@@ -1,64 +1,65 @@
-//! The one table of routes. The router, the OpenAPI document, the index and the answer to an unknown path are made from it,
-//! so that none of them can say anything else.
+//! Table of routes. The router, the OpenAPI document, the index and the error for an unknown path
+//! are generated from it, so they always agree.
 
 use schemars::{Schema, SchemaGenerator};
 use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
 use virtfleet_wire::exposition;
 
 use super::{
-    clusters,
+    clusters, collector_metrics,
     error::ApiError,
     findings::{self, FindingView},
     fleet_page, health, hosts,
     label_inputs::{self, LabelInputs},
     labels::{self, LabelView},
-    openapi, own_page,
+    openapi,
     param::{FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, Param, VM_FILTERS, WAIT},
     reply::Reply,
-    router::Ask,
+    router::ApiRequest,
     sd::{self, TargetGroup},
     vm, vms,
 };
 
-/// One path, which answers GET and HEAD.
+/// One path, for GET and HEAD.
 pub(super) struct Route {
     /// The path; `{x}` is a parameter.
     pub(super) path: &'static str,
     /// Unique name of the operation.
     pub(super) id: &'static str,
-    /// What it gives, in one sentence.
+    /// Description, one sentence.
     pub(super) summary: &'static str,
-    /// The query parameters that it takes.
+    /// Its query parameters.
     pub(super) params: &'static [&'static [Param]],
-    /// Whether parameters that it does not know are an error. Scrapers and probes may add their own.
+    /// Whether unknown parameters are an error. Scrapers and probes may add their own.
     pub(super) strict: bool,
-    /// What the answer is.
+    /// Type of the response.
     pub(super) body: Body,
-    /// Statuses above 399 that it answers with, besides 400 and 500.
+    /// Error statuses of the route besides 400 and 500.
     pub(super) errors: &'static [u16],
-    /// Answers.
+    /// The handler.
     pub(super) answer: Handler,
 }
 
-/// Who answers.
+/// Handler of a route.
 #[derive(Clone, Copy)]
 pub(super) enum Handler {
     /// A function of the fleet's snapshot.
-    Snapshot(fn(&Ask) -> Result<Reply, ApiError>),
-    /// A VM's agent, through the proxy of pages.
+    Snapshot(fn(&ApiRequest) -> Result<Reply, ApiError>),
+    /// Proxies the page of a VM's agent.
     Agent,
 }
 
-/// The type of an answer.
+/// Type of a response.
 pub(super) enum Body {
-    /// JSON of this schema.
+    /// JSON with this schema.
     Json(fn(&mut SchemaGenerator) -> Schema),
-    /// Text of this media type.
+    /// Text with this media type.
     Text(&'static str),
 }
 
 impl Route {
-    /// Whether its answer follows from the fleet's revision alone, so that it has an `ETag` and can be waited for.
+    /// Whether its response depends on the fleet's revision only, so that it has an `ETag` and
+    /// supports long polls.
     pub(super) fn has_revision(&self) -> bool {
         self.params
             .iter()
@@ -71,12 +72,12 @@ impl Route {
 const PLAIN: Body = Body::Text("text/plain; charset=utf-8");
 const METRICS: Body = Body::Text(exposition::CONTENT_TYPE);
 
-/// Every path that there is.
+/// All routes.
 pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/",
         id: "index",
-        summary: "This list of paths.",
+        summary: "List of paths.",
         params: &[],
         strict: false,
         body: PLAIN,
@@ -86,7 +87,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/vms",
         id: "listVms",
-        summary: "VMs: where each stands, which cluster it serves, how its agent is.",
+        summary: "VMs: placement, user cluster and state of the agent.",
         params: &[VM_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<VmView>>),
@@ -96,7 +97,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/vms/{namespace}/{name}",
         id: "getVm",
-        summary: "One VM in full: identity checks, interfaces, findings and its guest's last report.",
+        summary: "One VM with all details: identity checks, interfaces, findings and its guest's last report.",
         params: &[WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<VmDetail>),
@@ -116,7 +117,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/clusters",
         id: "listClusters",
-        summary: "User clusters: how each stands, and its VMs by zone; those that only labels of VMs name, too.",
+        summary: "User clusters, including those that only labels of VMs name: status, and number of VMs by zone.",
         params: &[PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<ClusterView>>),
@@ -126,7 +127,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/findings",
         id: "listFindings",
-        summary: "What somebody should know, about the inventory and about VMs.",
+        summary: "Findings about the inventory and about VMs.",
         params: &[FINDING_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<FindingView>>),
@@ -136,7 +137,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/labels",
         id: "listLabels",
-        summary: "Labels of user-cluster Nodes: what each is, what it should be, and why.",
+        summary: "Labels of user-cluster Nodes: actual and desired values, with reasons.",
         params: &[LABEL_OWNERS, LABEL_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<LabelView>>),
@@ -146,7 +147,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/labels/inputs",
         id: "listLabelInputs",
-        summary: "All that the labels of each Node follow from, so that another policy can be tried on it; 500 a page unless limited.",
+        summary: "Inputs of the label plan of each Node, to try another policy; 500 per page by default.",
         params: &[LABEL_OWNERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<LabelInputs>),
@@ -166,7 +167,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/sd",
         id: "getTargets",
-        summary: "Every agent whose certificate was verified in the last attempts, for Prometheus' http_sd_configs.",
+        summary: "Agents whose certificates were verified in the last attempts, for Prometheus' http_sd_configs.",
         params: &[],
         strict: false,
         body: Body::Json(SchemaGenerator::subschema_for::<Vec<TargetGroup>>),
@@ -176,7 +177,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/vm/{namespace}/{name}/metrics",
         id: "getVmMetrics",
-        summary: "The metrics page of a VM's agent, fetched and bounded by the collector; for Prometheus.",
+        summary: "The metrics page of a VM's agent, fetched and limited by the collector, for Prometheus.",
         params: &[],
         strict: false,
         body: METRICS,
@@ -201,12 +202,12 @@ pub(super) const ROUTES: &[Route] = &[
         strict: false,
         body: METRICS,
         errors: &[],
-        answer: Handler::Snapshot(own_page::page),
+        answer: Handler::Snapshot(collector_metrics::page),
     },
     Route {
         path: "/healthz",
         id: "getHealth",
-        summary: "Answers 200 while the collector serves requests.",
+        summary: "Returns 200 while the collector serves requests.",
         params: &[],
         strict: false,
         body: PLAIN,
@@ -216,7 +217,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/readyz",
         id: "getReadiness",
-        summary: "Answers 200 once the inventory has been read completely.",
+        summary: "Returns 200 once the inventory has been read completely.",
         params: &[],
         strict: false,
         body: PLAIN,

@@ -1,5 +1,5 @@
-//! `GET /sd`: Prometheus' HTTP service discovery (Prometheus documentation, "Writing HTTP service discovery"): the whole
-//! list each time, one target group for every VM whose agent was verified.
+//! `GET /sd`: Prometheus' HTTP service discovery (Prometheus documentation, "Writing HTTP service
+//! discovery"): one target group for every VM whose agent was verified; always the complete list.
 
 use std::{
     cmp::Ordering,
@@ -15,29 +15,30 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::ids::{ClusterName, NodeName, Uid};
 
-use super::{error::ApiError, reply::Reply, router::Ask};
+use super::{error::ApiError, reply::Reply, router::ApiRequest};
 
 /// One target group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetGroup {
-    /// `address:port` of the agent: always one.
+    /// `address:port` of the agent: always one entry.
     pub targets: Vec<String>,
-    /// Labels of the target. A label that would be empty is left out, which means the same to Prometheus.
+    /// Labels of the target. Empty labels are omitted, which is the same for Prometheus.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Before the inventory has been read an empty list would make Prometheus forget every target; with an error it keeps
-/// those that it has.
-pub(super) fn targets(ask: &Ask) -> Result<Reply, ApiError> {
-    if !ask.snapshot.synced {
+/// The target groups. Before the inventory has been read the response is an error: with an empty
+/// list Prometheus would drop all targets, after an error it keeps them.
+pub(super) fn targets(request: &ApiRequest) -> Result<Reply, ApiError> {
+    if !request.snapshot.synced {
         return Err(ApiError::not_synced());
     }
-    let vms = ask.snapshot.vms.values().map(AsRef::as_ref);
+    let vms = request.snapshot.vms.values().map(AsRef::as_ref);
     Reply::json(&groups(vms))
 }
 
-/// Prometheus would take whatever answers at an address for the VM that the labels name. So only agents are listed whose
-/// certificate the collector has verified in its last attempts, and an address once: for the VM that was verified there last.
+/// Prometheus would attribute whatever answers at an address to the VM in the labels. So the list
+/// has only agents whose certificates the collector verified in its last attempts, and each address
+/// once: for the VM verified there last.
 fn groups<'a>(vms: impl Iterator<Item = &'a VmView>) -> Vec<TargetGroup> {
     let verified: Vec<_> = vms.filter_map(|vm| Some((vm, target(vm)?))).collect();
     let mut last: HashMap<SocketAddr, (UnixMs, usize)> = HashMap::new();
@@ -55,8 +56,9 @@ fn groups<'a>(vms: impl Iterator<Item = &'a VmView>) -> Vec<TargetGroup> {
     listed.map(|(vm, (address, _))| group(vm, address)).collect()
 }
 
-/// Where a VM's agent was verified, and when; none for one that could not answer. A collector that pulls no agent verifies no certificate:
-/// it lists each address that only one VM has, and Prometheus alone checks the certificate.
+/// The address at which a VM's agent was verified, and when; none if its VM does not run. A
+/// collector that pulls no agents verifies no certificates: it lists each address that only one VM
+/// has, and Prometheus alone checks the certificate.
 fn target(vm: &VmView) -> Option<(SocketAddr, UnixMs)> {
     let address = vm.agent.address.filter(|_| vm.state.can_answer())?;
     let unverified = (vm.agent.status == AgentStatus::Disabled).then_some(1);

@@ -1,4 +1,4 @@
-//! What only the leader knows is asked of the leader: two replicas tell no two truths.
+//! Tests of data that only the leader has: a standby refers to the leader.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use super::*;
 use crate::{
     api::testing::{self, Fleet},
     labels::LabelStatus,
-    leader::{LeaseView, Writing},
+    leader::{LeaseView, WriteAccess},
 };
 
-/// The API of a collector that once led, and has a label that is not as asked for.
-fn api(writing: Writing) -> Router {
+/// The API of a collector that led before, with a label that differs from its policy.
+fn api(write_access: WriteAccess) -> Router {
     let mut state = testing::state(Fleet::new(testing::fleet()));
-    state.writing = writing;
+    state.write_access = write_access;
     let drifted = Decision {
         key: "zone".into(),
         source: None,
@@ -64,7 +64,7 @@ async fn get(api: Router, path: &str) -> (u16, String) {
 }
 
 fn standby(holder: Option<&str>) -> Router {
-    api(Writing::standing_by(LeaseView {
+    api(WriteAccess::standby_of(LeaseView {
         name: "virtfleet/virtfleet-collector".into(),
         holder: holder.map(str::to_owned),
     }))
@@ -76,7 +76,7 @@ async fn a_standby_names_the_leader_and_has_no_drift() {
     let error: Value = serde_json::from_str(&body).unwrap();
     let error = &error["error"];
     assert_eq!((status, error["code"].as_str()), (503, Some("not_leading")));
-    let remedy = "ask the leader: kubectl -n virtfleet port-forward pod/collector-x7k 10912";
+    let remedy = "query the leader: kubectl -n virtfleet port-forward pod/collector-x7k 10912";
     assert_eq!(error["remedy"], remedy);
     let (_, body) = get(standby(None), "/api/v1/labels").await;
     assert!(
@@ -90,9 +90,9 @@ async fn a_standby_names_the_leader_and_has_no_drift() {
 
 #[tokio::test]
 async fn the_leader_and_a_collector_without_election_answer() {
-    for writing in [Writing::fixed(true), Writing::fixed(false)] {
-        assert_eq!(get(api(writing.clone()), "/api/v1/labels").await.0, 200);
-        let (_, page) = get(api(writing), "/metrics/fleet").await;
+    for write_access in [WriteAccess::fixed(true), WriteAccess::fixed(false)] {
+        assert_eq!(get(api(write_access.clone()), "/api/v1/labels").await.0, 200);
+        let (_, page) = get(api(write_access), "/metrics/fleet").await;
         assert!(
             page.contains("virtfleet_label_drift{cluster=\"prod\",key=\"zone\""),
             "{page}"

@@ -1,4 +1,4 @@
-//! A fleet in memory, for the tests of the API and of the CLI.
+//! A fleet in memory for tests of the API and of the CLI.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,9 +28,9 @@ use virtfleet_wire::{
 };
 
 use super::ApiState;
-use crate::{fleet::FleetRead, leader::Writing};
+use crate::{fleet::FleetRead, leader::WriteAccess};
 
-/// The hour of the tests: 2024-05-01T12:00:00Z in milliseconds.
+/// The present time in tests: 2024-05-01T12:00:00Z in milliseconds.
 pub(crate) const NOW: u64 = 1_714_564_800_000;
 
 pub(crate) fn id<T: std::str::FromStr>(text: &str) -> T
@@ -47,7 +47,7 @@ pub(crate) fn key(namespace: &str, name: &str) -> VmKey {
     }
 }
 
-/// A fleet whose snapshot the test sets.
+/// A fleet whose snapshot is set by the test.
 pub(crate) struct Fleet {
     now: Mutex<(Arc<FleetSnapshot>, BTreeMap<VmKey, VmDetail>)>,
     revisions: watch::Sender<u64>,
@@ -62,12 +62,12 @@ impl Fleet {
         })
     }
 
-    /// How many watch the revision now.
+    /// Number of receivers of the revision.
     pub(crate) fn waiters(&self) -> usize {
         self.revisions.receiver_count()
     }
 
-    /// The next revision, after `change`.
+    /// Applies `change` and increments the revision.
     pub(crate) fn change(&self, change: impl FnOnce(&mut FleetSnapshot)) {
         let mut now = self.now.lock().unwrap();
         let mut next = FleetSnapshot::clone(&now.0);
@@ -100,7 +100,7 @@ impl FleetRead for Fleet {
     }
 }
 
-/// Labels of these pairs.
+/// Labels with these keys and values.
 pub(crate) fn labels(pairs: &[(&str, &str)]) -> Labels {
     let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     pairs.iter().map(own).collect()
@@ -150,11 +150,11 @@ pub(crate) fn state(fleet: Arc<Fleet>) -> ApiState {
     let mut registry = Registry::default();
     let pulls = prometheus_client::metrics::counter::Counter::<u64>::default();
     pulls.inc_by(3);
-    registry.register("virtfleet_collector_pulls", "Pulls that have ended", pulls);
+    registry.register("virtfleet_collector_pulls", "Finished pulls by result", pulls);
     ApiState {
         fleet,
         labels: Arc::default(),
-        writing: Writing::fixed(true),
+        write_access: WriteAccess::fixed(true),
         pages: None,
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),
@@ -218,7 +218,8 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
     }
 }
 
-/// Six VMs of every kind, two hosts, one cluster and one that only a label names, one finding about the inventory.
+/// Six VMs with different states, three hosts, two clusters of which only labels name one, and one
+/// finding about the inventory.
 pub(crate) fn fleet() -> FleetSnapshot {
     use AgentStatus::{Off, Silent, Up, Waiting};
     let mut moved = vm("cluster-a", "worker-2", VmState::Migrating, Waiting);
@@ -306,7 +307,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
                 "BrokenFile",
                 "infra/nodes.yaml, line 3: the key \"a\" occurs twice",
             )
-            .remedy("correct line 3; the last good state of the file stays until then"),
+            .remedy("fix the file; until then the last valid version is used"),
         ],
     }
 }

@@ -2,33 +2,31 @@
 
 use virtfleet_wire::ids::{InvalidId, VmKey};
 
-use super::{error::ApiError, query::nearest, reply::Reply, router::Ask};
+use super::{error::ApiError, query::nearest, reply::Reply, router::ApiRequest};
 
-pub(super) fn detail(ask: &Ask) -> Result<Reply, ApiError> {
-    let key = key(ask)?;
-    match ask.api.fleet.detail(&key) {
+pub(super) fn detail(request: &ApiRequest) -> Result<Reply, ApiError> {
+    let key = key(request)?;
+    match request.api.fleet.detail(&key) {
         Some(detail) => Reply::json(&detail),
-        None => Err(missing(ask, &key)),
+        None => Err(missing(request, &key)),
     }
 }
 
-/// The VM that the path names.
-pub(super) fn key(ask: &Ask) -> Result<VmKey, ApiError> {
+/// The VM in the path.
+pub(super) fn key(request: &ApiRequest) -> Result<VmKey, ApiError> {
     let invalid = |error: InvalidId| {
-        ApiError::invalid(
-            error.to_string(),
-            "the path names a VM: <namespace>/<name of the VM>",
-        )
+        ApiError::invalid(error.to_string(), "the path must be <namespace>/<name of the VM>")
     };
     Ok(VmKey {
-        namespace: ask.path("namespace").parse().map_err(invalid)?,
-        name: ask.path("name").parse().map_err(invalid)?,
+        namespace: request.path("namespace").parse().map_err(invalid)?,
+        name: request.path("name").parse().map_err(invalid)?,
     })
 }
 
-/// The remedy names where a VM of this name does stand, else the VM of the namespace whose name is most like it.
-pub(super) fn missing(ask: &Ask, key: &VmKey) -> ApiError {
-    let vms = &ask.snapshot.vms;
+/// The error for an unknown VM. The remedy has a VM of this name in another namespace, else the
+/// most similar name in this namespace.
+pub(super) fn missing(request: &ApiRequest, key: &VmKey) -> ApiError {
+    let vms = &request.snapshot.vms;
     let near = vms
         .keys()
         .find(|other| other.name == key.name)
@@ -43,10 +41,10 @@ pub(super) fn missing(ask: &Ask, key: &VmKey) -> ApiError {
         });
     let mut remedy = match near {
         Some(near) => format!("did you mean {near}?"),
-        None => "/api/v1/vms lists them all".to_owned(),
+        None => "/api/v1/vms lists all VMs".to_owned(),
     };
-    if ask.snapshot.partial {
-        remedy.push_str(" The inventory is incomplete, so it may exist all the same: see /api/v1/findings");
+    if request.snapshot.partial {
+        remedy.push_str(" The inventory is incomplete, so the VM may exist: see /api/v1/findings");
     }
     ApiError::not_found(format!("there is no VM {key}"), remedy)
 }

@@ -1,4 +1,5 @@
-//! `GET /vm/{namespace}/{name}/metrics`: a guest's page, fetched, verified and bounded by the collector.
+//! `GET /vm/{namespace}/{name}/metrics`: a guest's metrics page, fetched, verified and limited by
+//! the collector.
 
 use axum::{
     body::Body,
@@ -8,14 +9,14 @@ use axum::{
 use virtfleet_collector_core::pull_result::FailureClass;
 use virtfleet_wire::exposition;
 
-use super::{error::ApiError, router::Ask, vm};
+use super::{error::ApiError, router::ApiRequest, vm};
 
-pub(super) async fn page(ask: &Ask) -> Result<Response, ApiError> {
-    let key = vm::key(ask)?;
-    if !ask.snapshot.vms.contains_key(&key) {
-        return Err(vm::missing(ask, &key));
+pub(super) async fn page(request: &ApiRequest) -> Result<Response, ApiError> {
+    let key = vm::key(request)?;
+    if !request.snapshot.vms.contains_key(&key) {
+        return Err(vm::missing(request, &key));
     }
-    let Some(pages) = &ask.api.pages else {
+    let Some(pages) = &request.api.pages else {
         return Err(ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "not_scraping",
@@ -40,7 +41,7 @@ pub(super) async fn page(ask: &Ask) -> Result<Response, ApiError> {
                 status,
                 "agent_failed",
                 message,
-                "`virtfleetctl vm` says how its agent is",
+                "`virtfleetctl vm` shows the state of its agent",
             ))
         }
     }

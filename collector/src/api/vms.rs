@@ -3,16 +3,16 @@
 use virtfleet_collector_core::view::VmView;
 use virtfleet_wire::ids::{ClusterName, NodeName};
 
-use super::{error::ApiError, paging, query::Query, reply::Reply, router::Ask};
+use super::{error::ApiError, paging, query::Query, reply::Reply, router::ApiRequest};
 
-pub(super) fn list(ask: &Ask) -> Result<Reply, ApiError> {
-    let vms = ask.snapshot.vms.values().map(AsRef::as_ref);
-    let vms = vms.filter(|vm: &&VmView| selects(&ask.query, vm));
+pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
+    let vms = request.snapshot.vms.values().map(AsRef::as_ref);
+    let vms = vms.filter(|vm: &&VmView| selects(&request.query, vm));
     let list = paging::page(
         vms,
         |vm| [vm.namespace.as_str(), vm.name.as_str()],
-        &ask.query,
-        &ask.snapshot,
+        &request.query,
+        &request.snapshot,
     )?;
     Reply::json(&list)
 }

@@ -1,4 +1,4 @@
-//! What the types of the settings cannot say: values that do not go together.
+//! Validation of settings beyond their types: values out of range and combinations.
 
 use std::net::SocketAddr;
 
@@ -10,19 +10,19 @@ use virtfleet_wire::{
 
 use super::{CollectorConfig, ServerSettings};
 
-/// Every problem, with the file and line of the value that it is about.
+/// All problems, with the file and line of the value.
 pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem> {
     let mut found = Vec::new();
-    let mut say = |path: &str, message: String| found.push(Problem::at(&origins.of(path), path, message));
+    let mut report = |path: &str, message: String| found.push(Problem::at(&origins.of(path), path, message));
 
     if config.inventory.folder.is_empty() {
-        say(
+        report(
             "inventory.folder",
-            "empty; name the folder of manifests".to_owned(),
+            "empty; set the path of the folder with manifests".to_owned(),
         );
     }
-    live(config, origins, &mut say);
-    writes(config, &mut say);
+    live(config, origins, &mut report);
+    writes(config, &mut report);
 
     let server = &config.server;
     let tls = &server.tls;
@@ -32,63 +32,73 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
                 "{:?} is not an address and port such as 127.0.0.1:10912 or [::]:10912",
                 server.address
             );
-            say("server.address", message);
+            report("server.address", message);
         }
         Ok(address) if !address.ip().to_canonical().is_loopback() && tls.client_ca.is_none() => {
             let message = format!(
-                "{address} is not loopback, so clients must show a certificate: set server.tls.certificate, server.tls.key and \
+                "{address} is not loopback, so client certificates are required: set server.tls.certificate, server.tls.key and \
                  server.tls.clientCA"
             );
-            say("server.address", message);
+            report("server.address", message);
         }
         Ok(_) => {}
     }
-    probes(server, &mut say);
-    pair(&mut say, "server.tls", tls.certificate.as_ref(), tls.key.as_ref());
+    probes(server, &mut report);
+    pair(
+        &mut report,
+        "server.tls",
+        tls.certificate.as_ref(),
+        tls.key.as_ref(),
+    );
     if tls.client_ca.is_some() && tls.certificate.is_none() {
-        say(
+        report(
             "server.tls.clientCA",
-            "asks nobody without server.tls.certificate and server.tls.key".to_owned(),
+            "has no effect without server.tls.certificate and server.tls.key".to_owned(),
         );
     }
 
     let scrape = &config.scrape;
     if scrape.interval.0.is_zero() {
-        say("scrape.interval", "must be longer than 0s".to_owned());
+        report("scrape.interval", "must be longer than 0s".to_owned());
     }
     if scrape.timeout.0.is_zero() || scrape.timeout > scrape.interval {
         let message = format!(
             "{} must be longer than 0s and at most scrape.interval, {}",
             scrape.timeout, scrape.interval
         );
-        say("scrape.timeout", message);
+        report("scrape.timeout", message);
     }
     if scrape.concurrency == 0 {
-        say("scrape.concurrency", "must be at least 1".to_owned());
+        report("scrape.concurrency", "must be at least 1".to_owned());
     }
     if scrape.port == 0 {
-        say("scrape.port", "must be 1 to 65535".to_owned());
+        report("scrape.port", "must be 1 to 65535".to_owned());
     }
-    let most = virtfleet_wire::report::MAX_REPORT_BYTES as u64;
-    if !(1..=most).contains(&scrape.max_report_bytes) {
-        say("scrape.maxReportBytes", format!("must be 1 to {most}"));
+    let max = virtfleet_wire::report::MAX_REPORT_BYTES as u64;
+    if !(1..=max).contains(&scrape.max_report_bytes) {
+        report("scrape.maxReportBytes", format!("must be 1 to {max}"));
     }
     if scrape.max_metrics_bytes == 0 {
-        say("scrape.maxMetricsBytes", "must be at least 1".to_owned());
+        report("scrape.maxMetricsBytes", "must be at least 1".to_owned());
     }
     if scrape.max_samples == 0 {
-        say("scrape.maxSamples", "must be at least 1".to_owned());
+        report("scrape.maxSamples", "must be at least 1".to_owned());
     }
     if scrape.allow_cidrs.is_empty() {
-        say(
+        report(
             "scrape.allowCIDRs",
-            "empty: no VM could be dialled; leave it out for the private networks".to_owned(),
+            "empty: no VM could be dialled; omit it to allow the private networks".to_owned(),
         );
     }
     let tls = &scrape.tls;
-    pair(&mut say, "scrape.tls", tls.certificate.as_ref(), tls.key.as_ref());
+    pair(
+        &mut report,
+        "scrape.tls",
+        tls.certificate.as_ref(),
+        tls.key.as_ref(),
+    );
     let needed = [
-        // Left out as a whole: no agent is pulled.
+        // If all keys are absent, no agent is pulled.
         ("ca", &tls.ca),
         ("certificate", &tls.certificate),
         ("trustDomain", &tls.trust_domain),
@@ -97,60 +107,61 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
         .iter()
         .filter(|(_, value)| tls.is_set() && value.as_ref().is_none_or(String::is_empty))
     {
-        say(
+        report(
             &format!("scrape.tls.{name}"),
-            "required with the others of scrape.tls; leave out all of them to pull no agent".to_owned(),
+            "required together with the other keys of scrape.tls; omit all of them to pull no agent"
+                .to_owned(),
         );
     }
     found
 }
 
-fn probes(server: &ServerSettings, say: &mut impl FnMut(&str, String)) {
+fn probes(server: &ServerSettings, report: &mut impl FnMut(&str, String)) {
     if let Some(probes) = &server.probe_address {
         if probes.parse::<SocketAddr>().is_err() {
             let message =
                 format!("{probes:?} is not an address and port such as 0.0.0.0:10914 or [::]:10914");
-            say("server.probeAddress", message);
+            report("server.probeAddress", message);
         } else if *probes == server.address {
-            let message = format!("{probes} is server.address, too; give the probes a port of their own");
-            say("server.probeAddress", message);
+            let message = format!("{probes} is also server.address; use another port for the probes");
+            report("server.probeAddress", message);
         }
     }
 }
 
-fn live(config: &CollectorConfig, origins: &Origins, say: &mut impl FnMut(&str, String)) {
+fn live(config: &CollectorConfig, origins: &Origins, report: &mut impl FnMut(&str, String)) {
     if let Some(cluster) = &config.inventory.cluster {
         let mut leaves = origins.leaves.iter();
         if leaves.any(|leaf| leaf.path == "inventory.folder" && leaf.origin != Origin::Default) {
-            say(
+            report(
                 "inventory.folder",
-                "set, and inventory.cluster is set; take one away".to_owned(),
+                "inventory.cluster is set, too; remove one of them".to_owned(),
             );
         }
         if cluster.context.is_some() && cluster.kubeconfig.is_none() {
-            say(
+            report(
                 "inventory.cluster.context",
-                "names a context of no kubeconfig; set inventory.cluster.kubeconfig".to_owned(),
+                "set without a kubeconfig; set inventory.cluster.kubeconfig".to_owned(),
             );
         }
         let user_clusters = &cluster.user_clusters;
         if user_clusters.allow_cidrs.is_empty() {
-            say(
+            report(
                 "inventory.cluster.userClusters.allowCIDRs",
-                "empty: no user cluster could be reached; leave it out for every network".to_owned(),
+                "empty: no user cluster could be reached; omit it to allow every network".to_owned(),
             );
         }
         if !(1..=100_000).contains(&user_clusters.max_nodes) {
-            say(
+            report(
                 "inventory.cluster.userClusters.maxNodes",
                 "must be 1 to 100000".to_owned(),
             );
         }
         for (at, name) in cluster.namespaces.iter().enumerate() {
             if let Err(error) = name.parse::<Namespace>() {
-                say(&format!("inventory.cluster.namespaces[{at}]"), error.to_string());
+                report(&format!("inventory.cluster.namespaces[{at}]"), error.to_string());
             } else if cluster.namespaces[..at].contains(name) {
-                say(
+                report(
                     &format!("inventory.cluster.namespaces[{at}]"),
                     format!("{name} is listed twice"),
                 );
@@ -159,58 +170,63 @@ fn live(config: &CollectorConfig, origins: &Origins, say: &mut impl FnMut(&str, 
     }
 }
 
-fn writes(config: &CollectorConfig, say: &mut impl FnMut(&str, String)) {
+fn writes(config: &CollectorConfig, report: &mut impl FnMut(&str, String)) {
     let labels = &config.labels;
     if !(1..=1000).contains(&labels.requests_per_second) {
-        say("labels.requestsPerSecond", "must be 1 to 1000".to_owned());
+        report("labels.requestsPerSecond", "must be 1 to 1000".to_owned());
     }
     if !(1..=64).contains(&labels.parallel) {
-        say("labels.parallel", "must be 1 to 64".to_owned());
+        report("labels.parallel", "must be 1 to 64".to_owned());
     }
     if labels.recheck < Span::seconds(1) {
-        say("labels.recheck", "must be at least 1s".to_owned());
+        report("labels.recheck", "must be at least 1s".to_owned());
     }
     if labels.confirm_removal > Span::seconds(3600) {
-        say("labels.confirmRemoval", "must be at most 1h".to_owned());
+        report("labels.confirmRemoval", "must be at most 1h".to_owned());
     }
     if labels.confirm_change > Span::seconds(3600) {
-        say("labels.confirmChange", "must be at most 1h".to_owned());
+        report("labels.confirmChange", "must be at most 1h".to_owned());
     }
     let leader = &config.leader_election;
     if !(2..=3600).contains(&leader.lease_seconds) {
-        say("leaderElection.leaseSeconds", "must be 2 to 3600".to_owned());
+        report("leaderElection.leaseSeconds", "must be 2 to 3600".to_owned());
     }
     if leader.renew_seconds >= leader.lease_seconds || leader.renew_seconds == 0 {
-        say(
+        report(
             "leaderElection.renewSeconds",
             "must be at least 1 and less than leaderElection.leaseSeconds: a leader must stop before its Lease ends".to_owned(),
         );
     }
     if leader.retry_seconds >= leader.renew_seconds || leader.retry_seconds == 0 {
-        say(
+        report(
             "leaderElection.retrySeconds",
             "must be at least 1 and less than leaderElection.renewSeconds".to_owned(),
         );
     }
-    // The rule for an object's name is that for a VM's: a DNS subdomain.
+    // An object's name has the same syntax as a VM's: a DNS subdomain.
     if leader.name.parse::<VmName>().is_err() {
-        say(
+        report(
             "leaderElection.name",
-            format!("{:?} is not a name that a Lease may have", leader.name),
+            format!("{:?} is not a valid name of a Lease", leader.name),
         );
     }
     if let Some(Err(error)) = leader.namespace.as_ref().map(|name| name.parse::<Namespace>()) {
-        say("leaderElection.namespace", error.to_string());
+        report("leaderElection.namespace", error.to_string());
     }
 }
 
-fn pair(say: &mut impl FnMut(&str, String), path: &str, certificate: Option<&String>, key: Option<&String>) {
+fn pair(
+    report: &mut impl FnMut(&str, String),
+    path: &str,
+    certificate: Option<&String>,
+    key: Option<&String>,
+) {
     match (certificate, key) {
-        (Some(_), None) => say(
+        (Some(_), None) => report(
             &format!("{path}.key"),
             format!("required, because {path}.certificate is set"),
         ),
-        (None, Some(_)) => say(
+        (None, Some(_)) => report(
             &format!("{path}.certificate"),
             format!("required, because {path}.key is set"),
         ),

@@ -1,6 +1,6 @@
 use super::*;
 
-const GOOD: &str = "apiVersion: virtfleet.io/v1alpha1
+const VALID: &str = "apiVersion: virtfleet.io/v1alpha1
 kind: CollectorConfig
 inventory: {folder: /srv/fleet}
 scrape:
@@ -20,10 +20,10 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn good_settings_are_applied_to_the_word() {
+fn valid_settings_are_applied_completely() {
     let fragment = Fragment {
         file: "c.yaml".into(),
-        text: GOOD.into(),
+        text: VALID.into(),
     };
     let loaded = CollectorConfig::load(&[fragment]);
     assert_eq!(loaded.problems, []);
@@ -143,7 +143,7 @@ fn each_problem_has_its_line_and_key() {
 }
 
 #[test]
-fn a_cluster_takes_the_place_of_the_folder() {
+fn a_cluster_replaces_the_folder() {
     let tls = "scrape: {tls: {ca: a, certificate: c, key: k, trustDomain: t}}\n";
     let text = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {{cluster: {{}}}}\n{tls}"

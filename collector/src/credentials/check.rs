@@ -1,4 +1,5 @@
-//! Checks each TLS file that the settings name: by itself, then with the files that belong to it.
+//! Checks each TLS file that the settings name: alone, then together with the files that belong to
+//! it.
 
 use std::{error::Error, fs};
 
@@ -7,10 +8,12 @@ use virtfleet_runtime::tls::{Usage, Validity, check_chain, check_pem};
 use super::{FileError, agents, server};
 use crate::{config::CollectorConfig, doctor::CheckResult};
 
-/// A certificate with less than this left is a warning, in seconds: 14 days, as for the agent's doctor.
-const EXPIRES_SOON: u64 = 14 * 86_400;
+/// A certificate whose remaining validity is shorter causes a warning, in seconds: 14 days, as in
+/// the agent's doctor.
+const EXPIRY_WARNING: u64 = 14 * 86_400;
 
-/// One line for each TLS file that the settings name, and one for files that do not go together. `now` is in seconds since 1970.
+/// One result for each TLS file that the settings name, and one for files that do not match. `now`
+/// is in seconds since 1970.
 pub fn check(config: &CollectorConfig, now: u64) -> Vec<CheckResult> {
     let (tls, scrape) = (&config.server.tls, &config.scrape.tls);
     let of_server = [
@@ -23,52 +26,52 @@ pub fn check(config: &CollectorConfig, now: u64) -> Vec<CheckResult> {
         ("scrape.tls.key", &scrape.key),
         ("scrape.tls.ca", &scrape.ca),
     ];
-    let (mut lines, readable) = files(&of_server, now);
+    let (mut results, readable) = files(&of_server, now);
     if readable {
-        lines.extend(server(&config.server).err().map(|error| unfit(&error)));
+        results.extend(server(&config.server).err().map(|error| mismatch(&error)));
     }
     let (others, readable) = files(&of_agents, now);
-    lines.extend(others);
+    results.extend(others);
     if readable {
-        let unfit = agents(scrape).err().map(|error| unfit(&error));
-        let fits = unfit.is_none();
-        lines.extend(unfit);
-        if let (true, Some(certificate), Some(ca)) = (fits, &scrape.certificate, &scrape.ca) {
-            lines.extend(chain(certificate, ca, now));
+        let mismatch = agents(scrape).err().map(|error| mismatch(&error));
+        let matches = mismatch.is_none();
+        results.extend(mismatch);
+        if let (true, Some(certificate), Some(ca)) = (matches, &scrape.certificate, &scrape.ca) {
+            results.extend(chain(certificate, ca, now));
         }
     }
-    lines
+    results
 }
 
-/// A line for each file, and whether each could be read.
+/// A result for each file, and whether all could be read.
 fn files(named: &[(&'static str, &Option<String>)], now: u64) -> (Vec<CheckResult>, bool) {
     let mut readable = true;
     let set = named
         .iter()
         .filter_map(|(key, file)| Some((*key, file.as_deref()?)));
-    let lines = set.map(|(key, file)| {
+    let results = set.map(|(key, file)| {
         let content = content(key, file);
         readable &= content.is_ok();
-        line(key, file, content, now)
+        file_result(key, file, content, now)
     });
-    (lines.collect(), readable)
+    (results.collect(), readable)
 }
 
-/// The validity of certificates, nothing of a key, or why the file cannot be used.
+/// The validity of the certificates (none for a key), or why the file cannot be used.
 fn content(key: &str, file: &str) -> Result<Option<Validity>, String> {
     let pem = fs::read(file).map_err(|error| format!("cannot be read: {error}"))?;
     check_pem(&pem, matches!(key, "server.tls.key" | "scrape.tls.key"))
 }
 
-fn line(key: &str, file: &str, content: Result<Option<Validity>, String>, now: u64) -> CheckResult {
+fn file_result(key: &str, file: &str, content: Result<Option<Validity>, String>, now: u64) -> CheckResult {
     match content {
         Err(reason) => CheckResult::fail(key, format!("{file} {reason}"), format!("ls -l {file}")),
         Ok(None) => CheckResult::ok(key, format!("{file}: readable")),
-        Ok(Some(valid)) => dated(key, file, valid, now),
+        Ok(Some(valid)) => validity_result(key, file, valid, now),
     }
 }
 
-fn dated(key: &str, file: &str, valid: Validity, now: u64) -> CheckResult {
+fn validity_result(key: &str, file: &str, valid: Validity, now: u64) -> CheckResult {
     let dates = format!("openssl x509 -in {file} -noout -subject -dates");
     if now < valid.not_before {
         let days = (valid.not_before - now) / 86_400;
@@ -80,15 +83,15 @@ fn dated(key: &str, file: &str, valid: Validity, now: u64) -> CheckResult {
     }
     let left = valid.not_after - now;
     let detail = format!("{file}: {} d left", left / 86_400);
-    if left < EXPIRES_SOON {
+    if left < EXPIRY_WARNING {
         CheckResult::warn(key, detail, dates)
     } else {
         CheckResult::ok(key, detail)
     }
 }
 
-/// What loading the files as `serve` does comes to.
-fn unfit(error: &FileError) -> CheckResult {
+/// The result for files that `serve` cannot load together.
+fn mismatch(error: &FileError) -> CheckResult {
     let mut reason = error.file.display().to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -96,10 +99,15 @@ fn unfit(error: &FileError) -> CheckResult {
         cause = next.source();
     }
     let next = "openssl x509 -in CERTIFICATE -noout -pubkey | diff - <(openssl pkey -in KEY -pubout)";
-    CheckResult::fail(&error.key, format!("does not go with the others: {reason}"), next)
+    CheckResult::fail(
+        &error.key,
+        format!("does not match the other files: {reason}"),
+        next,
+    )
 }
 
-/// Agents verify the collector by their own `server.tls.clientCA`, which mostly is the authority that has signed the agents, too.
+/// Agents verify the collector with their own `server.tls.clientCA`, usually the authority that
+/// also signed the agents' certificates.
 fn chain(certificate: &str, ca: &str, now: u64) -> Option<CheckResult> {
     let (chain, authorities) = (fs::read(certificate).ok()?, fs::read(ca).ok()?);
     let reason = check_chain(&chain, &authorities, Usage::Client, now).err()?;

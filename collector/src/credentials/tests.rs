@@ -1,4 +1,4 @@
-//! Each file that cannot be used is named with its key and what to do.
+//! Each file that cannot be used is named with its key and the next command.
 
 use std::{fs, path::Path};
 
@@ -40,8 +40,8 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
     file.display().to_string()
 }
 
-/// Settings whose files are all good.
-fn good(folder: &Path) -> CollectorConfig {
+/// Settings with valid files only.
+fn valid(folder: &Path) -> CollectorConfig {
     let authority = ca();
     let ca = write(folder, "ca.pem", &authority.pem());
     let mut config = CollectorConfig::default();
@@ -59,24 +59,24 @@ fn good(folder: &Path) -> CollectorConfig {
     config
 }
 
-/// Those that are not ok.
-fn faults(config: &CollectorConfig) -> Vec<CheckResult> {
+/// The results that are not ok.
+fn problems(config: &CollectorConfig) -> Vec<CheckResult> {
     let mut lines = check(config, NOW);
     lines.retain(|line| line.status != CheckStatus::Ok);
     lines
 }
 
 fn only(config: &CollectorConfig) -> CheckResult {
-    let [line] = faults(config).try_into().unwrap();
+    let [line] = problems(config).try_into().unwrap();
     assert!(!line.next.is_empty(), "{line:?}");
     line
 }
 
 #[test]
-fn good_files_are_ok_and_are_what_serve_loads() {
+fn valid_files_are_ok_and_can_be_loaded() {
     let folder = TempDir::new().unwrap();
-    let config = good(folder.path());
-    assert_eq!(faults(&config), []);
+    let config = valid(folder.path());
+    assert_eq!(problems(&config), []);
     assert_eq!(check(&config, NOW).len(), 6);
     assert!(agents(&config.scrape.tls).unwrap().is_some());
     assert!(server(&config.server).unwrap().is_some());
@@ -86,9 +86,9 @@ fn good_files_are_ok_and_are_what_serve_loads() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_named_with_its_key() {
+fn unusable_files_are_named_with_their_key() {
     let folder = TempDir::new().unwrap();
-    let config = good(folder.path());
+    let config = valid(folder.path());
     let mut missing = config.clone();
     missing.scrape.tls.ca = Some("/nowhere/ca.pem".to_owned());
     let line = only(&missing);
@@ -107,13 +107,16 @@ fn a_file_that_cannot_be_used_is_named_with_its_key() {
     other.server.tls.key.clone_from(&config.scrape.tls.key);
     let line = only(&other);
     assert_eq!(line.what, "server.tls.certificate");
-    assert!(line.detail.starts_with("does not go with the others"), "{line:?}");
+    assert!(
+        line.detail.starts_with("does not match the other files"),
+        "{line:?}"
+    );
 }
 
 #[test]
-fn a_certificate_must_be_valid_now_and_should_be_for_a_while() {
+fn certificates_must_be_valid_and_must_not_expire_soon() {
     let folder = TempDir::new().unwrap();
-    let mut config = good(folder.path());
+    let mut config = valid(folder.path());
     let authority = ca();
     let mut set = |year, now: u64| {
         let (certificate, key) = leaf(&authority, year, ExtendedKeyUsagePurpose::ServerAuth);
@@ -126,7 +129,7 @@ fn a_certificate_must_be_valid_now_and_should_be_for_a_while() {
     let (status, detail) = set(2029, NOW);
     assert_eq!(status, CheckStatus::Fail);
     assert!(detail.contains("expired 1 d ago"), "{detail}");
-    // Ten days before its end.
+    // Ten days before it expires.
     let (status, detail) = set(2030, NOW + 354 * 86_400);
     assert_eq!(status, CheckStatus::Warn);
     assert!(detail.contains(" d left"), "{detail}");
@@ -134,9 +137,9 @@ fn a_certificate_must_be_valid_now_and_should_be_for_a_while() {
 }
 
 #[test]
-fn a_client_certificate_that_the_agents_authority_has_not_signed_is_a_warning() {
+fn a_client_certificate_of_another_authority_is_a_warning() {
     let folder = TempDir::new().unwrap();
-    let mut config = good(folder.path());
+    let mut config = valid(folder.path());
     let stranger = ca();
     let (certificate, key) = leaf(&stranger, 2035, ExtendedKeyUsagePurpose::ClientAuth);
     config.scrape.tls.certificate = Some(write(folder.path(), "client.pem", &certificate));

@@ -156,7 +156,7 @@ pub(super) fn summary(client: &Client, target: &Target, answer: &Answer) -> Opti
                 "{} about the inventory ({} {}): virtfleetctl findings --scope inventory",
                 count(found.items.len(), "finding"),
                 grave.count(),
-                crate::api::severity_word(worst),
+                crate::api::severity_name(worst),
             ));
         }
     }

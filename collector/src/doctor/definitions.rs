@@ -1,5 +1,6 @@
-//! Whether the definitions of our objects are installed, and are those of this version: their published schemas
-//! (`/openapi/v3`, which every authenticated account may read) have each field that ours have.
+//! Checks that the packaged CustomResourceDefinitions are installed and that their published
+//! schemas (`/openapi/v3`, which every authenticated account may read) have each field of this
+//! version.
 
 use kube::Client;
 use serde_json::Value;
@@ -7,10 +8,10 @@ use serde_json::Value;
 use super::CheckResult;
 use crate::objects;
 
-/// Fields that a line names.
+/// Maximum missing fields that a result names.
 const MAX_NAMED: usize = 5;
 
-/// One line for each definition that is absent or lacks fields, or one for all.
+/// A failure for each definition that is absent or lacks fields, or one result if there is none.
 pub(super) async fn check(client: &Client) -> Vec<CheckResult> {
     const NEXT: &str = "virtfleet-collector crds | kubectl apply --server-side -f -";
     let request = http::Request::get("/openapi/v3/apis/virtfleet.io/v1alpha1").body(Vec::new());
@@ -33,36 +34,36 @@ pub(super) async fn check(client: &Client) -> Vec<CheckResult> {
             )];
         }
     };
-    let mut lines = Vec::new();
+    let mut results = Vec::new();
     for ours in objects::crds() {
         let kind = &ours.spec.names.kind;
         let what = format!("definition {kind}");
-        let wanted = ours
+        let expected = ours
             .spec
             .versions
             .iter()
             .find_map(|version| version.schema.as_ref());
-        let wanted = wanted.and_then(|schema| serde_json::to_value(&schema.open_api_v3_schema).ok());
-        let (Some(wanted), Some(found)) = (wanted, schema_of(&published, kind)) else {
-            lines.push(CheckResult::fail(&what, "is not installed", NEXT));
+        let expected = expected.and_then(|schema| serde_json::to_value(&schema.open_api_v3_schema).ok());
+        let (Some(expected), Some(found)) = (expected, schema_of(&published, kind)) else {
+            results.push(CheckResult::fail(&what, "is not installed", NEXT));
             continue;
         };
         let mut missing = Vec::new();
-        lacking(&wanted, found, "", &mut missing);
+        missing_fields(&expected, found, "", &mut missing);
         if !missing.is_empty() {
             let more = if missing.len() > MAX_NAMED { ", …" } else { "" };
             missing.truncate(MAX_NAMED);
             let detail = format!("is of another version: it has no {}{more}", missing.join(", "));
-            lines.push(CheckResult::warn(&what, detail, NEXT));
+            results.push(CheckResult::warn(&what, detail, NEXT));
         }
     }
-    if lines.is_empty() {
-        lines.push(CheckResult::ok(
+    if results.is_empty() {
+        results.push(CheckResult::ok(
             "definitions",
             "virtfleet.io/v1alpha1 is installed, with every field of this version",
         ));
     }
-    lines
+    results
 }
 
 /// The published schema of a kind.
@@ -75,9 +76,9 @@ fn schema_of<'a>(published: &'a Value, kind: &str) -> Option<&'a Value> {
     of_kind.next()
 }
 
-/// Paths of the fields that `wanted` has and `found` lacks.
-fn lacking(wanted: &Value, found: &Value, path: &str, missing: &mut Vec<String>) {
-    for (name, schema) in wanted["properties"].as_object().into_iter().flatten() {
+/// Collects the paths of the fields that `expected` has and `found` lacks.
+fn missing_fields(expected: &Value, found: &Value, path: &str, missing: &mut Vec<String>) {
+    for (name, schema) in expected["properties"].as_object().into_iter().flatten() {
         let path = if path.is_empty() {
             name.clone()
         } else {
@@ -85,11 +86,11 @@ fn lacking(wanted: &Value, found: &Value, path: &str, missing: &mut Vec<String>)
         };
         match found["properties"].get(name) {
             None => missing.push(path),
-            Some(found) => lacking(schema, found, &path, missing),
+            Some(found) => missing_fields(schema, found, &path, missing),
         }
     }
-    if wanted["items"].is_object() {
-        lacking(&wanted["items"], &found["items"], &format!("{path}[]"), missing);
+    if expected["items"].is_object() {
+        missing_fields(&expected["items"], &found["items"], &format!("{path}[]"), missing);
     }
 }
 
@@ -100,13 +101,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_that_are_not_published_are_named_with_their_path() {
-        let wanted = json!({"properties": {"spec": {"properties": {
+    fn missing_fields_are_named_with_their_path() {
+        let expected = json!({"properties": {"spec": {"properties": {
             "a": {}, "b": {"items": {"properties": {"c": {}, "d": {}}}}}}}});
         let found =
             json!({"properties": {"spec": {"properties": {"b": {"items": {"properties": {"d": {}}}}}}}});
         let mut missing = Vec::new();
-        lacking(&wanted, &found, "", &mut missing);
+        missing_fields(&expected, &found, "", &mut missing);
         assert_eq!(missing, ["spec.a", "spec.b[].c"]);
     }
 }

@@ -1,9 +1,10 @@
-//! `virtfleet-collector doctor`: everything that a person would check by hand, each line with the next command to type.
+//! `virtfleet-collector doctor`: checks settings, files, API server and ports; each result has the
+//! next command to run.
 //!
 //! ```text
 //! settings ─▶ files (credentials) ─ folder | API server ─▶ rights, definitions, Lease ─ ports ─▶ CheckResult…
 //! ```
-//! It reads and asks; it changes nothing.
+//! It only reads; it changes nothing.
 
 mod definitions;
 mod port;
@@ -17,34 +18,37 @@ pub use virtfleet_runtime::checks::{CheckResult, CheckStatus, any_failed, text};
 
 use crate::{config::CollectorConfig, credentials};
 
-/// Maximum time for all questions to the API server.
-const ASKING: Duration = Duration::from_secs(20);
+/// Maximum time for all requests to the API server.
+const API_SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What `check-config` checks beyond the text of the settings: the files that they name.
+/// The checks of `check-config` beyond the text of the settings: the files that the settings name.
 pub async fn files(config: &CollectorConfig) -> Vec<CheckResult> {
-    let mut lines = credentials::check(config, now());
+    let mut results = credentials::check(config, now());
     if config.inventory.cluster.is_some() {
-        lines.extend(server::client(config).await.err());
+        results.extend(server::client(config).await.err());
     } else {
-        lines.push(folder(&config.inventory.folder));
+        results.push(folder(&config.inventory.folder));
     }
-    lines
+    results
 }
 
-/// All checks, in the order in which a person would make them. `file` is where the settings are.
+/// All checks, in the order of diagnosis. `file` is the path of the settings.
 pub async fn check(config: &CollectorConfig, file: &str) -> Vec<CheckResult> {
-    let mut lines = vec![CheckResult::ok("settings", format!("{file}: every key is known"))];
-    lines.extend(credentials::check(config, now()));
+    let mut results = vec![CheckResult::ok("settings", format!("{file}: all keys are valid"))];
+    results.extend(credentials::check(config, now()));
     if !config.scrape.tls.is_set() {
-        lines.push(CheckResult::ok("scrape.tls", "not set: no agent is pulled"));
+        results.push(CheckResult::ok("scrape.tls", "not set: no agent is pulled"));
     }
     if config.inventory.cluster.is_some() {
         match server::client(config).await {
-            Err(line) => lines.push(line),
+            Err(result) => results.push(result),
             Ok(client) => {
-                let asked = tokio::time::timeout(ASKING, server::check(config, &client)).await;
-                lines.extend(asked.unwrap_or_else(|_| {
-                    let detail = format!("not all answers within {} s", ASKING.as_secs());
+                let checked = tokio::time::timeout(API_SERVER_TIMEOUT, server::check(config, &client)).await;
+                results.extend(checked.unwrap_or_else(|_| {
+                    let detail = format!(
+                        "not all checks finished within {} s",
+                        API_SERVER_TIMEOUT.as_secs()
+                    );
                     vec![CheckResult::fail(
                         "API server",
                         detail,
@@ -54,12 +58,12 @@ pub async fn check(config: &CollectorConfig, file: &str) -> Vec<CheckResult> {
             }
         }
     } else {
-        lines.push(folder(&config.inventory.folder));
+        results.push(folder(&config.inventory.folder));
     }
-    lines.push(port::check("server.address", &config.server.address));
+    results.push(port::check("server.address", &config.server.address));
     let probes = config.server.probe_address.as_deref();
-    lines.extend(probes.map(|address| port::check("server.probeAddress", address)));
-    lines
+    results.extend(probes.map(|address| port::check("server.probeAddress", address)));
+    results
 }
 
 fn folder(path: &str) -> CheckResult {

@@ -1,4 +1,4 @@
-//! Whether an address can be listened on, and who holds it otherwise.
+//! Checks that an address can be listened on, and finds the process that uses it otherwise.
 
 use std::{
     fs, io,
@@ -8,10 +8,10 @@ use std::{
 
 use super::CheckResult;
 
-/// The kernel's name of our process: `comm` has 15 bytes.
-const OWN_NAME: &str = "virtfleet-colle";
+/// Name of the collector's process: `comm` has at most 15 bytes.
+const COLLECTOR_COMM: &str = "virtfleet-colle";
 
-/// Listens at `address` for a moment.
+/// Binds `address` and releases it.
 pub(super) fn check(setting: &str, address: &str) -> CheckResult {
     let Ok(address) = address.parse::<SocketAddr>() else {
         let detail = format!("{address:?} is not an address and port");
@@ -21,18 +21,18 @@ pub(super) fn check(setting: &str, address: &str) -> CheckResult {
     match TcpListener::bind(address) {
         Ok(_) => CheckResult::ok(setting, format!("{address} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => match holder(address.port()) {
-            Some((pid, name)) if name == OWN_NAME => CheckResult::ok(
+            Some((pid, name)) if name == COLLECTOR_COMM => CheckResult::ok(
                 setting,
-                format!("{address} is held by virtfleet-collector, process {pid}"),
+                format!("{address} is in use by virtfleet-collector, process {pid}"),
             ),
             Some((pid, name)) => CheckResult::fail(
                 setting,
-                format!("{address} is held by {name}, process {pid}"),
+                format!("{address} is in use by {name}, process {pid}"),
                 next,
             ),
             None => CheckResult::warn(
                 setting,
-                format!("{address} is in use; the process cannot be seen from here"),
+                format!("{address} is in use; its process cannot be determined from here"),
                 next,
             ),
         },
@@ -53,14 +53,15 @@ fn holder(port: u16) -> Option<(u32, String)> {
     let mut numbered =
         processes.filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())));
     numbered
-        .find(|(_, process)| holds(process, &sockets))
+        .find(|(_, process)| has_any_of(process, &sockets))
         .map(|(pid, process)| {
             let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
             (pid, name.trim_end().to_owned())
         })
 }
 
-/// The inode of a line of `/proc/net/tcp` that listens on `port` (proc(5): local address, remote address, state 0A, inode).
+/// The socket inode of a line of `/proc/net/tcp` that listens on `port` (proc(5): local address,
+/// remote address, state 0A, inode).
 fn listening(line: &str, port: u16) -> Option<&str> {
     let fields: Vec<_> = line.split_ascii_whitespace().collect();
     let (_, local) = fields.get(1)?.rsplit_once(':')?;
@@ -68,7 +69,7 @@ fn listening(line: &str, port: u16) -> Option<&str> {
     is_listening.then(|| fields.get(9).copied())?
 }
 
-fn holds(process: &Path, sockets: &[String]) -> bool {
+fn has_any_of(process: &Path, sockets: &[String]) -> bool {
     let Ok(files) = fs::read_dir(process.join("fd")) else {
         return false;
     };
@@ -82,11 +83,11 @@ mod tests {
     use crate::doctor::CheckStatus;
 
     #[test]
-    fn an_address_is_free_held_or_refused() {
+    fn an_address_is_free_in_use_or_invalid() {
         let held = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = held.local_addr().unwrap().to_string();
         let line = check("server.address", &address);
-        assert_eq!(line.status, CheckStatus::Fail, "held by the test: {line:?}");
+        assert_eq!(line.status, CheckStatus::Fail, "in use by the test: {line:?}");
         let own = format!("process {}", std::process::id());
         assert!(
             line.detail.ends_with(&own) && line.next.starts_with("ss "),

@@ -1,5 +1,6 @@
-//! What the collector's account may do on the infra cluster, by SelfSubjectAccessReview: each right of
-//! `packaging/collector/kubernetes/infra/rbac.yaml`, with what is missing without it.
+//! Checks the rights of the collector's account on the infra cluster by SelfSubjectAccessReview:
+//! each right of `packaging/collector/kubernetes/infra/rbac.yaml`, with the consequence if it is
+//! missing.
 
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::{
@@ -10,10 +11,10 @@ use kube::{Api, Client, api::PostParams};
 use super::{CheckResult, CheckStatus};
 use crate::config::CollectorConfig;
 
-/// Questions on their way at once.
-const PARALLEL: usize = 8;
+/// Maximum concurrent requests.
+const MAX_CONCURRENT_REVIEWS: usize = 8;
 
-/// A right, and what fails without it.
+/// A right, and the consequence if it is missing.
 #[derive(Debug, Clone)]
 struct Right {
     verb: &'static str,
@@ -22,13 +23,14 @@ struct Right {
     resource: &'static str,
     namespace: Option<String>,
     name: Option<String>,
-    /// What the collector does without it.
+    /// What the collector cannot do without it.
     without: &'static str,
     status: CheckStatus,
 }
 
-/// Verbs, group, resource, whether it is asked in each of `inventory.cluster.namespaces`, severity, and what fails without it.
-type Row = (
+/// Verbs, group, resource, whether to check each of `inventory.cluster.namespaces`, severity, and
+/// the consequence if it is missing.
+type RightRow = (
     &'static [&'static str],
     &'static str,
     &'static str,
@@ -37,7 +39,7 @@ type Row = (
     &'static str,
 );
 
-const ROWS: [Row; 13] = [
+const ROWS: [RightRow; 13] = [
     (
         &["list", "watch"],
         "",
@@ -68,7 +70,7 @@ const ROWS: [Row; 13] = [
         "virtualmachineinstancemigrations",
         true,
         CheckStatus::Warn,
-        "fewer labels that others wrote are replaced",
+        "fewer labels of other writers are replaced",
     ),
     (
         &["list", "watch"],
@@ -144,8 +146,8 @@ const ROWS: [Row; 13] = [
     ),
 ];
 
-/// Where the kubeconfigs of user clusters are, as packaged.
-const KUBECONFIGS: &str = "virtfleet-kubeconfigs";
+/// Packaged namespace of the kubeconfigs of user clusters.
+const KUBECONFIG_NAMESPACE: &str = "virtfleet-kubeconfigs";
 
 fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
     let watched = config
@@ -187,9 +189,17 @@ fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
     };
     for verb in ["list", "watch"] {
         let without = "user clusters whose kubeconfig is there cannot be reached";
-        one(verb, "", "secrets", KUBECONFIGS, None, CheckStatus::Warn, without);
+        one(
+            verb,
+            "",
+            "secrets",
+            KUBECONFIG_NAMESPACE,
+            None,
+            CheckStatus::Warn,
+            without,
+        );
     }
-    let without = "the infra API server's addresses are known by its URL only";
+    let without = "the addresses of the infra API server are known only from its URL";
     one(
         "get",
         "discovery.k8s.io",
@@ -228,7 +238,8 @@ fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
     rights
 }
 
-/// A line for each right that is missing, or one for all. `lease` is namespace and name of the Lease, with the election on.
+/// A result for each missing right, or one result if there is none. `lease` is namespace and name
+/// of the Lease, if the election is enabled.
 pub(super) async fn check(
     config: &CollectorConfig,
     client: &Client,
@@ -237,8 +248,8 @@ pub(super) async fn check(
     let rights = rights(config, lease);
     let count = rights.len();
     let asked = stream::iter(rights)
-        .map(|right| ask(client, right))
-        .buffered(PARALLEL);
+        .map(|right| review(client, right))
+        .buffered(MAX_CONCURRENT_REVIEWS);
     let missing: Vec<CheckResult> = asked.filter_map(std::future::ready).collect().await;
     if missing.is_empty() {
         return vec![CheckResult::ok("rights", format!("all {count} are granted"))];
@@ -246,8 +257,8 @@ pub(super) async fn check(
     missing
 }
 
-/// The line about a right that is not granted.
-async fn ask(client: &Client, right: Right) -> Option<CheckResult> {
+/// The result for a right that is not granted.
+async fn review(client: &Client, right: Right) -> Option<CheckResult> {
     let (resource, subresource) = match right.resource.split_once('/') {
         Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
         None => (right.resource, None),
@@ -278,8 +289,7 @@ async fn ask(client: &Client, right: Right) -> Option<CheckResult> {
         Some(namespace) => format!("-n {namespace}"),
         None => "--all-namespaces".to_owned(),
     };
-    let next =
-        format!("kubectl auth can-i {what} {place}; grant it as packaging/collector/kubernetes has it");
+    let next = format!("kubectl auth can-i {what} {place}; grant it as in packaging/collector/kubernetes");
     let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     match api.create(&PostParams::default(), &review).await {
         Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => None,
@@ -291,7 +301,7 @@ async fn ask(client: &Client, right: Right) -> Option<CheckResult> {
         )),
         Err(error) => Some(CheckResult::warn(
             format!("right {what}"),
-            format!("cannot be asked for: {error}"),
+            format!("cannot be checked: {error}"),
             next,
         )),
     }

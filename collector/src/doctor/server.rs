@@ -1,4 +1,4 @@
-//! The infra cluster's API server: whether it answers, what may be done there, what is installed, who leads.
+//! Checks the infra cluster's API server: whether it answers, rights, definitions, and the leader.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -7,7 +7,7 @@ use kube::{Api, Client};
 use super::{CheckResult, definitions, rights};
 use crate::{config::CollectorConfig, inventory::cluster, leader};
 
-/// A client by `inventory.cluster`, or why there is none.
+/// A client for `inventory.cluster`, or the failed check.
 pub(super) async fn client(config: &CollectorConfig) -> Result<Client, CheckResult> {
     let Some(settings) = &config.inventory.cluster else {
         return Err(CheckResult::fail(
@@ -25,7 +25,7 @@ pub(super) async fn client(config: &CollectorConfig) -> Result<Client, CheckResu
     })
 }
 
-/// All that is asked of the API server.
+/// All checks against the API server.
 pub(super) async fn check(config: &CollectorConfig, client: &Client) -> Vec<CheckResult> {
     let version = match client.apiserver_version().await {
         Ok(version) => version.git_version,
@@ -38,7 +38,7 @@ pub(super) async fn check(config: &CollectorConfig, client: &Client) -> Vec<Chec
             )];
         }
     };
-    let mut lines = vec![CheckResult::ok(
+    let mut results = vec![CheckResult::ok(
         "API server",
         format!("answers, Kubernetes {version}"),
     )];
@@ -47,20 +47,20 @@ pub(super) async fn check(config: &CollectorConfig, client: &Client) -> Vec<Chec
     let lease = election
         .enabled
         .then_some((namespace.as_str(), election.name.as_str()));
-    lines.extend(rights::check(config, client, lease).await);
-    lines.extend(definitions::check(client).await);
+    results.extend(rights::check(config, client, lease).await);
+    results.extend(definitions::check(client).await);
     match lease {
-        Some((namespace, name)) => lines.push(of_lease(client, namespace, name).await),
-        None => lines.push(CheckResult::ok(
+        Some((namespace, name)) => results.push(lease_result(client, namespace, name).await),
+        None => results.push(CheckResult::ok(
             "lease",
             "leaderElection.enabled is false: this collector writes without a Lease",
         )),
     }
-    lines
+    results
 }
 
-/// Who leads.
-async fn of_lease(client: &Client, namespace: &str, name: &str) -> CheckResult {
+/// The holder of the Lease.
+async fn lease_result(client: &Client, namespace: &str, name: &str) -> CheckResult {
     const WHAT: &str = "lease";
     let next = format!("kubectl -n {namespace} get lease {name} -o yaml");
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
@@ -83,7 +83,7 @@ async fn of_lease(client: &Client, namespace: &str, name: &str) -> CheckResult {
     if age > i64::from(spec.lease_duration_seconds.unwrap_or_default()) {
         return CheckResult::warn(
             WHAT,
-            format!("{detail}, which is too long ago: no collector leads"),
+            format!("{detail} and has expired: no collector leads"),
             next,
         );
     }

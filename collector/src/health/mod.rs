@@ -1,11 +1,13 @@
-//! Keeps one `GuestHealth` a VM in the infra cluster: written on change only, by the leader only.
+//! Maintains one `GuestHealth` per VM in the infra cluster: written only on change, and only by the
+//! leader.
 //!
 //! ```text
-//! fleet, LabelStatusStore ─ digests ─▶ whom has something changed for? ─▶ status ─ differs? ─▶ HealthStore
+//! fleet, LabelStatusStore ─ digests ─▶ changed VMs ─▶ status ─ differs? ─▶ HealthStore
 //! ```
-//! A pass compares digests of all VMs every few seconds, and works out only those that differ; now and then it works out all,
-//! and lists what is kept, so that what others removed comes back. A pass writes no longer than until the next is due: what is
-//! left waits for its turn, and nobody is overtaken twice by the same.
+//! A sync compares the digests of all VMs every few seconds and computes only changed statuses. At
+//! a longer interval it lists the stored objects and computes all statuses, which restores objects
+//! that others deleted. A sync ends when the next one is due; the next one continues with the
+//! remaining VMs, so that each VM is reached.
 
 mod status;
 mod store;
@@ -31,220 +33,229 @@ pub use self::store::{HealthStore, KubeHealth, Stored};
 use crate::{
     fleet::{Fleet, FleetRead as _},
     labels::{LabelStatusStore, SendError, TokenBucket},
-    leader::Writing,
+    leader::WriteAccess,
     objects::GuestHealthStatus,
 };
 
-/// Between two passes: long enough for a label to follow a move, so that the two are one change.
-const PASS: Duration = Duration::from_secs(5);
-/// Between two lists of what is kept.
-const RELIST: Duration = Duration::from_mins(10);
-/// The most requests in a second, one at a time: as many as a fleet of thousands needs while its VMs move, and less than half
-/// of what a user cluster is asked for by default.
-const PER_SECOND: u32 = 100;
-/// A write is begun only while the leadership lasts this much longer.
-const MARGIN: Duration = Duration::from_secs(1);
+/// Interval between two syncs: long enough for labels to follow a migration, so that both are one
+/// write.
+const SYNC_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval between two lists of the stored objects.
+const RELIST_INTERVAL: Duration = Duration::from_mins(10);
+/// Maximum requests per second, sent one at a time: enough for a fleet of thousands of VMs during
+/// migrations, and less than half of the default limit of one user cluster.
+const MAX_REQUESTS_PER_SECOND: u32 = 100;
+/// A write starts only if the term as leader lasts at least this much longer.
+const LEADERSHIP_MARGIN: Duration = Duration::from_secs(1);
 
 /// Runs until `stop`.
 pub async fn run<S: HealthStore>(
     fleet: Arc<Fleet>,
-    book: Arc<LabelStatusStore>,
+    statuses: Arc<LabelStatusStore>,
     store: S,
-    writing: Writing,
+    write_access: WriteAccess,
     stop: CancellationToken,
 ) {
-    let mut keeper = Keeper {
+    let mut writer = GuestHealthWriter {
         fleet,
-        book,
+        statuses,
         store,
-        writing,
-        kept: None,
-        seen: BTreeMap::new(),
-        silent: BTreeMap::new(),
+        write_access,
+        stored: None,
+        digests: BTreeMap::new(),
+        silent_since: BTreeMap::new(),
         absent: BTreeSet::new(),
-        last: None,
-        pace: TokenBucket::new(PER_SECOND, now()),
+        ended_at: None,
+        rate_limit: TokenBucket::new(MAX_REQUESTS_PER_SECOND, now()),
     };
-    let mut ticks = tokio::time::interval(PASS);
+    let mut ticks = tokio::time::interval(SYNC_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        let passed = tokio::select! {
+        let synced = tokio::select! {
             () = stop.cancelled() => return,
-            passed = keeper.pass() => passed,
+            synced = writer.sync() => synced,
         };
-        if let Err(error) = passed {
-            tracing::warn!(%error, "GuestHealth objects could not be read or written; tried again");
+        if let Err(error) = synced {
+            tracing::warn!(%error, "GuestHealth objects could not be read or written; it will be retried");
         }
     }
 }
 
-/// What became of one VM in a pass.
-enum Settled {
-    /// What is kept is what there is to say.
+/// Result of a sync for one VM.
+enum SyncResult {
+    /// The stored object has the current status.
     Written,
-    /// It could not be written yet; the next pass tries again.
+    /// The status could not be written; the next sync retries.
     Later,
     /// This process may not write any more.
     NotLeading,
 }
 
-struct Keeper<S> {
+struct GuestHealthWriter<S> {
     fleet: Arc<Fleet>,
-    book: Arc<LabelStatusStore>,
+    statuses: Arc<LabelStatusStore>,
     store: S,
-    writing: Writing,
-    /// What is kept, as far as we know, and when it was listed; none while another one leads.
-    kept: Option<(Instant, BTreeMap<VmKey, Stored>)>,
-    /// The digest under which each VM was worked out last.
-    seen: BTreeMap<VmKey, u64>,
-    /// Since when each silent agent is.
-    silent: BTreeMap<VmKey, Instant>,
-    /// Kept for VMs that were not there in the last pass.
+    write_access: WriteAccess,
+    /// Stored objects as last seen, and the time of the last list; none while another process
+    /// leads.
+    stored: Option<(Instant, BTreeMap<VmKey, Stored>)>,
+    /// The digest of each VM at its last computed status.
+    digests: BTreeMap<VmKey, u64>,
+    /// Start of the silence of each silent agent.
+    silent_since: BTreeMap<VmKey, Instant>,
+    /// Stored objects of VMs that did not exist in the last sync.
     absent: BTreeSet<VmKey>,
-    /// With whom the last pass ended early.
-    last: Option<VmKey>,
-    pace: TokenBucket,
+    /// The VM at which the last sync ended early.
+    ended_at: Option<VmKey>,
+    rate_limit: TokenBucket,
 }
 
-impl<S: HealthStore> Keeper<S> {
-    /// Ends early when this process does not lead any more.
-    async fn pass(&mut self) -> Result<(), SendError> {
-        if !self.writing.leads() {
-            self.kept = None;
+impl<S: HealthStore> GuestHealthWriter<S> {
+    /// Ends early if this process stops leading.
+    async fn sync(&mut self) -> Result<(), SendError> {
+        if !self.write_access.leads() {
+            self.stored = None;
             return Ok(());
         }
         let fleet = self.fleet.snapshot();
         if !fleet.synced {
             return Ok(());
         }
-        if self.kept.as_ref().is_none_or(|(at, _)| now() - *at >= RELIST) {
+        if self
+            .stored
+            .as_ref()
+            .is_none_or(|(at, _)| now() - *at >= RELIST_INTERVAL)
+        {
             let listed = self.store.list().await?;
-            self.kept = Some((now(), listed));
-            self.seen.clear();
+            self.stored = Some((now(), listed));
+            self.digests.clear();
         }
-        self.silent.retain(|key, _| fleet.vms.contains_key(key));
-        self.seen.retain(|key, _| fleet.vms.contains_key(key));
+        self.silent_since.retain(|key, _| fleet.vms.contains_key(key));
+        self.digests.retain(|key, _| fleet.vms.contains_key(key));
         let mut due = Vec::new();
         for (key, view) in &fleet.vms {
             let silent_ms = self.silent_ms(key, view);
-            let digest = digest(view, self.book.digest(key), silent_ms >= SILENCE_THRESHOLD_MS);
-            if self.seen.get(key) != Some(&digest) {
+            let digest = digest(view, self.statuses.digest(key), silent_ms >= SILENCE_THRESHOLD_MS);
+            if self.digests.get(key) != Some(&digest) {
                 due.push((key, digest, silent_ms));
             }
         }
-        // With whom a pass ended early, by time or by a fault, is the last of the next.
-        let first = due.partition_point(|(key, ..)| self.last.as_ref().is_some_and(|last| *key <= last));
+        // The VM at which a sync ended early, by time or by an error, is the last one of the next
+        // sync.
+        let first = due.partition_point(|(key, ..)| self.ended_at.as_ref().is_some_and(|last| *key <= last));
         due.rotate_left(first);
-        self.last = None;
+        self.ended_at = None;
         let begun = now();
         for (key, digest, silent_ms) in due {
-            match self.settle(key, silent_ms).await {
-                Ok(Settled::Written) => {
-                    self.seen.insert(key.clone(), digest);
+            match self.sync_vm(key, silent_ms).await {
+                Ok(SyncResult::Written) => {
+                    self.digests.insert(key.clone(), digest);
                 }
-                Ok(Settled::Later) => {}
-                Ok(Settled::NotLeading) => return Ok(()),
+                Ok(SyncResult::Later) => {}
+                Ok(SyncResult::NotLeading) => return Ok(()),
                 Err(error) => {
-                    self.last = Some(key.clone());
+                    self.ended_at = Some(key.clone());
                     return Err(error);
                 }
             }
-            if now() - begun >= PASS {
-                self.last = Some(key.clone());
+            if now() - begun >= SYNC_INTERVAL {
+                self.ended_at = Some(key.clone());
                 break;
             }
         }
         if !fleet.partial {
-            self.sweep(&fleet).await?;
+            self.delete_orphans(&fleet).await?;
         }
         Ok(())
     }
 
     fn silent_ms(&mut self, key: &VmKey, view: &VmView) -> u64 {
         if view.agent.status != AgentStatus::Silent {
-            self.silent.remove(key);
+            self.silent_since.remove(key);
             return 0;
         }
-        let since = *self.silent.entry(key.clone()).or_insert_with(now);
+        let since = *self.silent_since.entry(key.clone()).or_insert_with(now);
         u64::try_from((now() - since).as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Writes what differs for one VM.
-    async fn settle(&mut self, key: &VmKey, silent_ms: u64) -> Result<Settled, SendError> {
+    /// Writes the changes of one VM.
+    async fn sync_vm(&mut self, key: &VmKey, silent_ms: u64) -> Result<SyncResult, SendError> {
         let Some(detail) = self.fleet.detail(key) else {
-            return Ok(Settled::Later);
+            return Ok(SyncResult::Later);
         };
         let Some(owner) = store::owner(key, &self.fleet.owners(key)) else {
-            return Ok(Settled::Later);
+            return Ok(SyncResult::Later);
         };
-        let kept = self.kept.as_ref().and_then(|(_, kept)| kept.get(key));
+        let kept = self.stored.as_ref().and_then(|(_, kept)| kept.get(key));
         let cluster = detail.vm.cluster.as_ref().map(ToString::to_string);
-        // A longer name is none that a label may have.
+        // A longer name is not a valid label value.
         let cluster = cluster.filter(|name| guard::check_value(name).is_ok());
         let (is_ours, before) = kept.map_or((false, GuestHealthStatus::default()), |kept| {
             let same = kept.owner.as_ref() == Some(&owner.uid) && kept.cluster == cluster;
             (same, kept.status())
         });
         let uid = kept.and_then(|kept| kept.uid.clone());
-        let labels = self.book.get(key);
+        let labels = self.statuses.get(key);
         let status = status::status(&detail, labels.as_deref(), silent_ms, &before, &stamp());
         if is_ours && before == status {
-            return Ok(Settled::Written);
+            return Ok(SyncResult::Written);
         }
         self.wait(if is_ours { 1 } else { 2 }).await;
         let store = &self.store;
         let write = async {
             if !is_ours {
-                store.own(key, &owner, cluster.as_deref()).await?;
+                store.apply(key, &owner, cluster.as_deref()).await?;
             }
-            match store.say(key, &status).await {
-                // Somebody removed it.
+            match store.write_status(key, &status).await {
+                // The object was deleted by others.
                 Err(SendError::Gone) => {
-                    store.own(key, &owner, cluster.as_deref()).await?;
-                    store.say(key, &status).await
+                    store.apply(key, &owner, cluster.as_deref()).await?;
+                    store.write_status(key, &status).await
                 }
                 other => other,
             }
         };
-        let Some(written) = self.writing.within(MARGIN, write).await else {
-            return Ok(Settled::NotLeading);
+        let Some(written) = self.write_access.within(LEADERSHIP_MARGIN, write).await else {
+            return Ok(SyncResult::NotLeading);
         };
         match written {
             Ok(()) => {}
-            // Of this VM alone, e.g. its namespace is being deleted: the others go on, and the next pass tries it again.
+            // Only this VM failed, e.g. because its namespace is being deleted: continue with the
+            // others; the next sync retries.
             Err(error @ (SendError::Refused(_) | SendError::Conflict | SendError::Gone)) => {
                 tracing::debug!(vm = %key, %error, "a GuestHealth was not written");
-                return Ok(Settled::Later);
+                return Ok(SyncResult::Later);
             }
             Err(error) => return Err(error),
         }
-        if let Some((_, kept)) = &mut self.kept {
-            // Made anew, it has another UID, which nobody told us.
+        if let Some((_, kept)) = &mut self.stored {
+            // A new object has another UID, which the response of the request does not tell.
             let uid = uid.filter(|_| is_ours);
             let stored = Stored::new(Some(owner.uid), cluster, uid, &status);
             kept.insert(key.clone(), stored);
         }
-        Ok(Settled::Written)
+        Ok(SyncResult::Written)
     }
 
-    /// Waits until so many more requests may be sent.
+    /// Waits until the rate limit allows this many requests.
     async fn wait(&mut self, requests: u32) {
         for _ in 0..requests {
-            let at = self.pace.take(now());
+            let at = self.rate_limit.take(now());
             tokio::time::sleep_until(at.into()).await;
         }
     }
 
-    /// Removes what is kept for VMs that are gone, in two passes at least and with an inventory that is complete. The garbage
-    /// collector does the same by owner, when it gets to it.
+    /// Deletes stored objects of VMs that do not exist, after at least two syncs with a complete
+    /// inventory. The garbage collector does the same by owner, but later.
     ///
-    /// Of a namespace that cannot be read completely nothing is removed, and the others go on.
-    async fn sweep(&mut self, fleet: &FleetSnapshot) -> Result<(), SendError> {
-        let Some((_, kept)) = &self.kept else {
+    /// Nothing is deleted in a namespace that cannot be read completely; other namespaces are not
+    /// affected.
+    async fn delete_orphans(&mut self, fleet: &FleetSnapshot) -> Result<(), SendError> {
+        let Some((_, kept)) = &self.stored else {
             return Ok(());
         };
         let unsure = &fleet.gaps.namespaces;
@@ -257,10 +268,10 @@ impl<S: HealthStore> Keeper<S> {
         for (key, uid) in gone.iter().filter(|(key, _)| before.contains(*key)) {
             self.wait(1).await;
             let delete = self.store.delete(key, uid.as_deref());
-            match self.writing.within(MARGIN, delete).await {
+            match self.write_access.within(LEADERSHIP_MARGIN, delete).await {
                 None => return Ok(()),
                 Some(Ok(()) | Err(SendError::Gone | SendError::Conflict)) => {
-                    if let Some((_, kept)) = &mut self.kept {
+                    if let Some((_, kept)) = &mut self.stored {
                         kept.remove(key);
                     }
                 }
@@ -271,7 +282,7 @@ impl<S: HealthStore> Keeper<S> {
     }
 }
 
-/// A number that changes with what a GuestHealth says, and not with each answer of an agent.
+/// A digest that changes with the status of a GuestHealth, but not with each answer of an agent.
 fn digest(view: &VmView, labels: Option<u64>, silent: bool) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&view.uid, &view.cluster, &view.user_node, &view.infra_node).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Where GuestHealth objects are kept: behind a trait, so that faults can be played.
+//! Storage of GuestHealth objects, behind a trait so that tests can inject errors.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,36 +16,37 @@ use crate::{
     objects::{GuestHealth, GuestHealthStatus},
 };
 
-/// The label of a GuestHealth that names the user cluster of its VM: `kubectl get guesthealths -A -l virtfleet.io/cluster=prod`.
-pub(super) const CLUSTER: &str = "virtfleet.io/cluster";
+/// Label of a GuestHealth with the user cluster of its VM: `kubectl get guesthealths -A -l
+/// virtfleet.io/cluster=prod`.
+pub(super) const CLUSTER_LABEL: &str = "virtfleet.io/cluster";
 
-/// How long one request may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
+/// Timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum objects in one page of a list.
+const PAGE_SIZE: u32 = 500;
 
-/// A GuestHealth as it is kept. There is one for each VM, so what it says is kept as text.
+/// A stored GuestHealth. There is one for each VM, so the status is kept as compact text.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Stored {
-    /// UID of its owner; none when it has none.
+    /// UID of its owner; none without an owner.
     pub owner: Option<String>,
-    /// The user cluster that its label [`CLUSTER`] names.
+    /// The user cluster in its label [`CLUSTER_LABEL`].
     pub cluster: Option<String>,
     /// Its own UID.
     pub uid: Option<String>,
-    /// What it says, in JSON; empty when it says nothing.
+    /// Its status as JSON; empty without a status.
     said: Box<[u8]>,
 }
 
 impl Stored {
-    /// One that says this.
+    /// A stored object with these values.
     pub fn new(
         owner: Option<String>,
         cluster: Option<String>,
         uid: Option<String>,
         status: &GuestHealthStatus,
     ) -> Self {
-        // Words, lists and flags: there is nothing in it that JSON cannot hold.
+        // Only strings, lists and flags, which JSON can always represent.
         let said = serde_json::to_vec(status).unwrap_or_default().into();
         Self {
             owner,
@@ -55,34 +56,34 @@ impl Stored {
         }
     }
 
-    /// What it says.
+    /// The status.
     pub fn status(&self) -> GuestHealthStatus {
         serde_json::from_slice(&self.said).unwrap_or_default()
     }
 }
 
-/// See the module.
+/// Storage of GuestHealth objects.
 pub trait HealthStore: Send + Sync + 'static {
-    /// All that there are.
+    /// Lists all objects.
     fn list(&self) -> impl Future<Output = Result<BTreeMap<VmKey, Stored>, SendError>> + Send;
-    /// Makes it be there with this owner, and with the label [`CLUSTER`] for this user cluster.
-    fn own(
+    /// Creates the object, or updates its owner and its label [`CLUSTER_LABEL`].
+    fn apply(
         &self,
         key: &VmKey,
         owner: &OwnerReference,
         cluster: Option<&str>,
     ) -> impl Future<Output = Result<(), SendError>> + Send;
-    /// Says something else.
-    fn say(
+    /// Writes the status.
+    fn write_status(
         &self,
         key: &VmKey,
         status: &GuestHealthStatus,
     ) -> impl Future<Output = Result<(), SendError>> + Send;
-    /// Removes it, if it is still this one.
+    /// Deletes the object if it still has this UID.
     fn delete(&self, key: &VmKey, uid: Option<&str>) -> impl Future<Output = Result<(), SendError>> + Send;
 }
 
-/// The VirtualMachine, else the VMI; none when neither has a UID.
+/// The owner reference: the VirtualMachine, else the VMI; none if neither has a UID.
 pub(super) fn owner(key: &VmKey, owners: &Owners) -> Option<OwnerReference> {
     let kinds = [
         ("VirtualMachine", &owners.vm),
@@ -100,14 +101,14 @@ pub(super) fn owner(key: &VmKey, owners: &Owners) -> Option<OwnerReference> {
     })
 }
 
-/// The infra cluster.
+/// Storage in the infra cluster.
 pub struct KubeHealth {
     client: Client,
     namespaces: Vec<Namespace>,
 }
 
 impl KubeHealth {
-    /// All namespaces, or these.
+    /// All namespaces if `namespaces` is empty, else these.
     pub fn new(client: Client, namespaces: Vec<Namespace>) -> Self {
         Self { client, namespaces }
     }
@@ -127,9 +128,9 @@ impl HealthStore for KubeHealth {
         };
         let mut all = BTreeMap::new();
         for api in apis {
-            let mut params = ListParams::default().limit(PAGE);
+            let mut params = ListParams::default().limit(PAGE_SIZE);
             loop {
-                let page = in_time(api.list(&params)).await?;
+                let page = with_timeout(api.list(&params)).await?;
                 all.extend(page.items.into_iter().filter_map(stored));
                 match page.metadata.continue_.filter(|token| !token.is_empty()) {
                     Some(token) => params = params.continue_token(&token),
@@ -140,15 +141,23 @@ impl HealthStore for KubeHealth {
         Ok(all)
     }
 
-    async fn own(&self, key: &VmKey, owner: &OwnerReference, cluster: Option<&str>) -> Result<(), SendError> {
-        let labels: BTreeMap<_, _> = cluster.map(|cluster| (CLUSTER, cluster)).into_iter().collect();
+    async fn apply(
+        &self,
+        key: &VmKey,
+        owner: &OwnerReference,
+        cluster: Option<&str>,
+    ) -> Result<(), SendError> {
+        let labels: BTreeMap<_, _> = cluster
+            .map(|cluster| (CLUSTER_LABEL, cluster))
+            .into_iter()
+            .collect();
         let body = json!({
             "apiVersion": "virtfleet.io/v1alpha1",
             "kind": "GuestHealth",
             "metadata": { "name": key.name, "namespace": key.namespace, "ownerReferences": [owner], "labels": labels },
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        in_time(
+        with_timeout(
             self.api(key)
                 .patch(key.name.as_str(), &params, &Patch::Apply(&body)),
         )
@@ -156,14 +165,14 @@ impl HealthStore for KubeHealth {
         .map(drop)
     }
 
-    async fn say(&self, key: &VmKey, status: &GuestHealthStatus) -> Result<(), SendError> {
+    async fn write_status(&self, key: &VmKey, status: &GuestHealthStatus) -> Result<(), SendError> {
         let body = json!({
             "apiVersion": "virtfleet.io/v1alpha1",
             "kind": "GuestHealth",
             "status": status,
         });
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        in_time(
+        with_timeout(
             self.api(key)
                 .patch_status(key.name.as_str(), &params, &Patch::Apply(&body)),
         )
@@ -179,7 +188,7 @@ impl HealthStore for KubeHealth {
             }),
             ..DeleteParams::default()
         };
-        in_time(self.api(key).delete(key.name.as_str(), &params))
+        with_timeout(self.api(key).delete(key.name.as_str(), &params))
             .await
             .map(drop)
     }
@@ -192,7 +201,7 @@ fn stored(object: GuestHealth) -> Option<(VmKey, Stored)> {
         name: metadata.name?.parse().ok()?,
     };
     let owner = metadata.owner_references.unwrap_or_default().into_iter().next();
-    let cluster = metadata.labels.unwrap_or_default().remove(CLUSTER);
+    let cluster = metadata.labels.unwrap_or_default().remove(CLUSTER_LABEL);
     Some((
         key,
         Stored::new(
@@ -204,9 +213,11 @@ fn stored(object: GuestHealth) -> Option<(VmKey, Stored)> {
     ))
 }
 
-async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, SendError> {
-    match tokio::time::timeout(PATIENCE, request).await {
+async fn with_timeout<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Result<T, SendError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(SendError::from),
-        Err(_) => Err(SendError::Unreachable(format!("no answer within {PATIENCE:?}"))),
+        Err(_) => Err(SendError::Unreachable(format!(
+            "no answer within {REQUEST_TIMEOUT:?}"
+        ))),
     }
 }

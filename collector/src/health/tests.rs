@@ -1,4 +1,4 @@
-//! The keeper against a store of its own, tokio's clock held.
+//! Tests of the GuestHealth writer with an in-memory store and tokio's clock paused.
 
 use std::{collections::BTreeMap, sync::Mutex};
 
@@ -15,14 +15,14 @@ use crate::objects::{ConditionStatus, GuestHealthStatus};
 
 #[derive(Clone, Default)]
 struct Fake {
-    kept: Arc<Mutex<BTreeMap<VmKey, Stored>>>,
+    stored: Arc<Mutex<BTreeMap<VmKey, Stored>>>,
     writes: Arc<Mutex<usize>>,
     broken: Arc<Mutex<bool>>,
     refuses: Arc<Mutex<bool>>,
 }
 
 impl Fake {
-    fn fault(&self) -> Result<(), SendError> {
+    fn error(&self) -> Result<(), SendError> {
         if *self.broken.lock().unwrap() {
             return Err(SendError::Unreachable("500".into()));
         }
@@ -32,12 +32,12 @@ impl Fake {
         *self.writes.lock().unwrap()
     }
     fn placement(&self) -> String {
-        let said = self.kept.lock().unwrap()[&key()].status();
+        let said = self.stored.lock().unwrap()[&key()].status();
         said.placement.unwrap().infra_node.unwrap()
     }
     fn condition(&self, key: &VmKey, kind: &str) -> (ConditionStatus, String) {
-        let kept = self.kept.lock().unwrap();
-        let said = kept[key].status().conditions;
+        let stored = self.stored.lock().unwrap();
+        let said = stored[key].status().conditions;
         let found = said.into_iter().find(|one| one.kind == kind).unwrap();
         (found.status, found.reason)
     }
@@ -45,30 +45,40 @@ impl Fake {
 
 impl HealthStore for Fake {
     async fn list(&self) -> Result<BTreeMap<VmKey, Stored>, SendError> {
-        self.fault()?;
-        Ok(self.kept.lock().unwrap().clone())
+        self.error()?;
+        Ok(self.stored.lock().unwrap().clone())
     }
-    async fn own(&self, key: &VmKey, owner: &OwnerReference, cluster: Option<&str>) -> Result<(), SendError> {
-        self.fault()?;
+    async fn apply(
+        &self,
+        key: &VmKey,
+        owner: &OwnerReference,
+        cluster: Option<&str>,
+    ) -> Result<(), SendError> {
+        self.error()?;
         if *self.refuses.lock().unwrap() {
             return Err(SendError::Conflict);
         }
         *self.writes.lock().unwrap() += 1;
-        let mut kept = self.kept.lock().unwrap();
-        let one = kept.entry(key.clone()).or_default();
+        let mut stored = self.stored.lock().unwrap();
+        let one = stored.entry(key.clone()).or_default();
         (one.owner, one.cluster) = (Some(owner.uid.clone()), cluster.map(str::to_owned));
         Ok(())
     }
-    async fn say(&self, key: &VmKey, status: &GuestHealthStatus) -> Result<(), SendError> {
-        self.fault()?;
+    async fn write_status(&self, key: &VmKey, status: &GuestHealthStatus) -> Result<(), SendError> {
+        self.error()?;
         *self.writes.lock().unwrap() += 1;
-        let mut kept = self.kept.lock().unwrap();
-        let kept = kept.get_mut(key).ok_or(SendError::Gone)?;
-        *kept = Stored::new(kept.owner.clone(), kept.cluster.clone(), kept.uid.clone(), status);
+        let mut stored = self.stored.lock().unwrap();
+        let stored = stored.get_mut(key).ok_or(SendError::Gone)?;
+        *stored = Stored::new(
+            stored.owner.clone(),
+            stored.cluster.clone(),
+            stored.uid.clone(),
+            status,
+        );
         Ok(())
     }
     async fn delete(&self, key: &VmKey, _uid: Option<&str>) -> Result<(), SendError> {
-        self.kept
+        self.stored
             .lock()
             .unwrap()
             .remove(key)
@@ -124,7 +134,7 @@ fn host(name: &str) -> InventoryEvent {
     }))
 }
 
-fn stage(fake: &Fake, writing: Writing) -> (Arc<Fleet>, CancellationToken) {
+fn stage(fake: &Fake, write_access: WriteAccess) -> (Arc<Fleet>, CancellationToken) {
     let fleet = Arc::new(Fleet::new(DialRules::default(), || jiff::Timestamp::UNIX_EPOCH));
     for event in [
         InventoryEvent::Init,
@@ -141,7 +151,7 @@ fn stage(fake: &Fake, writing: Writing) -> (Arc<Fleet>, CancellationToken) {
         Arc::clone(&fleet),
         Arc::default(),
         fake.clone(),
-        writing,
+        write_access,
         stop.clone(),
     );
     tokio::spawn(keeper);
@@ -162,12 +172,12 @@ fn silence(fleet: &Fleet, at: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_written_on_change_only_and_again_by_nobody_who_comes_later() {
+async fn objects_are_written_on_change_only_also_after_a_restart() {
     let fake = Fake::default();
-    let (fleet, stop) = stage(&fake, Writing::fixed(true));
+    let (fleet, stop) = stage(&fake, WriteAccess::fixed(true));
     seconds(6).await;
-    assert_eq!(fake.writes(), 2, "made, and said");
-    assert_eq!(fake.kept.lock().unwrap()[&key()].owner.as_deref(), Some("vm-1"));
+    assert_eq!(fake.writes(), 2, "created, and status written");
+    assert_eq!(fake.stored.lock().unwrap()[&key()].owner.as_deref(), Some("vm-1"));
     assert_eq!(fake.condition(&key(), "Placed").0, ConditionStatus::True);
     assert_eq!(
         fake.condition(&key(), "AgentReporting").0,
@@ -180,16 +190,16 @@ async fn it_is_written_on_change_only_and_again_by_nobody_who_comes_later() {
     assert_eq!(fake.writes(), 3);
     assert_eq!(fake.placement(), "h2");
     stop.cancel();
-    let (fleet, _stop) = stage(&fake, Writing::fixed(true));
+    let (fleet, _stop) = stage(&fake, WriteAccess::fixed(true));
     fleet.apply(vmi("h2"));
     seconds(60).await;
-    assert_eq!(fake.writes(), 3, "a restart says nothing new");
+    assert_eq!(fake.writes(), 3, "a restart writes nothing");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_counts_as_silent_only_after_a_while_and_numbers_are_no_news() {
+async fn an_agent_is_silent_after_a_threshold_and_numbers_cause_no_write() {
     let fake = Fake::default();
-    let (fleet, _stop) = stage(&fake, Writing::fixed(true));
+    let (fleet, _stop) = stage(&fake, WriteAccess::fixed(true));
     seconds(6).await;
     let before = fake.writes();
     for pull in 0..2 {
@@ -209,10 +219,10 @@ async fn an_agent_counts_as_silent_only_after_a_while_and_numbers_are_no_news() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_says_nothing_new_of_an_agent_that_still_fails() {
+async fn a_restart_keeps_the_status_of_a_failing_agent() {
     let fake = Fake::default();
     let begin = || {
-        let (fleet, stop) = stage(&fake, Writing::fixed(true));
+        let (fleet, stop) = stage(&fake, WriteAccess::fixed(true));
         fleet.apply(InventoryEvent::Apply(Fact::UserCluster(UserCluster {
             name: "c".parse().unwrap(),
             namespace: key().namespace,
@@ -223,7 +233,7 @@ async fn a_restart_says_nothing_new_of_an_agent_that_still_fails() {
         (fleet, stop)
     };
     let said = || {
-        let found = fake.kept.lock().unwrap()[&key()].status().findings;
+        let found = fake.stored.lock().unwrap()[&key()].status().findings;
         found.into_iter().map(|one| one.id).collect::<Vec<_>>()
     };
     let (fleet, stop) = begin();
@@ -245,83 +255,83 @@ async fn a_restart_says_nothing_new_of_an_agent_that_still_fails() {
     seconds(6).await;
     assert!(
         !said().contains(&"agent-timeout".to_owned()),
-        "a VM that does not run has none"
+        "a stopped VM has none"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_goes_with_its_vm_comes_back_when_removed_and_survives_faults() {
+async fn objects_are_deleted_with_the_vm_restored_and_survive_errors() {
     let fake = Fake::default();
     *fake.broken.lock().unwrap() = true;
-    let (fleet, _stop) = stage(&fake, Writing::fixed(true));
+    let (fleet, _stop) = stage(&fake, WriteAccess::fixed(true));
     seconds(60).await;
     assert_eq!(fake.writes(), 0);
     *fake.broken.lock().unwrap() = false;
     seconds(6).await;
     assert_eq!(fake.writes(), 2);
-    fake.kept.lock().unwrap().clear();
+    fake.stored.lock().unwrap().clear();
     seconds(606).await;
-    assert_eq!(fake.kept.lock().unwrap().len(), 1, "made anew");
+    assert_eq!(fake.stored.lock().unwrap().len(), 1, "created again");
     fleet.apply(InventoryEvent::Delete(FactKey::Vmi(key())));
     seconds(6).await;
     assert_eq!(fake.condition(&key(), "Placed").1, "Stopped");
     fleet.apply(InventoryEvent::Delete(FactKey::Vm(key())));
     seconds(16).await;
-    assert!(fake.kept.lock().unwrap().is_empty());
+    assert!(fake.stored.lock().unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_refused_once_is_tried_again_in_the_next_pass() {
+async fn rejected_writes_are_retried_in_the_next_sync() {
     let fake = Fake::default();
     *fake.refuses.lock().unwrap() = true;
-    let (_fleet, _stop) = stage(&fake, Writing::fixed(true));
+    let (_fleet, _stop) = stage(&fake, WriteAccess::fixed(true));
     seconds(6).await;
     assert_eq!(fake.writes(), 0);
     *fake.refuses.lock().unwrap() = false;
     seconds(6).await;
-    assert_eq!(fake.writes(), 2, "made, and said");
+    assert_eq!(fake.writes(), 2, "created, and status written");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_lead_writes_nothing() {
+async fn a_standby_writes_nothing() {
     let fake = Fake::default();
-    let (_fleet, _stop) = stage(&fake, Writing::fixed(false));
+    let (_fleet, _stop) = stage(&fake, WriteAccess::fixed(false));
     seconds(600).await;
     assert_eq!(fake.writes(), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_moves_is_not_kept_waiting_by_a_large_fleets_first_writes() {
+async fn a_migration_is_written_during_the_first_writes_of_a_large_fleet() {
     const MANY: usize = 3000;
     let fake = Fake::default();
-    let (fleet, _stop) = stage(&fake, Writing::fixed(true));
+    let (fleet, _stop) = stage(&fake, WriteAccess::fixed(true));
     seconds(6).await;
     for number in 0..MANY {
         let mut other = vmi_of("h1");
-        // After "a", so that they are all in its way when it has had its turn.
+        // Sorted after "a", so that all of them come before "a" again.
         other.key.name = format!("b{number}").parse().unwrap();
         fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(other))));
     }
     seconds(10).await;
-    let begun = fake.kept.lock().unwrap().len();
+    let begun = fake.stored.lock().unwrap().len();
     assert!((2..MANY / 2).contains(&begun), "{begun} of {MANY}");
     let before = fake.writes();
     fleet.apply(vmi("h2"));
     seconds(60).await;
-    assert_eq!(fake.kept.lock().unwrap().len(), MANY + 1, "all had their turn");
+    assert_eq!(fake.stored.lock().unwrap().len(), MANY + 1, "all are written");
     assert_eq!(fake.placement(), "h2");
-    // Two for each that is new, one for the one that moved, and no more than the pace allows.
+    // Two requests for each new VM, one for the migrated one, within the rate limit.
     assert_eq!(fake.writes() - 2, 2 * MANY + 1);
-    assert!((fake.writes() - before) <= 60 * PER_SECOND as usize + 1);
+    assert!((fake.writes() - before) <= 60 * MAX_REQUESTS_PER_SECOND as usize + 1);
     let settled = fake.writes();
     seconds(3600).await;
-    assert_eq!(fake.writes(), settled, "then it rests");
+    assert_eq!(fake.writes(), settled, "no further writes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_tenant_breaks_stops_no_other_tenants() {
+async fn broken_objects_of_one_tenant_do_not_affect_others() {
     let fake = Fake::default();
-    let (fleet, stop) = stage(&fake, Writing::fixed(true));
+    let (fleet, stop) = stage(&fake, WriteAccess::fixed(true));
     seconds(6).await;
     let broken = |name: &str, value: &str| {
         let subject = ("Node", "n");
@@ -334,15 +344,15 @@ async fn what_one_tenant_breaks_stops_no_other_tenants() {
         );
         found.with(name, value)
     };
-    // In its own namespace something cannot be read: it may be there all the same.
+    // In its apply namespace an object cannot be read: the VM may still exist.
     fleet.set_inventory_findings(vec![broken("cluster", "blue"), broken("namespace", "ns")]);
     fleet.apply(InventoryEvent::Delete(FactKey::Vmi(key())));
     fleet.apply(InventoryEvent::Delete(FactKey::Vm(key())));
     seconds(30).await;
-    assert!(fake.kept.lock().unwrap().contains_key(&key()));
-    // A Node of a user cluster, and another namespace, say nothing about it.
+    assert!(fake.stored.lock().unwrap().contains_key(&key()));
+    // Problems with a Node of a user cluster or another namespace do not affect this VM.
     fleet.set_inventory_findings(vec![broken("cluster", "blue"), broken("namespace", "other")]);
     seconds(30).await;
-    assert!(fake.kept.lock().unwrap().is_empty());
+    assert!(fake.stored.lock().unwrap().is_empty());
     stop.cancel();
 }

@@ -1,6 +1,6 @@
-//! Where the collector learns what there is: readers that turn Kubernetes objects into facts and emit
-//! [`InventoryEvent`](virtfleet_collector_core::facts::InventoryEvent)s. What an object says is read in one place (`read`),
-//! whether it comes from a file or from an API server.
+//! Inventory readers: they convert Kubernetes objects into facts and emit
+//! [`InventoryEvent`](virtfleet_collector_core::facts::InventoryEvent)s. The module `read` converts
+//! objects from files and from API servers alike.
 
 pub mod cluster;
 pub mod folder;
@@ -8,7 +8,7 @@ mod read;
 
 use virtfleet_wire::finding::{Finding, Severity};
 
-/// Logs what is new among the findings, and what is gone.
+/// Logs new and resolved findings.
 fn log_new(known: &[Finding], found: &[Finding]) {
     for finding in found.iter().filter(|finding| !known.contains(finding)) {
         if finding.severity == Severity::Info {
@@ -22,6 +22,6 @@ fn log_new(known: &[Finding], found: &[Finding]) {
             .iter()
             .any(|f| (&f.id, &f.subject) == (&known.id, &known.subject))
     }) {
-        tracing::info!(finding = %gone.id, subject = %gone.subject.name, "no longer");
+        tracing::info!(finding = %gone.id, subject = %gone.subject.name, "finding resolved");
     }
 }

@@ -71,7 +71,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         if plan.needs_evidence && self.writer.can_reach(&limits.cluster) && self.leads_or_skips() {
             let _ = limits.wait(EVIDENCE_TOKENS).await;
             let request = self.writer.evidence(&limits.cluster, &input.node);
-            let answer = self.writing.within(LEADERSHIP_MARGIN, request).await;
+            let answer = self.write_access.within(LEADERSHIP_MARGIN, request).await;
             requested = answer.is_some();
             term_too_short = !requested;
             // The input may have changed while the evidence was read.
@@ -112,7 +112,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
             .into_iter()
             .flatten()
             .min()
-            .filter(|_| self.writing.leads());
+            .filter(|_| self.write_access.leads());
         let error = failed.as_ref().map(ToString::to_string);
         self.store_status(key, &input, plan, error, contested);
         Some(Draft {
@@ -168,7 +168,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
             written_at: None,
             error,
             contested,
-            by_leader: self.writing.leads(),
+            by_leader: self.write_access.leads(),
         };
         let before = self.statuses.put(key, status.clone());
         if status.by_leader {

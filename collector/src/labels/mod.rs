@@ -48,7 +48,7 @@ pub use self::{
 use crate::{
     events::EventRecorder,
     fleet::{Fleet, FleetRead as _},
-    leader::Writing,
+    leader::WriteAccess,
 };
 
 impl<W: NodeWriter> LabelReconciler<W> {
@@ -57,7 +57,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
     pub fn new(
         fleet: Arc<Fleet>,
         writer: W,
-        writing: Writing,
+        write_access: WriteAccess,
         statuses: Arc<LabelStatusStore>,
         events: EventRecorder,
         metrics: LabelMetrics,
@@ -67,7 +67,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         Arc::new(Self {
             fleet,
             writer,
-            writing,
+            write_access,
             statuses,
             events,
             metrics,
@@ -93,11 +93,11 @@ pub async fn run<W: NodeWriter>(
         reconciler: Arc::clone(&reconciler),
     };
     let mut revisions = reconciler.fleet.revisions();
-    let mut leadership = reconciler.writing.changes();
+    let mut leadership = reconciler.write_access.changes();
     let mut synced = false;
     let mut led = false;
     loop {
-        let leads = reconciler.writing.leads();
+        let leads = reconciler.write_access.leads();
         let now_synced = reconciler.fleet.synced();
         let catch_up = leads && (reconciler.skipped_as_standby.swap(false, Ordering::Relaxed) || !led);
         if now_synced && (!synced || catch_up) {

@@ -23,7 +23,7 @@ use super::{
     work_queue::Requeue,
     writer::{NodeWriter, SendError, TargetedPatch},
 };
-use crate::{events::EventRecorder, fleet::Fleet, leader::Writing};
+use crate::{events::EventRecorder, fleet::Fleet, leader::WriteAccess};
 
 /// Time after a patch in which changes of the same Node are merged; the last of them is still written
 /// within a second.
@@ -59,7 +59,7 @@ pub struct LabelReconciler<W> {
     /// Sends the requests to user clusters.
     pub writer: W,
     /// Whether this process leads and may write.
-    pub writing: Writing,
+    pub write_access: WriteAccess,
     /// Receives the status of each VM's labels.
     pub statuses: Arc<LabelStatusStore>,
     /// Records Kubernetes Events.
@@ -169,7 +169,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
                 patch,
             };
             let sent = self
-                .writing
+                .write_access
                 .within(LEADERSHIP_MARGIN, self.writer.patch(&limits.cluster, &targeted))
                 .await;
             drop(lock);
@@ -211,7 +211,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         state: &mut ReconcileState,
     ) -> Option<Requeue> {
         let get = self.writer.get(&limits.cluster, &targeted.node);
-        match self.writing.within(LEADERSHIP_MARGIN, get).await {
+        match self.write_access.within(LEADERSHIP_MARGIN, get).await {
             Some(Ok(latest)) if Some(&targeted.uid) == latest.uid.as_ref() => {
                 state.latest = Some((targeted.node.clone(), latest, now()));
                 None
@@ -226,7 +226,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
     /// Whether this process leads. If it does not, the next term starts with a reconcile run for every
     /// VM.
     pub(super) fn leads_or_skips(&self) -> bool {
-        let leads = self.writing.leads();
+        let leads = self.write_access.leads();
         if !leads {
             self.skipped_as_standby.store(true, Ordering::Relaxed);
         }

@@ -11,11 +11,11 @@ use virtfleet_collector_core::{
 
 use self::harness::{FakeNodeWriter, Fault, Harness, ms, settings};
 use super::*;
-use crate::{events::EventObject, leader::Writing};
+use crate::{events::EventObject, leader::WriteAccess};
 
 #[tokio::test(start_paused = true)]
 async fn no_request_before_the_inventory_is_complete_then_one_per_node() {
-    let harness = Harness::new(Writing::fixed(true), settings());
+    let harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.event(InventoryEvent::Init).await;
     harness.host("h1", "r1").await;
     harness.cluster("c").await;
@@ -32,7 +32,7 @@ async fn no_request_before_the_inventory_is_complete_then_one_per_node() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_move_is_sent_at_once_and_further_ones_are_merged() {
-    let mut harness = Harness::new(Writing::fixed(true), settings());
+    let mut harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.ready(&["c"]).await;
     ms(10_000).await;
     harness.vm("c", "a", "h2").await;
@@ -64,14 +64,14 @@ async fn the_first_move_is_sent_at_once_and_further_ones_are_merged() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unchanged_node_gets_no_patch_after_a_restart() {
-    let harness = Harness::new(Writing::fixed(true), settings());
+    let harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.ready(&["c"]).await;
     ms(10).await;
     harness.echo("c", "a").await;
     let fake = harness.fake.clone();
     harness.stop.cancel();
     // Another process with the same cluster.
-    let restarted = Harness::with(fake, Writing::fixed(true), settings());
+    let restarted = Harness::with(fake, WriteAccess::fixed(true), settings());
     restarted.event(InventoryEvent::Init).await;
     restarted.host("h1", "r1").await;
     restarted.cluster("c").await;
@@ -86,7 +86,7 @@ async fn an_unchanged_node_gets_no_patch_after_a_restart() {
 /// An infra node that loses a label for a moment, e.g. when it registers again.
 #[tokio::test(start_paused = true)]
 async fn a_label_that_is_gone_for_a_moment_is_not_removed_from_nodes() {
-    let harness = Harness::new(Writing::fixed(true), settings());
+    let harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.ready(&["c"]).await;
     ms(10_000).await;
     harness.echo("c", "a").await;
@@ -113,7 +113,7 @@ async fn a_label_that_is_gone_for_a_moment_is_not_removed_from_nodes() {
 /// An infra node whose label changes back and forth, e.g. because two controllers write it.
 #[tokio::test(start_paused = true)]
 async fn a_value_that_flaps_on_an_infra_node_is_written_once_it_is_stable() {
-    let harness = Harness::new(Writing::fixed(true), settings());
+    let harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.ready(&["c"]).await;
     ms(10_000).await;
     harness.echo("c", "a").await;
@@ -147,7 +147,7 @@ async fn a_value_that_flaps_on_an_infra_node_is_written_once_it_is_stable() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_conflict_the_node_is_read_and_planned_again() {
-    let harness = Harness::new(Writing::fixed(true), settings());
+    let harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.ready(&["c"]).await;
     ms(10_000).await;
     harness.echo("c", "a").await;
@@ -173,7 +173,7 @@ async fn after_a_conflict_the_node_is_read_and_planned_again() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_cluster_delays_no_other_and_catches_up() {
     for fault in [Fault::Silent, Fault::Status(500), Fault::Status(403)] {
-        let harness = Harness::new(Writing::fixed(true), settings());
+        let harness = Harness::new(WriteAccess::fixed(true), settings());
         harness
             .fake
             .clusters()
@@ -234,7 +234,7 @@ async fn rate_limit_and_parallelism_hold() {
         parallel: 4,
         ..settings()
     };
-    let harness = Harness::with(fake, Writing::fixed(true), limited);
+    let harness = Harness::with(fake, WriteAccess::fixed(true), limited);
     harness.event(InventoryEvent::Init).await;
     harness.host("h1", "r1").await;
     harness.cluster("c").await;
@@ -256,7 +256,7 @@ async fn rate_limit_and_parallelism_hold() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unsafe_key_is_rechecked_and_written_once_it_is_safe() {
-    let mut harness = Harness::new(Writing::fixed(true), settings());
+    let mut harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.ready(&["c"]).await;
     ms(5_000).await;
     harness.echo("c", "a").await;
@@ -289,7 +289,7 @@ async fn an_unsafe_key_is_rechecked_and_written_once_it_is_safe() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_read_of_evidence_is_retried_and_other_keys_are_written() {
-    let harness = Harness::new(Writing::fixed(true), settings());
+    let harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.ready(&["c"]).await;
     ms(5_000).await;
     harness
@@ -316,7 +316,7 @@ async fn a_failed_read_of_evidence_is_retried_and_other_keys_are_written() {
 
 #[tokio::test(start_paused = true)]
 async fn a_contested_key_is_not_written_for_a_while() {
-    let mut harness = Harness::new(Writing::fixed(true), settings());
+    let mut harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.ready(&["c"]).await;
     for _ in 0..30 {
         ms(10_000).await;
@@ -350,7 +350,7 @@ async fn two_vms_joined_to_one_node_never_patch_it_concurrently() {
         takes: Duration::from_millis(700),
         ..FakeNodeWriter::default()
     };
-    let harness = Harness::with(fake, Writing::fixed(true), settings());
+    let harness = Harness::with(fake, WriteAccess::fixed(true), settings());
     harness.ready(&["c", "d"]).await;
     for round in 0..40 {
         for cluster in ["c", "d"] {
@@ -365,7 +365,7 @@ async fn two_vms_joined_to_one_node_never_patch_it_concurrently() {
 
 #[tokio::test(start_paused = true)]
 async fn a_standby_plans_and_sends_no_request() {
-    let harness = Harness::new(Writing::fixed(false), settings());
+    let harness = Harness::new(WriteAccess::fixed(false), settings());
     harness.ready(&["c"]).await;
     harness.host_in("h1", "r1", Some("z1")).await;
     ms(600_000).await;
@@ -380,7 +380,7 @@ async fn a_standby_plans_and_sends_no_request() {
         write: false,
         ..settings()
     };
-    let harness = Harness::new(Writing::fixed(true), off);
+    let harness = Harness::new(WriteAccess::fixed(true), off);
     harness.ready(&["c"]).await;
     ms(600_000).await;
     assert_eq!((harness.requests(), harness.statuses.drift().len()), (0, 1));
@@ -388,7 +388,7 @@ async fn a_standby_plans_and_sends_no_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_without_client_is_written_once_it_has_one() {
-    let harness = Harness::new(Writing::fixed(true), settings());
+    let harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.fake.clusters().unreachable.insert("c".parse().unwrap());
     harness.ready(&["c"]).await;
     ms(120_000).await;
@@ -401,7 +401,7 @@ async fn a_cluster_without_client_is_written_once_it_has_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_node_is_forgotten_and_a_new_one_is_written_at_once() {
-    let harness = Harness::new(Writing::fixed(true), settings());
+    let harness = Harness::new(WriteAccess::fixed(true), settings());
     harness.ready(&["c"]).await;
     ms(10_000).await;
     let node = FactKey::UserNode("c".parse().unwrap(), "a".parse().unwrap());

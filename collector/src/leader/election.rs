@@ -1,26 +1,28 @@
-//! When to take, renew and give up a Lease: client-go's rules as a state machine, with the time passed in.
+//! Leader election by a Lease: client-go's rules as a state machine; the caller passes the time.
 //!
-//! What a Lease says of time is never compared with a clock here: another machine's may be wrong. A Lease counts as held until
-//! it was seen unchanged, by our own monotonic clock, for as long as its holder asked for. Ours counts as held for
-//! `renew` after the request that renewed it was *sent*, which is shorter than what the others wait: we stop first.
+//! Times in the Lease are never compared with the local clock, because another machine's clock may
+//! be wrong. A Lease of another process counts as held until it was seen unchanged, by the local
+//! monotonic clock, for the duration that its holder requested. The own Lease counts as held for
+//! `renew` after the request that renewed it was *sent*. That is shorter than the time for which
+//! others wait, so this process stops writing first.
 
 use std::time::{Duration, Instant};
 
-/// The three times of an election: `lease > renew > retry`.
+/// Durations of an election: `lease > renew > retry`.
 #[derive(Debug, Clone, Copy)]
-pub struct Timing {
-    /// How long others leave a Lease alone that is not renewed.
+pub struct ElectionTiming {
+    /// Time for which others wait before they take a Lease that is not renewed.
     pub lease: Duration,
-    /// How long the holder goes on without a successful renewal.
+    /// Time for which the holder stays leader without a successful renewal.
     pub renew: Duration,
-    /// Between two attempts.
+    /// Interval between two attempts.
     pub retry: Duration,
 }
 
-/// What of a Lease matters to an election.
+/// The fields of a Lease that an election uses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Record {
-    /// `spec.holderIdentity`; none when it was released.
+pub struct LeaseRecord {
+    /// `spec.holderIdentity`; none after a release.
     pub holder: Option<String>,
     /// `spec.leaseDurationSeconds`.
     pub seconds: Option<i32>,
@@ -30,20 +32,20 @@ pub struct Record {
     pub transitions: i32,
 }
 
-/// Who may write.
+/// Whether this process may write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leadership {
-    /// Another one, or nobody.
+    /// Another process leads, or none.
     Standby,
-    /// This process, until then; none: for ever (no election).
+    /// This process leads until then; none: without limit (no election).
     Leader {
-        /// Nothing may be written from then on.
+        /// After this time nothing may be written.
         until: Option<Instant>,
     },
 }
 
 impl Leadership {
-    /// Whether this process may write, and still may after `margin`.
+    /// Whether this process may write, now and for at least `margin`.
     pub fn holds(self, now: Instant, margin: Duration) -> bool {
         match self {
             Self::Standby => false,
@@ -52,28 +54,28 @@ impl Leadership {
     }
 }
 
-/// What is to be done with a Lease as it was read.
+/// What to do with the Lease as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Another one holds it.
+pub enum LeaseAction {
+    /// Another process holds it.
     Wait,
-    /// Write this record, under the resourceVersion that was read.
-    Write(Record),
+    /// Write this record if the resourceVersion is still the one that was read.
+    Write(LeaseRecord),
 }
 
-/// See the module.
+/// State of one candidate in the election.
 #[derive(Debug)]
 pub struct Election {
     identity: String,
-    timing: Timing,
-    /// The last record that was read, and when it was first seen so.
-    seen: Option<(Record, Instant)>,
+    timing: ElectionTiming,
+    /// The last record read, and when it was first seen.
+    seen: Option<(LeaseRecord, Instant)>,
     until: Option<Instant>,
 }
 
 impl Election {
-    /// Nobody was seen, nothing is held.
-    pub fn new(identity: String, timing: Timing) -> Self {
+    /// A candidate that holds nothing and has seen no holder.
+    pub fn new(identity: String, timing: ElectionTiming) -> Self {
         Self {
             identity,
             timing,
@@ -82,7 +84,7 @@ impl Election {
         }
     }
 
-    /// Who this is.
+    /// The identity of this process.
     pub fn identity(&self) -> &str {
         &self.identity
     }
@@ -95,17 +97,18 @@ impl Election {
         }
     }
 
-    /// Who was seen to hold the Lease.
+    /// The holder last seen.
     pub fn holder(&self) -> Option<&str> {
         self.seen.as_ref()?.0.holder.as_deref()
     }
 
-    /// The Lease was read at `now`; none when there is none. `stamp` is the `renewTime` that would be written.
-    pub fn read(&mut self, found: Option<Record>, now: Instant, stamp: String) -> Step {
+    /// Handles the Lease read at `now`; none if it does not exist. `stamp` is the `renewTime` to
+    /// write.
+    pub fn read(&mut self, found: Option<LeaseRecord>, now: Instant, stamp: String) -> LeaseAction {
         let Some(found) = found else {
             self.seen = None;
             self.until = None;
-            return Step::Write(self.record(stamp, 0));
+            return LeaseAction::Write(self.record(stamp, 0));
         };
         if self.seen.as_ref().is_none_or(|(known, _)| *known != found) {
             self.seen = Some((found.clone(), now));
@@ -113,30 +116,33 @@ impl Election {
         let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
         let ours = found.holder.as_ref() == Some(&self.identity);
         let free = found.holder.as_deref().is_none_or(str::is_empty);
-        // The holder's own word on how long it wants to be left alone; ours when it has said nothing.
+        // The duration that the holder requested; the own duration if it requested none.
         let asked = found.seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let term = asked.map_or(self.timing.lease, Duration::from_secs);
         if !ours {
-            // Whoever wrote it after us has taken it; what we believed is over.
+            // Another process has taken the Lease since the last write, so this process does not
+            // hold it any more.
             self.until = None;
             if !free && now < since + term {
-                return Step::Wait;
+                return LeaseAction::Wait;
             }
         }
-        Step::Write(self.record(stamp, found.transitions + i32::from(!ours)))
+        LeaseAction::Write(self.record(stamp, found.transitions + i32::from(!ours)))
     }
 
-    /// `record` was written by a request that was sent at `sent` and answered at `now`.
-    pub fn written(&mut self, record: Record, sent: Instant, now: Instant) {
+    /// Handles a successful write of `record`, whose request was sent at `sent` and answered at
+    /// `now`.
+    pub fn written(&mut self, record: LeaseRecord, sent: Instant, now: Instant) {
         self.until = Some(sent + self.timing.renew);
         self.seen = Some((record, now));
     }
 
-    /// What gives the Lease up, when it is ours: without holder, so that the next one need not wait.
-    pub fn release(&mut self, stamp: String) -> Option<Record> {
+    /// The record that releases the Lease if this process holds it: without holder, so that the
+    /// next one need not wait.
+    pub fn release(&mut self, stamp: String) -> Option<LeaseRecord> {
         self.until = None;
         let (record, _) = self.seen.take()?;
-        (record.holder.as_ref() == Some(&self.identity)).then_some(Record {
+        (record.holder.as_ref() == Some(&self.identity)).then_some(LeaseRecord {
             holder: None,
             seconds: Some(1),
             renewed: Some(stamp),
@@ -144,8 +150,8 @@ impl Election {
         })
     }
 
-    fn record(&self, stamp: String, transitions: i32) -> Record {
-        Record {
+    fn record(&self, stamp: String, transitions: i32) -> LeaseRecord {
+        LeaseRecord {
             holder: Some(self.identity.clone()),
             seconds: i32::try_from(self.timing.lease.as_secs()).ok(),
             renewed: Some(stamp),
@@ -160,14 +166,14 @@ mod tests {
 
     use super::*;
 
-    const TIMING: Timing = Timing {
+    const TIMING: ElectionTiming = ElectionTiming {
         lease: Duration::from_secs(15),
         renew: Duration::from_secs(10),
         retry: Duration::from_secs(2),
     };
 
-    fn held_by(who: &str, stamp: &str) -> Record {
-        Record {
+    fn held_by(who: &str, stamp: &str) -> LeaseRecord {
+        LeaseRecord {
             holder: Some(who.into()),
             seconds: Some(15),
             renewed: Some(stamp.into()),
@@ -176,98 +182,102 @@ mod tests {
     }
 
     #[test]
-    fn anothers_lease_is_taken_only_after_it_was_seen_unchanged_for_its_whole_term() {
+    fn anothers_lease_is_taken_only_after_it_was_unchanged_for_its_duration() {
         let start = Instant::now();
-        let mut us = Election::new("us".into(), TIMING);
+        let mut own = Election::new("own".into(), TIMING);
         let at = |seconds| start + Duration::from_secs(seconds);
-        // The stamp lies far in the past and means nothing.
+        // The stamp is long ago, but it is not compared with the clock.
         assert_eq!(
-            us.read(Some(held_by("them", "1999")), at(0), "s".into()),
-            Step::Wait
+            own.read(Some(held_by("them", "1999")), at(0), "s".into()),
+            LeaseAction::Wait
         );
         assert_eq!(
-            us.read(Some(held_by("them", "1999")), at(14), "s".into()),
-            Step::Wait
+            own.read(Some(held_by("them", "1999")), at(14), "s".into()),
+            LeaseAction::Wait
         );
         assert_eq!(
-            us.read(Some(held_by("them", "2000")), at(15), "s".into()),
-            Step::Wait
+            own.read(Some(held_by("them", "2000")), at(15), "s".into()),
+            LeaseAction::Wait
         );
         assert_eq!(
-            us.read(Some(held_by("them", "2000")), at(29), "s".into()),
-            Step::Wait
+            own.read(Some(held_by("them", "2000")), at(29), "s".into()),
+            LeaseAction::Wait
         );
-        let Step::Write(record) = us.read(Some(held_by("them", "2000")), at(30), "s".into()) else {
+        let LeaseAction::Write(record) = own.read(Some(held_by("them", "2000")), at(30), "s".into()) else {
             panic!("not taken");
         };
-        assert_eq!((record.holder.as_deref(), record.transitions), (Some("us"), 4));
+        assert_eq!((record.holder.as_deref(), record.transitions), (Some("own"), 4));
         assert_eq!(
-            us.leadership(at(30)),
+            own.leadership(at(30)),
             Leadership::Standby,
-            "not before the answer"
+            "not before the response"
         );
-        us.written(record, at(30), at(31));
-        assert!(us.leadership(at(39)).holds(at(39), Duration::from_secs(1)));
-        assert!(!us.leadership(at(39)).holds(at(39), Duration::from_secs(2)));
+        own.written(record, at(30), at(31));
+        assert!(own.leadership(at(39)).holds(at(39), Duration::from_secs(1)));
+        assert!(!own.leadership(at(39)).holds(at(39), Duration::from_secs(2)));
         assert_eq!(
-            us.leadership(at(40)),
+            own.leadership(at(40)),
             Leadership::Standby,
             "counted from the request"
         );
     }
 
     #[test]
-    fn a_free_lease_is_taken_at_once_and_ours_is_renewed_and_released() {
+    fn a_free_lease_is_taken_at_once_renewed_and_released() {
         let now = Instant::now();
-        for found in [None, Some(Record::default()), Some(held_by("", "x"))] {
-            let mut us = Election::new("us".into(), TIMING);
-            assert!(matches!(us.read(found, now, "s".into()), Step::Write(_)));
+        for found in [None, Some(LeaseRecord::default()), Some(held_by("", "x"))] {
+            let mut own = Election::new("own".into(), TIMING);
+            assert!(matches!(own.read(found, now, "s".into()), LeaseAction::Write(_)));
         }
-        let mut us = Election::new("us".into(), TIMING);
-        assert_eq!(us.release("s".into()), None);
-        let Step::Write(first) = us.read(None, now, "a".into()) else {
+        let mut own = Election::new("own".into(), TIMING);
+        assert_eq!(own.release("s".into()), None);
+        let LeaseAction::Write(first) = own.read(None, now, "a".into()) else {
             panic!()
         };
-        us.written(first.clone(), now, now);
-        let Step::Write(second) = us.read(Some(first), now, "b".into()) else {
+        own.written(first.clone(), now, now);
+        let LeaseAction::Write(second) = own.read(Some(first), now, "b".into()) else {
             panic!()
         };
         assert_eq!(second.transitions, 0, "a renewal is no transition");
-        us.written(second, now, now);
-        let given_up = us.release("c".into()).unwrap();
+        own.written(second, now, now);
+        let given_up = own.release("c".into()).unwrap();
         assert_eq!((given_up.holder, given_up.seconds), (None, Some(1)));
-        assert_eq!(us.leadership(now), Leadership::Standby);
+        assert_eq!(own.leadership(now), Leadership::Standby);
     }
 
     #[test]
-    fn who_reads_anothers_name_stops_at_once() {
+    fn reading_another_holder_ends_the_term_at_once() {
         let now = Instant::now();
-        let mut us = Election::new("us".into(), TIMING);
-        let Step::Write(record) = us.read(None, now, "a".into()) else {
+        let mut own = Election::new("own".into(), TIMING);
+        let LeaseAction::Write(record) = own.read(None, now, "a".into()) else {
             panic!()
         };
-        us.written(record, now, now);
-        assert_eq!(us.read(Some(held_by("them", "t")), now, "b".into()), Step::Wait);
-        assert_eq!(us.leadership(now), Leadership::Standby);
+        own.written(record, now, now);
+        assert_eq!(
+            own.read(Some(held_by("them", "t")), now, "b".into()),
+            LeaseAction::Wait
+        );
+        assert_eq!(own.leadership(now), Leadership::Standby);
     }
 
     proptest! {
-        /// Three of them, one Lease, requests that are lost on the way there or back and take their time: never two at once.
+        /// Three candidates, one Lease, requests that are lost on the way there or back or take
+        /// long: never two leaders at once.
         #[test]
         fn two_never_lead_at_once(script in prop::collection::vec((0_usize..3, 0_u64..4000, 0_u8..4, 0_u64..3000), 1..400)) {
             let start = Instant::now();
             let mut all: Vec<_> = (0..3).map(|n| Election::new(format!("c{n}"), TIMING)).collect();
-            let mut lease: Option<(Record, u64)> = None;
+            let mut lease: Option<(LeaseRecord, u64)> = None;
             let mut version = 0;
             let mut clock = 0_u64;
             for (who, pause, fate, delay) in script {
                 clock += pause;
                 let now = |ms: u64| start + Duration::from_millis(ms);
                 let read = lease.clone();
-                if let Step::Write(record) = all[who].read(read.clone().map(|(r, _)| r), now(clock), format!("{clock}")) {
+                if let LeaseAction::Write(record) = all[who].read(read.clone().map(|(r, _)| r), now(clock), format!("{clock}")) {
                     let sent = clock;
                     clock += delay;
-                    // 0: lost on the way there; 1: the answer is lost; else: answered.
+                    // 0: the request is lost; 1: the response is lost; else: answered.
                     if fate > 0 && lease.as_ref().map(|l| l.1) == read.map(|l| l.1) {
                         version += 1;
                         lease = Some((record.clone(), version));

@@ -1,11 +1,12 @@
-//! One writer among several collectors, by a Lease on the infra cluster.
+//! Leader election among several collectors by a Lease on the infra cluster: only the leader
+//! writes.
 //!
 //! ```text
-//! Lease ◀─ read, write ─ run ─▶ Leadership (watch) ─▶ whoever writes: Writing::permit before each request
+//! Lease ◀─ read, write ─ run ─▶ Leadership (watch) ─▶ writers: WriteAccess::permit before each request
 //! ```
-//! Beside the Lease each patch carries a resourceVersion, so that even a request that outlives its sender's term writes
-//! nothing over what came later. No crate was taken: kube-leader-election compares the Lease's time with the local clock and
-//! is built on an older kube.
+//! In addition to the Lease, each patch has a resourceVersion, so that a request that outlives the
+//! term of its sender does not overwrite later changes. The crate kube-leader-election is not used:
+//! it compares the Lease's time with the local clock and requires an older kube.
 
 mod election;
 
@@ -24,59 +25,60 @@ use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use self::election::{Election, Leadership, Record, Step, Timing};
+pub use self::election::{Election, ElectionTiming, Leadership, LeaseAction, LeaseRecord};
 
-/// Requests that may be on their way while the Lease is held. Far above what the senders allow themselves.
-const GATE: u32 = 1 << 16;
-/// How long the end of this process waits for requests that are on their way before it gives the Lease up.
-const DRAIN: Duration = Duration::from_secs(2);
+/// Maximum concurrent requests while the Lease is held. Far above the limits of the writers.
+const MAX_PERMITS: u32 = 1 << 16;
+/// Maximum time for which shutdown waits for requests in flight before it releases the Lease.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a Lease is kept.
+/// Storage of a Lease.
 pub trait LeaseStore: Send + Sync + 'static {
-    /// What is needed to replace what was read: the resourceVersion.
+    /// The version needed to replace what was read: the resourceVersion.
     type Version: Clone + Send + Sync;
-    /// The Lease, when there is one.
-    fn read(&self) -> impl Future<Output = Result<Option<(Record, Self::Version)>, String>> + Send;
-    /// Creates it, or replaces the version that was read; fails when somebody else was faster.
+    /// Reads the Lease, if it exists.
+    fn read(&self) -> impl Future<Output = Result<Option<(LeaseRecord, Self::Version)>, String>> + Send;
+    /// Creates the Lease, or replaces the version that was read; fails if another process wrote it
+    /// meanwhile.
     fn write(
         &self,
-        record: &Record,
+        record: &LeaseRecord,
         over: Option<&Self::Version>,
     ) -> impl Future<Output = Result<Self::Version, String>> + Send;
 }
 
-/// What a writer asks before each request. Clones share it.
+/// Permission to write, checked before each request. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Writing {
+pub struct WriteAccess {
     leadership: watch::Receiver<Leadership>,
     gate: Arc<Semaphore>,
     /// None without election.
     lease: Option<watch::Receiver<LeaseView>>,
 }
 
-/// A Lease as a candidate saw it last.
+/// A Lease as a candidate last read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseView {
     /// `<namespace>/<name>`.
     pub name: String,
-    /// Its `spec.holderIdentity`, when that is another process: `<pod>_<random part>`.
+    /// Its `spec.holderIdentity`, if that is another process: `<pod>_<random part>`.
     pub holder: Option<String>,
 }
 
 impl LeaseView {
-    /// The pod of the holder: its identity begins with the host name.
+    /// The holder's pod: the identity begins with the host name.
     pub fn pod(&self) -> Option<&str> {
         let holder = self.holder.as_deref()?;
         Some(holder.rsplit_once('_').map_or(holder, |(pod, _)| pod))
     }
 
-    /// The namespace of the Lease, which is that of the pods as packaged.
+    /// The namespace of the Lease; as packaged, that of the pods.
     pub fn namespace(&self) -> &str {
         self.name.split_once('/').map_or("", |(namespace, _)| namespace)
     }
 }
 
-/// While it lives the Lease is not given up of one's own accord.
+/// Permission for one request: while it exists, this process does not release the Lease.
 #[derive(Debug)]
 pub struct Permit {
     /// The request must have ended by then; none: no election.
@@ -84,8 +86,8 @@ pub struct Permit {
     _gate: OwnedSemaphorePermit,
 }
 
-impl Writing {
-    /// A writer without election: `allowed` for ever, or never (the manifest folder).
+impl WriteAccess {
+    /// Access without election: always `allowed`, or never (the manifest folder).
     pub fn fixed(allowed: bool) -> Self {
         let fixed = if allowed {
             Leadership::Leader { until: None }
@@ -94,21 +96,21 @@ impl Writing {
         };
         Self {
             leadership: watch::channel(fixed).1,
-            gate: Arc::new(Semaphore::new(GATE as usize)),
+            gate: Arc::new(Semaphore::new(MAX_PERMITS as usize)),
             lease: None,
         }
     }
 
-    /// The Lease, when this process takes part in an election and does not lead. None for the leader, and without election: what
-    /// such a process plans is the only truth.
+    /// The Lease, if this process takes part in an election and does not lead. None for the leader
+    /// and without election: the plans of such a process are authoritative.
     pub fn standby(&self) -> Option<LeaseView> {
         let lease = self.lease.as_ref()?;
         (!self.leads()).then(|| lease.borrow().clone())
     }
 
-    /// A standby that saw this Lease.
+    /// Access of a standby that saw this Lease.
     #[cfg(test)]
-    pub(crate) fn standing_by(lease: LeaseView) -> Self {
+    pub(crate) fn standby_of(lease: LeaseView) -> Self {
         Self {
             lease: Some(watch::channel(lease).1),
             ..Self::fixed(false)
@@ -120,8 +122,8 @@ impl Writing {
         self.leadership.borrow().holds(now(), Duration::ZERO)
     }
 
-    /// Leave for one request, when it may take `margin` at least. It must be given back, and the request be dropped, at
-    /// [`Permit::until`].
+    /// Permission for one request that may take at least `margin`. The request must be dropped at
+    /// [`Permit::until`], and then the permit.
     pub fn permit(&self, margin: Duration) -> Option<Permit> {
         let gate = Arc::clone(&self.gate).try_acquire_owned().ok()?;
         match *self.leadership.borrow() {
@@ -131,16 +133,17 @@ impl Writing {
         }
     }
 
-    /// Tells of every change: of who leads, and of every renewal.
+    /// Notifies of every change of the leader and of every renewal.
     pub fn changes(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
     }
 
-    /// Runs `request` while the leadership lasts and may take `margin` at least. None when it was not begun, or cut.
+    /// Runs `request` while this process leads, if it leads for at least `margin`. None if the
+    /// request was not started or was cancelled.
     pub async fn within<T>(&self, margin: Duration, request: impl Future<Output = T>) -> Option<T> {
         let permit = self.permit(margin)?;
         let mut leadership = self.changes();
-        // A renewal moves the end on, so only the loss itself cuts.
+        // A renewal extends the term; only the loss of leadership cancels the request.
         let lost = async {
             loop {
                 let held = *leadership.borrow_and_update();
@@ -168,11 +171,12 @@ impl Writing {
     }
 }
 
-/// Takes part in the election until `stop`; then waits for requests under way and gives the Lease up.
+/// Takes part in the election until `stop`; then waits for requests in flight and releases the
+/// Lease.
 pub struct Candidate<S> {
     store: S,
     election: Election,
-    timing: Timing,
+    timing: ElectionTiming,
     tell: watch::Sender<Leadership>,
     lease: watch::Sender<LeaseView>,
     gate: Arc<Semaphore>,
@@ -181,15 +185,21 @@ pub struct Candidate<S> {
 }
 
 impl<S: LeaseStore> Candidate<S> {
-    /// A candidate for the Lease `name`, and what its writers ask.
-    pub fn new(store: S, name: String, identity: String, timing: Timing, gauge: Gauge) -> (Self, Writing) {
+    /// A candidate for the Lease `name`, and the write access that it controls.
+    pub fn new(
+        store: S,
+        name: String,
+        identity: String,
+        timing: ElectionTiming,
+        gauge: Gauge,
+    ) -> (Self, WriteAccess) {
         let (tell, leadership) = watch::channel(Leadership::Standby);
-        let gate = Arc::new(Semaphore::new(GATE as usize));
+        let gate = Arc::new(Semaphore::new(MAX_PERMITS as usize));
         let (lease, seen) = watch::channel(LeaseView {
             name: name.clone(),
             holder: None,
         });
-        let writing = Writing {
+        let write_access = WriteAccess {
             leadership,
             gate: Arc::clone(&gate),
             lease: Some(seen),
@@ -204,17 +214,17 @@ impl<S: LeaseStore> Candidate<S> {
             gauge,
             name,
         };
-        (candidate, writing)
+        (candidate, write_access)
     }
 
-    /// See the type.
+    /// Runs the election until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             let began = now();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                // An attempt that hangs must not keep us from seeing our own end.
+                // A hanging attempt must not delay the end of the own term.
                 tried = tokio::time::timeout(self.timing.renew / 2, attempt(&self.store, &mut self.election)) => {
                     let problem = match tried {
                         Ok(Ok(())) => None,
@@ -222,7 +232,7 @@ impl<S: LeaseStore> Candidate<S> {
                         Err(_) => Some(format!("no answer within {:?}", self.timing.renew / 2)),
                     };
                     if let Some(problem) = problem {
-                        tracing::warn!(lease = self.name, problem, "the Lease could not be read or written; tried again");
+                        tracing::warn!(lease = self.name, problem, "the Lease could not be read or written; it will be retried");
                     }
                 }
             }
@@ -254,7 +264,7 @@ impl<S: LeaseStore> Candidate<S> {
         self.gauge.set(i64::from(leads));
         if leads != (before != Leadership::Standby) {
             let holder = self.election.holder().unwrap_or("nobody");
-            tracing::info!(lease = self.name, leads, holder, "who writes has changed");
+            tracing::info!(lease = self.name, leads, holder, "the leader changed");
         }
     }
 
@@ -262,17 +272,17 @@ impl<S: LeaseStore> Candidate<S> {
         let record = self.election.release(stamp());
         self.publish();
         let Some(record) = record else { return };
-        let drained = tokio::time::timeout(DRAIN, self.gate.acquire_many(GATE)).await;
+        let drained = tokio::time::timeout(DRAIN_TIMEOUT, self.gate.acquire_many(MAX_PERMITS)).await;
         if drained.is_err() {
             tracing::warn!(
                 lease = self.name,
-                "requests are still on their way; the Lease is left to expire"
+                "requests are still in flight; the Lease is not released and expires"
             );
             return;
         }
         let give_up = async {
             let found = self.store.read().await?;
-            let ours = |found: &Record| found.holder.as_deref() == Some(self.election.identity());
+            let ours = |found: &LeaseRecord| found.holder.as_deref() == Some(self.election.identity());
             match found {
                 Some((found, version)) if ours(&found) => {
                     self.store.write(&record, Some(&version)).await.map(drop)
@@ -280,16 +290,16 @@ impl<S: LeaseStore> Candidate<S> {
                 _ => Ok(()),
             }
         };
-        match tokio::time::timeout(DRAIN, give_up).await {
-            Ok(Ok(())) => tracing::info!(lease = self.name, "the Lease was given up"),
+        match tokio::time::timeout(DRAIN_TIMEOUT, give_up).await {
+            Ok(Ok(())) => tracing::info!(lease = self.name, "the Lease was released"),
             Ok(Err(error)) => tracing::warn!(
                 lease = self.name,
                 error,
-                "the Lease could not be given up; it expires"
+                "the Lease could not be released; it expires"
             ),
             Err(_) => tracing::warn!(
                 lease = self.name,
-                "the Lease could not be given up in time; it expires"
+                "the Lease could not be released in time; it expires"
             ),
         }
     }
@@ -299,8 +309,8 @@ async fn attempt<S: LeaseStore>(store: &S, election: &mut Election) -> Result<()
     let found = store.read().await?;
     let (record, version) = found.unzip();
     match election.read(record, now(), stamp()) {
-        Step::Wait => Ok(()),
-        Step::Write(record) => {
+        LeaseAction::Wait => Ok(()),
+        LeaseAction::Write(record) => {
             let sent = now();
             store.write(&record, version.as_ref()).await?;
             election.written(record, sent, now());
@@ -309,18 +319,19 @@ async fn attempt<S: LeaseStore>(store: &S, election: &mut Election) -> Result<()
     }
 }
 
-/// The gauge `leader`: whether this process may write.
+/// Registers the gauge `leader`: whether this process leads.
 pub fn register(registry: &mut Registry) -> Gauge {
     let gauge = Gauge::default();
     registry.register(
         "leader",
-        "Whether this collector is the one that writes",
+        "Whether this collector leads and may write",
         gauge.clone(),
     );
     gauge
 }
 
-/// The host's name (a pod's is the pod's) and a random part, so that a container that was restarted is somebody new.
+/// Host name (in a pod: its name) and a random part, so that a restarted container has a new
+/// identity.
 pub fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
@@ -328,13 +339,14 @@ pub fn identity() -> String {
     format!("{host}_{:016x}", fastrand::u64(..))
 }
 
-/// The namespace of the pod that this is; none outside a pod.
+/// The namespace of this pod; none outside a pod.
 pub fn own_namespace() -> Option<String> {
     let text = std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").ok()?;
     Some(text.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The namespace of the Lease: that of the settings, else of the pod, else of the kubeconfig's context.
+/// The namespace of the Lease: from the settings, else of the pod, else of the kubeconfig's
+/// context.
 pub fn namespace(setting: Option<&str>, client: &Client) -> String {
     setting
         .map(str::to_owned)
@@ -342,7 +354,7 @@ pub fn namespace(setting: Option<&str>, client: &Client) -> String {
         .unwrap_or_else(|| client.default_namespace().to_owned())
 }
 
-/// A `coordination.k8s.io` Lease.
+/// Storage in a `coordination.k8s.io` Lease.
 pub struct KubeLease {
     api: Api<Lease>,
     name: String,
@@ -359,16 +371,16 @@ impl KubeLease {
 }
 
 impl LeaseStore for KubeLease {
-    /// The whole object, so that what others keep in its metadata stays.
+    /// The whole object, so that other writers' metadata is kept.
     type Version = Lease;
 
-    async fn read(&self) -> Result<Option<(Record, Lease)>, String> {
+    async fn read(&self) -> Result<Option<(LeaseRecord, Lease)>, String> {
         let found = self.api.get_opt(&self.name).await;
         let found = found.map_err(|error| format!("reading the Lease {}: {error}", self.name))?;
         Ok(found.map(|lease| (record(&lease), lease)))
     }
 
-    async fn write(&self, record: &Record, over: Option<&Lease>) -> Result<Lease, String> {
+    async fn write(&self, record: &LeaseRecord, over: Option<&Lease>) -> Result<Lease, String> {
         let mut lease = over.cloned().unwrap_or_default();
         let before = lease.spec.take().unwrap_or_default();
         let renewed = record
@@ -400,9 +412,9 @@ impl LeaseStore for KubeLease {
     }
 }
 
-fn record(lease: &Lease) -> Record {
+fn record(lease: &Lease) -> LeaseRecord {
     let spec = lease.spec.clone().unwrap_or_default();
-    Record {
+    LeaseRecord {
         holder: spec.holder_identity,
         seconds: spec.lease_duration_seconds,
         renewed: spec.renew_time.map(|time| format!("{:.6}", time.0)),
@@ -414,7 +426,7 @@ fn stamp() -> String {
     format!("{:.6}", Timestamp::now())
 }
 
-/// tokio's clock, which tests can hold.
+/// Time of tokio's clock, which tests can pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

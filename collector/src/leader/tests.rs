@@ -5,21 +5,21 @@ use std::sync::{
 
 use super::*;
 
-const TIMING: Timing = Timing {
+const TIMING: ElectionTiming = ElectionTiming {
     lease: Duration::from_secs(15),
     renew: Duration::from_secs(10),
     retry: Duration::from_secs(2),
 };
 
-/// A Lease that several share; each has its own line, which can be cut.
+/// A Lease shared by several candidates; each has its own connection, which can be interrupted.
 #[derive(Clone, Default)]
-struct Shared {
-    lease: Arc<Mutex<Option<(Record, u64)>>>,
+struct SharedLease {
+    lease: Arc<Mutex<Option<(LeaseRecord, u64)>>>,
     cut: Arc<AtomicBool>,
 }
 
-impl Shared {
-    fn another_line(&self) -> Self {
+impl SharedLease {
+    fn another_connection(&self) -> Self {
         Self {
             lease: Arc::clone(&self.lease),
             cut: Arc::default(),
@@ -30,15 +30,15 @@ impl Shared {
     }
 }
 
-impl LeaseStore for Shared {
+impl LeaseStore for SharedLease {
     type Version = u64;
-    async fn read(&self) -> Result<Option<(Record, u64)>, String> {
+    async fn read(&self) -> Result<Option<(LeaseRecord, u64)>, String> {
         if self.cut.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
         Ok(self.lease.lock().unwrap().clone())
     }
-    async fn write(&self, record: &Record, over: Option<&u64>) -> Result<u64, String> {
+    async fn write(&self, record: &LeaseRecord, over: Option<&u64>) -> Result<u64, String> {
         if self.cut.load(Ordering::Relaxed) {
             return Err("cut".into());
         }
@@ -53,12 +53,12 @@ impl LeaseStore for Shared {
     }
 }
 
-fn begin(store: &Shared, who: &str) -> (Writing, CancellationToken, tokio::task::JoinHandle<()>) {
+fn begin(store: &SharedLease, who: &str) -> (WriteAccess, CancellationToken, tokio::task::JoinHandle<()>) {
     let stop = CancellationToken::new();
-    let (candidate, writing) =
+    let (candidate, write_access) =
         Candidate::new(store.clone(), "l".into(), who.into(), TIMING, Gauge::default());
     let task = tokio::spawn(candidate.run(stop.clone()));
-    (writing, stop, task)
+    (write_access, stop, task)
 }
 
 async fn seconds(seconds: u64) {
@@ -66,11 +66,11 @@ async fn seconds(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_end_hands_over_within_a_retry() {
-    let lease = Shared::default();
+async fn a_clean_shutdown_hands_over_within_a_retry() {
+    let lease = SharedLease::default();
     let (first, stop, task) = begin(&lease, "a");
     seconds(1).await;
-    let (second, ..) = begin(&lease.another_line(), "b");
+    let (second, ..) = begin(&lease.another_connection(), "b");
     seconds(60).await;
     assert!(first.leads() && !second.leads());
     assert_eq!(first.standby(), None);
@@ -81,9 +81,9 @@ async fn a_clean_end_hands_over_within_a_retry() {
         "a standby names the leader"
     );
     assert_eq!(
-        Writing::fixed(false).standby(),
+        WriteAccess::fixed(false).standby(),
         None,
-        "without election this process is the only source"
+        "without election this process is authoritative"
     );
     stop.cancel();
     task.await.unwrap();
@@ -94,11 +94,11 @@ async fn a_clean_end_hands_over_within_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cut_off_stops_before_the_other_begins() {
-    let lease = Shared::default();
+async fn a_disconnected_leader_stops_before_the_next_starts() {
+    let lease = SharedLease::default();
     let (first, ..) = begin(&lease, "a");
     seconds(1).await;
-    let (second, ..) = begin(&lease.another_line(), "b");
+    let (second, ..) = begin(&lease.another_connection(), "b");
     seconds(30).await;
     lease.cut.store(true, Ordering::Relaxed);
     let mut alone = 0;
@@ -107,36 +107,36 @@ async fn who_is_cut_off_stops_before_the_other_begins() {
         assert!(!(first.leads() && second.leads()), "both lead");
         alone += u32::from(!first.leads() && !second.leads());
     }
-    assert!(second.leads() && alone >= 20, "nobody led for {alone} tenths");
+    assert!(second.leads() && alone >= 20, "no leader for {alone} tenths");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_cut_when_the_leadership_ends_and_not_by_a_renewal() {
-    let lease = Shared::default();
-    let (writing, ..) = begin(&lease, "a");
+async fn requests_end_with_the_term_but_not_at_a_renewal() {
+    let lease = SharedLease::default();
+    let (write_access, ..) = begin(&lease, "a");
     seconds(1).await;
-    let long = writing.within(Duration::from_secs(1), seconds(40)).await;
-    assert!(long.is_some(), "renewals move the end on");
+    let long = write_access.within(Duration::from_secs(1), seconds(40)).await;
+    assert!(long.is_some(), "renewals extend the term");
     lease.cut.store(true, Ordering::Relaxed);
     let began = now();
-    let cut = writing.within(Duration::from_secs(1), seconds(400)).await;
+    let cut = write_access.within(Duration::from_secs(1), seconds(400)).await;
     assert!(cut.is_none());
-    assert!(now() - began <= TIMING.renew, "before another may begin");
-    assert!(writing.permit(Duration::ZERO).is_none());
+    assert!(now() - began <= TIMING.renew, "before another one may lead");
+    assert!(write_access.permit(Duration::ZERO).is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_is_not_given_up_over_a_request_that_is_on_its_way() {
-    let lease = Shared::default();
-    let (writing, stop, task) = begin(&lease, "a");
+async fn the_lease_is_not_released_while_a_request_is_in_flight() {
+    let lease = SharedLease::default();
+    let (write_access, stop, task) = begin(&lease, "a");
     seconds(1).await;
-    let permit = writing.permit(Duration::from_secs(1)).unwrap();
+    let permit = write_access.permit(Duration::from_secs(1)).unwrap();
     stop.cancel();
     seconds(1).await;
     assert_eq!(lease.holder().as_deref(), Some("a"));
     assert!(
-        writing.permit(Duration::ZERO).is_none(),
-        "and nothing new is begun"
+        write_access.permit(Duration::ZERO).is_none(),
+        "and no new request starts"
     );
     drop(permit);
     task.await.unwrap();
@@ -144,6 +144,6 @@ async fn the_lease_is_not_given_up_over_a_request_that_is_on_its_way() {
 }
 
 #[test]
-fn without_election_one_may_or_may_not_for_ever() {
-    assert!(Writing::fixed(true).leads() && !Writing::fixed(false).leads());
+fn without_election_write_access_is_constant() {
+    assert!(WriteAccess::fixed(true).leads() && !WriteAccess::fixed(false).leads());
 }

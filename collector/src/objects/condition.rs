@@ -1,4 +1,4 @@
-//! A condition, as every status here has them.
+//! The condition type of all statuses.
 
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// The aspect, in CamelCase.
+    /// Type of the condition, in CamelCase.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 316))]
     pub kind: String,
-    /// Whether it holds.
+    /// Status of the condition.
     pub status: ConditionStatus,
-    /// Why, one word in CamelCase.
+    /// Reason in CamelCase.
     #[schemars(length(min = 1, max = 1024))]
     pub reason: String,
-    /// Why, for people. May be empty.
+    /// Message for display; may be empty.
     #[schemars(length(max = 32_768))]
     pub message: String,
     /// When the status last changed, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     pub last_transition_time: String,
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// Whether a condition holds.
+/// Status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "Kubernetes' own words")]
+#[expect(missing_docs, reason = "names of the Kubernetes API")]
 pub enum ConditionStatus {
     True,
     False,
@@ -37,7 +37,8 @@ pub enum ConditionStatus {
 }
 
 impl Condition {
-    /// A condition whose last transition is that of the same type in `before`, unless its status differs; then it is `now`.
+    /// Sets the last transition to that of the same type in `before`, or to `now` if the status
+    /// differs.
     #[must_use]
     pub fn at(mut self, before: &[Self], now: &str) -> Self {
         let known = before.iter().find(|known| known.kind == self.kind);
@@ -48,7 +49,7 @@ impl Condition {
         self
     }
 
-    /// A condition without time; [`Condition::at`] gives it one.
+    /// A condition without transition time; [`Condition::at`] sets it.
     pub fn new(kind: &str, status: ConditionStatus, reason: &str, message: String) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -61,7 +62,7 @@ impl Condition {
     }
 }
 
-/// The list type that lets each controller own its conditions: a map by `type`.
+/// Sets the list type that lets several controllers own conditions: a map by `type`.
 pub(super) fn by_type(schema: &mut Schema) {
     schema.insert("x-kubernetes-list-type".to_owned(), "map".into());
     schema.insert("x-kubernetes-list-map-keys".to_owned(), vec!["type"].into());

@@ -1,4 +1,4 @@
-//! The definitions of our objects, as the API server takes them.
+//! CustomResourceDefinitions of the project's objects.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -7,7 +7,7 @@ use virtfleet_wire::layered::to_yaml;
 
 use super::{GuestHealth, LabelPropagation, UserCluster};
 
-/// Every definition.
+/// All definitions.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![UserCluster::crd(), LabelPropagation::crd(), GuestHealth::crd()]
 }
@@ -19,13 +19,13 @@ fn values() -> Vec<Value> {
         .collect()
 }
 
-/// As one `List`, in JSON.
+/// All definitions as one `List`, in JSON.
 pub fn crds_json() -> String {
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": values() });
     serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"
 }
 
-/// As YAML documents.
+/// All definitions as YAML documents.
 pub fn crds_yaml() -> String {
     let documents = values();
     let documents = documents
@@ -38,7 +38,7 @@ pub fn crds_yaml() -> String {
 mod tests {
     use super::*;
 
-    /// `virtfleet-collector crds >packaging/collector/crds/virtfleet.io.yaml` brings it up to date.
+    /// To update: `virtfleet-collector crds >packaging/collector/crds/virtfleet.io.yaml`.
     #[test]
     fn the_packaged_definitions_are_current() {
         let packaged = include_str!("../../../packaging/collector/crds/virtfleet.io.yaml");

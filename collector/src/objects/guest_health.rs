@@ -1,4 +1,4 @@
-//! `GuestHealth`: what is known of one VM, for those who look with kubectl.
+//! `GuestHealth`: state of one VM, for display with kubectl.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -7,8 +7,8 @@ use virtfleet_wire::finding::Severity;
 
 use super::{Condition, condition::by_type};
 
-/// What is known of the VM of the same name: where it stands, whether its agent reports, and what is wrong. The collector
-/// writes it and removes it with the VM.
+/// State of the VM of the same name: its placement, whether its agent reports, and its findings.
+/// The collector writes it and deletes it with the VM.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "virtfleet.io",
@@ -22,7 +22,7 @@ use super::{Condition, condition::by_type};
     status = "GuestHealthStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "What is known of the VM of the same name. The collector writes it and removes it with the VM.",
+    doc = "State of the VM of the same name. The collector writes it and deletes it with the VM.",
     printcolumn(name = "Cluster", type_ = "string", json_path = ".status.placement.cluster"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.placement.userNode"),
     printcolumn(name = "Host", type_ = "string", json_path = ".status.placement.infraNode"),
@@ -57,38 +57,39 @@ use super::{Condition, condition::by_type};
 #[serde(rename_all = "camelCase")]
 pub struct GuestHealthSpec {}
 
-/// What is known of the VM. Written on change only.
+/// State of the VM. Written only on change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestHealthStatus {
-    /// Ready: all that follow hold; its reason is that of the first that does not. Placed: the VM runs on a known infra node. AgentReporting: its agent answers. LabelsTrue: the labels of its Node are
-    /// as the policies ask.
+    /// Ready: all other conditions are True; otherwise the reason is that of the first one that is
+    /// not. Placed: the VM runs on a known infra node. AgentReporting: its agent answers.
+    /// LabelsTrue: all labels of its Node have their desired values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]
     pub conditions: Vec<Condition>,
-    /// Where it stands.
+    /// Placement of the VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// Its last live migration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_migration: Option<LastMigration>,
-    /// What is wrong.
+    /// Findings about the VM, the most severe ones first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub findings: Vec<GuestHealthFinding>,
 }
 
-/// Where a VM stands.
+/// Placement of a VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// The user cluster whose node it is.
+    /// The user cluster of its Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// Its Node there.
+    /// Its Node in the user cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_node: Option<String>,
-    /// The node of the infra cluster.
+    /// The node of the infra cluster on which it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infra_node: Option<String>,
     /// That node's region.
@@ -103,39 +104,39 @@ pub struct Placement {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastMigration {
-    /// Where it came from.
+    /// The source node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Where it goes or went.
+    /// The target node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// It has ended.
+    /// Whether the migration has ended.
     #[serde(default)]
     pub completed: bool,
-    /// It has ended without success.
+    /// Whether the migration has failed.
     #[serde(default)]
     pub failed: bool,
-    /// When it began, RFC 3339.
+    /// Start of the migration, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub start: Option<String>,
-    /// When it ended, RFC 3339.
+    /// End of the migration, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub end: Option<String>,
 }
 
-/// Something that is wrong.
+/// A finding about the VM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestHealthFinding {
-    /// The finding's id; the documentation explains each.
+    /// The finding's id; see the documentation.
     #[schemars(length(min = 1, max = 253))]
     pub id: String,
-    /// How bad it is.
+    /// Severity of the finding.
     #[schemars(extend("enum" = ["info", "warning", "critical"]))]
     pub severity: Severity,
-    /// What is wrong, for people.
+    /// What is wrong.
     #[schemars(length(max = 4096))]
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! `LabelPropagation`: which labels of infra nodes user-cluster Nodes get.
+//! `LabelPropagation`: which labels of infra nodes are copied to Nodes of user clusters.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -7,7 +7,8 @@ use virtfleet_collector_core::labels::policy::{Mode, Takeover};
 
 use super::{Condition, LabelSelector, condition::by_type};
 
-/// Which labels of the infra node a VM runs on are kept true on its Node in the user cluster. Several objects compose.
+/// Labels that the collector copies from the infra node of a VM to its Node in the user cluster,
+/// and keeps up to date. Several objects compose.
 #[derive(CustomResource, Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "virtfleet.io",
@@ -17,7 +18,7 @@ use super::{Condition, LabelSelector, condition::by_type};
     category = "virtfleet",
     status = "LabelPropagationStatus",
     derive = "PartialEq",
-    doc = "Which labels of the infra node a VM runs on are kept true on its Node in the user cluster.",
+    doc = "Labels that the collector copies from the infra node of a VM to its Node in the user cluster.",
     printcolumn(
         name = "Accepted",
         type_ = "string",
@@ -38,25 +39,25 @@ use super::{Condition, LabelSelector, condition::by_type};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LabelPropagationSpec {
-    /// Which user clusters, by the labels of their UserCluster objects; absent selects all.
+    /// Selects user clusters by the labels of their UserCluster objects; absent selects all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<LabelSelector>,
-    /// What would be written is shown and never written.
+    /// Plan and show the changes, but write nothing.
     #[serde(default)]
     pub dry_run: bool,
-    /// Which labels.
+    /// The labels to copy.
     #[schemars(length(min = 1, max = 256))]
     pub labels: Vec<LabelRule>,
 }
 
-/// [`virtfleet_collector_core::labels::guard::never_applies`] in CEL.
+/// [`virtfleet_collector_core::labels::guard::never_applies`] as a CEL expression.
 const TARGET_MAY_BE_WRITTEN: &str = "[has(self.target) ? self.target : has(self.key) ? self.key : \
     has(self.prefix) ? self.prefix : ''].all(t, !t.matches('^([^/]*[.])?(kubernetes|k8s)[.]io/') || \
     t.matches('^([^/]*[.])?node-restriction[.]kubernetes[.]io/') || \
     ['topology.kubernetes.io/region', 'topology.kubernetes.io/zone', 'failure-domain.beta.kubernetes.io/region', \
     'failure-domain.beta.kubernetes.io/zone'].exists(p, has(self.prefix) ? p.startsWith(t) : p == t))";
 
-/// One label, or all whose keys begin alike. Exactly one of key and prefix is set.
+/// One label, or all labels with a key prefix. Exactly one of key and prefix is set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "oneOf" = [{"required": ["key"]}, {"required": ["prefix"]}],
@@ -74,45 +75,47 @@ pub struct LabelRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub key: Option<String>,
-    /// What the keys of the infra node's labels begin with, e.g. rack.example.com/.
+    /// The prefix of the keys of the infra node's labels, e.g. rack.example.com/.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub prefix: Option<String>,
-    /// The key (of a key) or prefix (of a prefix) on the user cluster's Node; absent: the same.
+    /// The key (for a key) or prefix (for a prefix) on the user cluster's Node; absent: the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub target: Option<String>,
     /// What happens when the infra node's value changes or the VM moves; absent: FollowIfSafe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// What happens to a value that somebody else wrote; absent: IfPlacementMatches.
+    /// What happens to a value of another writer; absent: IfPlacementMatches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub takeover: Option<Takeover>,
 }
 
-/// What became of a LabelPropagation. Written on change only.
+/// Status of a LabelPropagation. Written only on change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelPropagationStatus {
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// UserClusters that it selects.
+    /// Number of UserClusters that it selects.
     #[serde(default)]
     pub clusters: i64,
-    /// Nodes of these about which it says something.
+    /// Number of Nodes in these clusters to which a rule applies.
     #[serde(default)]
     pub nodes: i64,
-    /// Nodes that are as it asks.
+    /// Number of Nodes whose labels have their desired values.
     #[serde(default)]
     pub in_sync: i64,
-    /// Nodes that differ: virtfleetctl labels diff says why.
+    /// Number of Nodes whose labels differ; `virtfleetctl labels diff` shows why.
     #[serde(default)]
     pub drifted: i64,
-    /// Nodes of the drifted ones where something depends on the present value, or it is not known whether.
+    /// Number of drifted Nodes on which an object depends on the present value, or may depend on
+    /// it.
     #[serde(default)]
     pub r#unsafe: i64,
-    /// Accepted: every rule can be used. Conflicted: another object asks for something else for the same key.
+    /// Accepted: every rule is valid. Conflicted: another object has a different rule for the same
+    /// key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]
     pub conditions: Vec<Condition>,

@@ -1,7 +1,8 @@
-//! Our own Kubernetes objects, group `virtfleet.io`, version `v1alpha1`. `virtfleet-collector crds` prints their definitions,
-//! made from these types.
+//! Kubernetes objects of the project: group `virtfleet.io`, version `v1alpha1`.
+//! `virtfleet-collector crds` prints their definitions, which are generated from these types.
 //!
-//! The docstrings are the descriptions in the definitions (`kubectl explain`), so they are written for whoever writes the YAML.
+//! The docstrings are the descriptions in the definitions (`kubectl explain`); their readers are
+//! authors of the YAML.
 
 #![expect(
     clippy::duplicated_attributes,

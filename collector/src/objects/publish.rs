@@ -1,4 +1,5 @@
-//! Writes the statuses of `UserCluster`s and `LabelPropagation`s: on change only, and only by the leader.
+//! Publishes the statuses of `UserCluster`s and `LabelPropagation`s: only on change, and only as
+//! the leader.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,88 +27,99 @@ use crate::{
     events::{EventObject, EventRecorder, NewEvent},
     fleet::{Fleet, FleetRead as _},
     labels::LabelStatusStore,
-    leader::Writing,
+    leader::WriteAccess,
     tenants::Tenants,
 };
 
-/// Changes that come together are written together.
-const GATHER: Duration = Duration::from_secs(1);
-/// After how long a write that failed is tried again.
-const RETRY: Duration = Duration::from_secs(10);
-/// How long one request may take.
-const ANSWER: Duration = Duration::from_secs(15);
-/// The most characters that a condition says of conflicts.
-const LONGEST: usize = 2048;
+/// Changes within this window are written together.
+const COALESCE_WINDOW: Duration = Duration::from_secs(1);
+/// Delay before a failed write is retried.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum characters of a condition's message about conflicts.
+const MAX_MESSAGE_CHARS: usize = 2048;
 
-/// What statuses follow from.
+/// Sources of the statuses.
 pub struct Sources {
-    /// How user clusters are reached.
+    /// State of the connections to user clusters.
     pub tenants: Arc<Tenants>,
-    /// Their VMs and Nodes, and the policies.
+    /// VMs, Nodes and policies.
     pub fleet: Arc<Fleet>,
-    /// What became of the labels.
-    pub book: Arc<LabelStatusStore>,
-    /// Where people are told of a rule that can never change anything.
+    /// Label status of each VM.
+    pub statuses: Arc<LabelStatusStore>,
+    /// Records an Event about a rule that can never apply.
     pub events: EventRecorder,
 }
 
-/// Writes while this process leads, until `stop`. Whoever becomes the leader reads once what stands there, so that a restart
-/// with nothing changed writes nothing. Ends at once without an infra cluster.
-pub async fn publish(sources: Sources, writing: Writing, stop: CancellationToken) {
+/// Publishes statuses while this process leads, until `stop`. A new leader first reads the present
+/// statuses, so that it writes nothing if nothing changed. Returns at once without an infra
+/// cluster.
+pub async fn publish(sources: Sources, write_access: WriteAccess, stop: CancellationToken) {
     let Some(client) = sources.tenants.infra() else {
         return;
     };
-    let board = Board {
+    let board = StatusPublisher {
         sources,
-        writing,
+        write_access,
         client,
     };
     stop.run_until_cancelled(board.follow()).await;
 }
 
-/// What stands in the API server, by name, with the UID of the object: one that is deleted and made again has no status.
-type Standing<S> = BTreeMap<String, (Option<String>, S)>;
+/// Published statuses by object name, with the object's UID: a deleted and recreated object has no
+/// status.
+type PublishedStatuses<S> = BTreeMap<String, (Option<String>, S)>;
 
-struct Board {
+struct StatusPublisher {
     sources: Sources,
-    writing: Writing,
+    write_access: WriteAccess,
     client: Client,
 }
 
-impl Board {
+impl StatusPublisher {
     async fn follow(&self) {
         let Sources {
-            tenants, fleet, book, ..
+            tenants,
+            fleet,
+            statuses,
+            ..
         } = &self.sources;
-        let (mut reached, mut revisions, mut labels) = (tenants.changes(), fleet.revisions(), book.changes());
-        let mut leadership = self.writing.changes();
+        let (mut reached, mut revisions, mut labels) =
+            (tenants.changes(), fleet.revisions(), statuses.changes());
+        let mut leadership = self.write_access.changes();
         loop {
-            if leadership.wait_for(|_| self.writing.leads()).await.is_err() {
+            if leadership.wait_for(|_| self.write_access.leads()).await.is_err() {
                 return;
             }
-            let standing = tokio::try_join!(
-                standing::<UserCluster, _>(&self.client),
-                standing::<LabelPropagation, _>(&self.client)
+            let published = tokio::try_join!(
+                published::<UserCluster, _>(&self.client),
+                published::<LabelPropagation, _>(&self.client)
             );
-            let (mut clusters, mut policies) = match standing {
-                Ok(standing) => standing,
+            let (mut clusters, mut policies) = match published {
+                Ok(published) => published,
                 Err(why) => {
-                    tracing::warn!(why, "statuses are not written: the objects cannot be listed");
-                    sleep(RETRY).await;
+                    tracing::warn!(why, "statuses are not published: the objects cannot be listed");
+                    sleep(RETRY_INTERVAL).await;
                     continue;
                 }
             };
-            while self.writing.leads() {
+            while self.write_access.leads() {
                 reached.mark_unchanged();
                 revisions.mark_unchanged();
                 labels.mark_unchanged();
-                // Both are tried, whatever becomes of the first.
+                // Try both, even if the first fails.
                 let written = [
                     self.clusters(&mut clusters).await,
                     self.policies(&mut policies).await,
                 ];
-                // What was refused is not asked for again at every change: a server in trouble has enough to do.
-                let pause = if written == [true, true] { GATHER } else { RETRY };
+                // A rejected write is retried only after a delay, not at every change, to spare an
+                // overloaded server.
+                let pause = if written == [true, true] {
+                    COALESCE_WINDOW
+                } else {
+                    RETRY_INTERVAL
+                };
                 sleep(pause).await;
                 if written != [true, true] {
                     continue;
@@ -116,29 +128,29 @@ impl Board {
                     Ok(()) = reached.changed() => {}
                     Ok(()) = revisions.changed() => {}
                     Ok(()) = labels.changed() => {}
-                    // Renewals are no news, the loss is.
-                    Ok(_) = leadership.wait_for(|_| !self.writing.leads()) => {}
+                    // Renewals of the Lease cause no work; its loss does.
+                    Ok(_) = leadership.wait_for(|_| !self.write_access.leads()) => {}
                     else => return,
                 }
             }
         }
     }
 
-    async fn clusters(&self, standing: &mut Standing<UserClusterStatus>) -> bool {
+    async fn clusters(&self, published: &mut PublishedStatuses<UserClusterStatus>) -> bool {
         let snapshot = self.sources.fleet.snapshot();
-        // Counts of half an inventory are no news.
+        // Counts of an incompletely read inventory are not published.
         if !snapshot.synced {
             return true;
         }
-        let mut wanted = BTreeMap::new();
+        let mut desired = BTreeMap::new();
         for (name, tenant) in self.sources.tenants.all() {
-            let before = before(standing, name.as_str(), tenant.uid.as_ref());
+            let before = before(published, name.as_str(), tenant.uid.as_ref());
             let view = snapshot
                 .clusters
                 .iter()
                 .find(|view| view.known && view.name == name);
             let now = now();
-            wanted.insert(
+            desired.insert(
                 name.to_string(),
                 (
                     tenant.uid.clone(),
@@ -146,13 +158,13 @@ impl Board {
                 ),
             );
         }
-        self.write::<UserCluster, _>(standing, wanted).await
+        self.write::<UserCluster, _>(published, desired).await
     }
 
-    async fn policies(&self, standing: &mut Standing<LabelPropagationStatus>) -> bool {
+    async fn policies(&self, published: &mut PublishedStatuses<LabelPropagationStatus>) -> bool {
         let fleet = &self.sources.fleet;
-        let (conflicts, faults) = (self.conflicts(), self.faults());
-        let (tallies, clusters) = (self.sources.book.tallies(), fleet.cluster_labels());
+        let (conflicts, invalid_policies) = (self.conflicts(), self.invalid_policies());
+        let (tallies, clusters) = (self.sources.statuses.tallies(), fleet.cluster_labels());
         let policies = fleet.policies();
         let known: BTreeMap<&str, &LabelPolicy> = policies
             .iter()
@@ -161,11 +173,11 @@ impl Board {
         let names: BTreeSet<&str> = known
             .keys()
             .copied()
-            .chain(faults.keys().map(String::as_str))
+            .chain(invalid_policies.keys().map(String::as_str))
             .collect();
-        let mut wanted = BTreeMap::new();
+        let mut desired = BTreeMap::new();
         for name in names {
-            // One that was never readable has neither rules nor a generation that anybody knows.
+            // A policy that was never readable has neither rules nor a known generation.
             let policy = known.get(name);
             let uid = policy
                 .and_then(|policy| policy.uid.as_ref())
@@ -179,12 +191,12 @@ impl Board {
             let facts = PolicyFacts {
                 generation: policy.map_or(0, |policy| policy.generation),
                 rules: policy.map(|policy| policy.rules.as_slice()).unwrap_or_default(),
-                fault: faults.get(name).map(String::as_str),
+                fault: invalid_policies.get(name).map(String::as_str),
                 conflicts: conflicts.get(name).map(Vec::as_slice).unwrap_or_default(),
                 clusters: policy.map_or(0, selected),
                 tally: tallies.get(name).copied().unwrap_or_default(),
             };
-            let before = before(standing, name, uid.as_ref());
+            let before = before(published, name, uid.as_ref());
             let status = status::label_propagation(&before, &facts, &now());
             let said = before
                 .conditions
@@ -196,13 +208,13 @@ impl Board {
                     .events
                     .record(NewEvent::warning(about, "LabelTargetProtected", why));
             }
-            wanted.insert(name.to_owned(), (uid, status));
+            desired.insert(name.to_owned(), (uid, status));
         }
-        self.write::<LabelPropagation, _>(standing, wanted).await
+        self.write::<LabelPropagation, _>(published, desired).await
     }
 
-    /// Why a policy cannot be read, by name.
-    fn faults(&self) -> BTreeMap<String, String> {
+    /// Why a policy cannot be read, by policy name.
+    fn invalid_policies(&self) -> BTreeMap<String, String> {
         let snapshot = self.sources.fleet.snapshot();
         let unreadable = snapshot.findings.iter().filter(|finding| {
             finding.id == findings::INVENTORY_OBJECT_UNREADABLE
@@ -213,13 +225,13 @@ impl Board {
             .collect()
     }
 
-    /// What each policy conflicts about, in a fixed order and no longer than a condition should be.
+    /// Conflicts of each policy, in a fixed order, limited to the size of a condition.
     fn conflicts(&self) -> BTreeMap<String, Vec<String>> {
         let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (policies, message) in self.sources.book.conflicts() {
+        for (policies, message) in self.sources.statuses.conflicts() {
             for policy in policies.split(", ") {
                 let messages = found.entry(policy.to_owned()).or_default();
-                if messages.iter().map(String::len).sum::<usize>() < LONGEST {
+                if messages.iter().map(String::len).sum::<usize>() < MAX_MESSAGE_CHARS {
                     messages.push(message.clone());
                 }
             }
@@ -227,26 +239,26 @@ impl Board {
         found
     }
 
-    /// Writes what differs. Returns whether all of it could be written.
-    async fn write<K, S>(&self, standing: &mut Standing<S>, wanted: Standing<S>) -> bool
+    /// Writes the statuses that differ. Returns whether all writes succeeded.
+    async fn write<K, S>(&self, published: &mut PublishedStatuses<S>, desired: PublishedStatuses<S>) -> bool
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
         S: Serialize + PartialEq + Clone + Default,
     {
-        standing.retain(|name, _| wanted.contains_key(name));
+        published.retain(|name, _| desired.contains_key(name));
         let mut all = true;
-        for (name, new) in wanted {
-            if standing.get(&name) == Some(&new) {
+        for (name, new) in desired {
+            if published.get(&name) == Some(&new) {
                 continue;
             }
             let request = patch::<K>(&self.client, &name, &new.1);
-            match self.writing.within(GATHER, request).await {
-                // Somebody else leads by now.
+            match self.write_access.within(COALESCE_WINDOW, request).await {
+                // Another process leads now.
                 None => return true,
-                Some(Ok(())) => drop(standing.insert(name, new)),
+                Some(Ok(())) => drop(published.insert(name, new)),
                 Some(Err(why)) => {
                     let kind = K::kind(&());
-                    tracing::warn!(%kind, name, why, "the status could not be written; it is tried again");
+                    tracing::warn!(%kind, name, why, "the status could not be written; it will be retried");
                     all = false;
                 }
             }
@@ -259,19 +271,19 @@ fn now() -> String {
     format!("{:.0}", jiff::Timestamp::now())
 }
 
-/// What stands of this very object.
-fn before<S: Clone + Default>(standing: &Standing<S>, name: &str, uid: Option<&String>) -> S {
-    let known = standing.get(name).filter(|(known, _)| known.as_ref() == uid);
+/// The published status of the object with this UID.
+fn before<S: Clone + Default>(published: &PublishedStatuses<S>, name: &str, uid: Option<&String>) -> S {
+    let known = published.get(name).filter(|(known, _)| known.as_ref() == uid);
     known.map(|(_, status)| status.clone()).unwrap_or_default()
 }
 
-async fn standing<K, S>(client: &Client) -> Result<Standing<S>, String>
+async fn published<K, S>(client: &Client) -> Result<PublishedStatuses<S>, String>
 where
     K: Resource<DynamicType = ()> + HasStatus<Status = S> + Clone + Debug + DeserializeOwned,
     S: Clone + Default,
 {
     let api: Api<K> = Api::all(client.clone());
-    let list = timeout(ANSWER, api.list(&ListParams::default())).await;
+    let list = timeout(REQUEST_TIMEOUT, api.list(&ListParams::default())).await;
     let list = list.map_err(|_| "no answer".to_owned())?;
     let list = list.map_err(|error| error.to_string())?;
     let named = list.items.into_iter().filter_map(|one| {
@@ -287,12 +299,12 @@ where
 {
     let mut body = json!({ "status": status });
     if body["status"].get("phase").is_some() && body["status"].get("message").is_none() {
-        // Left out, a message that no longer holds would stay.
+        // An omitted message would keep its old value.
         body["status"]["message"] = "".into();
     }
     let api: Api<K> = Api::all(client.clone());
     let (params, patch) = (PatchParams::default(), Patch::Merge(body));
-    match timeout(ANSWER, api.patch_status(name, &params, &patch)).await {
+    match timeout(REQUEST_TIMEOUT, api.patch_status(name, &params, &patch)).await {
         Err(_) => Err("no answer".to_owned()),
         // Deleted meanwhile.
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Ok(()),

@@ -1,20 +1,20 @@
-//! A label selector, as Kubernetes has it.
+//! A Kubernetes label selector.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// All of matchLabels and matchExpressions must hold. It must have one of them: a key with a slip of the pen is dropped by the
-/// API server, and what is left would select everything.
+/// All of matchLabels and matchExpressions must match. At least one of them is required: the API
+/// server drops misspelled keys, and an empty selector would select everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("minProperties" = 1))]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
-    /// Keys and the value that each must have.
+    /// Required label values by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Further requirements.
+    /// Further requirements, which must all match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub match_expressions: Vec<SelectorRequirement>,
@@ -27,17 +27,17 @@ pub struct SelectorRequirement {
     /// The label's key.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// How it is compared.
+    /// The operator.
     pub operator: SelectorOperator,
-    /// With what: at least one value for In and NotIn, none for Exists and DoesNotExist.
+    /// The values to compare with: at least one for In and NotIn, none for Exists and DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub values: Vec<String>,
 }
 
-/// How a label is compared.
+/// Operator of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "Kubernetes' own words")]
+#[expect(missing_docs, reason = "names of the Kubernetes API")]
 pub enum SelectorOperator {
     In,
     NotIn,

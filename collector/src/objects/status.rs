@@ -1,4 +1,4 @@
-//! What the statuses of our objects say. `publish` writes them.
+//! Builds the statuses of the project's objects; `publish` writes them.
 
 use virtfleet_collector_core::{
     labels::{guard, policy::Rule},
@@ -8,17 +8,18 @@ use virtfleet_collector_core::{
 use super::{Condition, ConditionStatus, LabelPropagationStatus, Phase, UserClusterStatus};
 use crate::{labels::PolicyTally, tenants::Tenant};
 
-/// The status of a `UserCluster` that stood at `before`. `now` is RFC 3339.
+/// The status of a `UserCluster`, with transition times from the previous status `before`. `now` is
+/// RFC 3339.
 pub fn user_cluster(
     before: &UserClusterStatus,
     tenant: &Tenant,
     view: Option<&ClusterView>,
     now: &str,
 ) -> UserClusterStatus {
-    let (state, message) = tenant.stand();
+    let (state, message) = tenant.status();
     let (phase, holds, reason) = match state {
         ClusterState::Pending => (Phase::Pending, ConditionStatus::False, "NoKubeconfig"),
-        // To whoever waits for the object, this is one more thing to wait for.
+        // A suspended cluster is treated as not ready by clients that wait for it.
         ClusterState::Connecting => (Phase::Pending, ConditionStatus::False, "Connecting"),
         ClusterState::Unreachable => (Phase::Unreachable, ConditionStatus::False, "Unreachable"),
         ClusterState::Failed => (Phase::Failed, ConditionStatus::False, "Failed"),
@@ -40,7 +41,7 @@ pub fn user_cluster(
     }
 }
 
-/// What is known of a `LabelPropagation`.
+/// Facts about a `LabelPropagation`.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyFacts<'a> {
     /// `metadata.generation`.
@@ -49,24 +50,25 @@ pub struct PolicyFacts<'a> {
     pub rules: &'a [Rule],
     /// Why it cannot be read.
     pub fault: Option<&'a str>,
-    /// What others ask for instead, a sentence for each.
+    /// Conflicts with other policies, a sentence for each.
     pub conflicts: &'a [String],
     /// UserClusters that it selects.
     pub clusters: usize,
-    /// Nodes about which it says something.
+    /// Nodes to which a rule applies.
     pub tally: PolicyTally,
 }
 
-/// Why a LabelPropagation is not accepted that has a rule which can never change anything.
+/// Reason of a LabelPropagation that is not accepted because a rule can never apply.
 pub const PROTECTED_TARGET: &str = "ProtectedTarget";
 
-/// The first rule that can never change anything, with its place and why.
+/// The first rule that can never apply: its path, and why.
 pub fn useless_rule(rules: &[Rule]) -> Option<String> {
     let mut found = rules.iter().enumerate();
     found.find_map(|(at, rule)| Some(format!("spec.labels[{at}]: {}", guard::never_applies(rule)?)))
 }
 
-/// The status of a `LabelPropagation` that stood at `before`. `now` is RFC 3339.
+/// The status of a `LabelPropagation`, with transition times from the previous status `before`.
+/// `now` is RFC 3339.
 pub fn label_propagation(
     before: &LabelPropagationStatus,
     facts: &PolicyFacts<'_>,
@@ -79,17 +81,17 @@ pub fn label_propagation(
         (None, Some(why)) => accepted(ConditionStatus::False, PROTECTED_TARGET, why),
         (None, None) if facts.clusters == 0 => {
             let message =
-                "every rule can be used, and spec.clusterSelector selects no UserCluster: nothing is written";
+                "every rule is valid, but spec.clusterSelector selects no UserCluster: nothing is written";
             accepted(ConditionStatus::True, "SelectsNothing", message.to_owned())
         }
         (None, None) => accepted(
             ConditionStatus::True,
             "Accepted",
-            "every rule can be used".to_owned(),
+            "every rule is valid".to_owned(),
         ),
     };
     let conflicted = if conflicts.is_empty() {
-        let message = "no other object asks for something else".to_owned();
+        let message = "no other object has a different rule for the same key".to_owned();
         Condition::new("Conflicted", ConditionStatus::False, "NoConflict", message)
     } else {
         Condition::new(
@@ -121,7 +123,7 @@ mod tests {
     use crate::tenants::TenantState;
 
     #[test]
-    fn a_status_changes_only_with_what_it_says() {
+    fn transition_times_change_only_with_the_status() {
         let mut tenant = Tenant {
             generation: 3,
             ..Tenant::default()
@@ -132,14 +134,14 @@ mod tests {
             (Phase::Pending, Some(3))
         );
         assert_eq!(user_cluster(&first, &tenant, None, "t2"), first);
-        tenant.state = TenantState::Unreachable("it is dark".to_owned());
+        tenant.state = TenantState::Unreachable("no route".to_owned());
         let dark = user_cluster(&first, &tenant, None, "t3");
         assert_eq!(
             (dark.phase, dark.message.as_str()),
-            (Phase::Unreachable, "it is dark")
+            (Phase::Unreachable, "no route")
         );
         let since = &dark.conditions[0].last_transition_time;
-        assert_eq!(since, "t1", "not ready before, and not ready now");
+        assert_eq!(since, "t1", "still not ready: no transition");
         tenant.state = TenantState::Ready;
         let ready = user_cluster(&dark, &tenant, None, "t4");
         assert_eq!(ready.phase, Phase::Ready);
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_accepted_or_says_why_not() {
+    fn a_policy_is_accepted_or_has_a_reason() {
         let facts = PolicyFacts {
             clusters: 2,
             tally: PolicyTally {

@@ -1,4 +1,4 @@
-//! `UserCluster`: one tenant's cluster, whose nodes are VMs of the infra cluster.
+//! `UserCluster`: a cluster of a tenant whose nodes are VMs of the infra cluster.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Condition, LabelSelector, condition::by_type};
 
-/// A user cluster: which VMs are its nodes, and how its API server is reached.
+/// A user cluster: which VMs are its nodes, and its kubeconfig.
 #[derive(CustomResource, Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "virtfleet.io",
@@ -16,7 +16,7 @@ use super::{Condition, LabelSelector, condition::by_type};
     category = "virtfleet",
     status = "UserClusterStatus",
     derive = "PartialEq",
-    doc = "A user cluster: which VMs are its nodes, and how its API server is reached.",
+    doc = "A user cluster: which VMs are its nodes, and its kubeconfig.",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "VMs", type_ = "integer", json_path = ".status.vms"),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
@@ -42,17 +42,18 @@ use super::{Condition, LabelSelector, condition::by_type};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct UserClusterSpec {
-    /// Which VirtualMachineInstances are its nodes.
+    /// Selects the VirtualMachineInstances that are its nodes.
     pub vmis: VmisRef,
-    /// Its kubeconfig. Absent: the cluster is Pending, its VMs are shown and nothing is written to it.
+    /// Its kubeconfig. Absent: the cluster is Pending; its VMs are shown, and the collector does
+    /// not connect to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<KubeconfigRef>,
-    /// Nothing is written to the user cluster; what would be written is shown.
+    /// Do not write to the user cluster; the plans are shown.
     #[serde(default)]
     pub suspend: bool,
 }
 
-/// Which VirtualMachineInstances are a user cluster's nodes.
+/// Selects the VirtualMachineInstances that are a user cluster's nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VmisRef {
@@ -62,17 +63,18 @@ pub struct VmisRef {
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub namespace: String,
-    /// Which of that namespace; absent selects all.
+    /// Selects VirtualMachineInstances of that namespace by label; absent selects all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// Where a kubeconfig is.
+/// Reference to a kubeconfig.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeconfigRef {
-    /// The Secret that holds it. It is watched: a new kubeconfig is used at once. A kubeconfig is refused that runs a program,
-    /// names a file or a proxy, skips the verification of TLS, or whose server is not https://host:port alone.
+    /// The Secret with the kubeconfig. It is watched, and a new kubeconfig is used at once. The
+    /// collector rejects a kubeconfig that runs a program, names a file or a proxy, skips the
+    /// verification of TLS, or whose server is not of the form https://host:port.
     pub secret: SecretKeyRef,
 }
 
@@ -86,7 +88,7 @@ pub struct SecretKeyRef {
     /// The Secret's name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The key in it.
+    /// The key in the Secret.
     #[serde(default = "default_key")]
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
@@ -96,33 +98,33 @@ fn default_key() -> String {
     "kubeconfig".to_owned()
 }
 
-/// What is known of a user cluster. Written on change only.
+/// Status of a user cluster. Written only on change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UserClusterStatus {
-    /// The generation of the spec that this is about.
+    /// The generation of the spec that was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Whether its API server is reached.
+    /// State of the connection to its API server.
     #[serde(default)]
     pub phase: Phase,
     /// Why it is not Ready, and what to do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 4096))]
     pub message: String,
-    /// Ready.
+    /// The condition Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]
     pub conditions: Vec<Condition>,
-    /// VMs that are its nodes.
+    /// Number of VMs that are its nodes.
     #[serde(default)]
     pub vms: i64,
-    /// Nodes that it has.
+    /// Number of its Nodes.
     #[serde(default)]
     pub nodes: i64,
 }
 
-/// Whether a user cluster's API server is reached.
+/// State of the connection to a user cluster's API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
     /// There is no kubeconfig yet, or its Nodes have not been read yet.
@@ -130,16 +132,16 @@ pub enum Phase {
     Pending,
     /// Its Nodes are watched.
     Ready,
-    /// Its API server does not answer as it should; its last known Nodes stay.
+    /// Its API server does not answer correctly; its last known Nodes are kept.
     Unreachable,
-    /// Its API server sends more than is kept of a user cluster; its last known Nodes stay.
+    /// It exceeds the limits on one user cluster; its last known Nodes are kept.
     Failed,
-    /// Its Nodes are watched, and nothing is written.
+    /// Its Nodes are watched, but nothing is written.
     Suspended,
 }
 
 impl Phase {
-    /// As in JSON.
+    /// The name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",

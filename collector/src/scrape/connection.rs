@@ -1,4 +1,4 @@
-//! One connection to an agent: TCP, TLS 1.3, and whose certificate it showed.
+//! A connection to an agent: TCP, TLS 1.3 and verification of the agent's certificate.
 
 use std::{
     error::Error,
@@ -23,24 +23,25 @@ use virtfleet_runtime::tls::{AGENT_DNS_NAME, ClientTls, VmIdentity, peer_names};
 
 use super::meter::{Meter, Metered};
 
-/// A connection on which requests follow one another; it ends with its drop.
+/// A connection for consecutive requests; dropping it closes it.
 #[derive(Debug)]
 pub(super) struct Connection {
     sender: http1::SendRequest<Empty<Bytes>>,
     driver: JoinHandle<()>,
-    /// Why the connection ended, when hyper told the driver and not the request.
+    /// Why the connection ended, if hyper reported that to the driver and not to the request.
     ended: Arc<OnceLock<hyper::Error>>,
     target: DialTarget,
     opened: Instant,
     meter: Meter,
 }
 
-/// A connection is used no longer than this: certificates are looked at when it is opened only, and one that was revoked,
-/// has expired or was signed by an authority that went must not be believed for as long as its guest keeps the line.
-const LONGEST_LIFE: Duration = Duration::from_mins(10);
+/// Maximum age of a connection. Certificates are verified only when it is opened; one that was
+/// revoked, has expired or was signed by a removed authority must not stay accepted for as long as
+/// the guest keeps the connection open.
+const MAX_AGE: Duration = Duration::from_mins(10);
 
 fn is_fresh(opened: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(opened) < LONGEST_LIFE
+    now.saturating_duration_since(opened) < MAX_AGE
 }
 
 impl Drop for Connection {
@@ -54,7 +55,7 @@ fn fail(class: FailureClass, message: String) -> Failure {
 }
 
 impl Connection {
-    /// Dials `target` and makes sure that its agent is who it should be.
+    /// Connects to `target` and verifies its agent's certificate.
     pub(super) async fn open(
         target: &DialTarget,
         tls: &ClientTls,
@@ -63,8 +64,8 @@ impl Connection {
         let address = target.address;
         let stream = TcpStream::connect(address).await.map_err(|error| {
             let message = format!(
-                "cannot connect to {address}: {error}; is virtfleet-agent running in the guest, and may this collector \
-                 reach it?"
+                "cannot connect to {address}: {error}; is virtfleet-agent running in the guest, and do network policies allow this \
+                 collector to connect?"
             );
             fail(FailureClass::Connect, message)
         })?;
@@ -90,7 +91,8 @@ impl Connection {
             .unwrap_or_default();
         check_identity(target, trust_domain, &names)?;
         let (sender, connection) = http1::Builder::new()
-            // hyper grows its buffer to this and keeps it as long as the connection: a cost of every guest.
+            // hyper's buffer grows up to this size and stays allocated with the connection, for
+            // every guest.
             .max_buf_size(16 * 1024)
             .handshake(TokioIo::new(stream))
             .await
@@ -118,28 +120,30 @@ impl Connection {
         })
     }
 
-    /// Whether the agent has not closed it yet.
+    /// Whether the agent has not closed the connection yet.
     pub(super) fn is_open(&self) -> bool {
         !self.sender.is_closed()
     }
 
-    /// Whether it leads to `target` and is not old: a VM that moved or was made anew is dialled and verified anew.
+    /// Whether the connection belongs to `target` and may still be used: a migrated or recreated VM
+    /// is dialled and verified again.
     pub(super) fn is_for(&self, target: &DialTarget, now: Instant) -> bool {
         self.target == *target && is_fresh(self.opened, now)
     }
 
-    /// What the peer sends is over what an exchange may have, if it is; it then explains every other failure.
+    /// The failure if the peer sent more bytes than an exchange may have; it then explains all
+    /// other failures.
     pub(super) fn over_budget(&self, path: &str) -> Option<Failure> {
         self.meter.is_spent().then(|| {
             let message = format!(
-                "the answer to {path} has more bytes than an answer may have, with its headers; reading stopped there"
+                "the answer to {path} exceeds the maximum size including headers; the rest was not read"
             );
             fail(FailureClass::TooLarge, message)
         })
     }
 
-    /// Asks for `path` and waits for the head of the answer, which must be 200. The whole answer may have `body` bytes and a
-    /// little more.
+    /// Sends a request for `path` and waits for the response head, which must have status 200. The
+    /// whole response may have `body` bytes plus some overhead.
     pub(super) async fn get(&mut self, path: &str, body: usize) -> Result<Response<Incoming>, Failure> {
         self.meter.begin(body);
         if let Err(error) = self.sender.ready().await {
@@ -165,8 +169,9 @@ impl Connection {
 }
 
 impl Connection {
-    /// Sends a request and waits for the head of its answer, or for the end of the connection. hyper alone sometimes never
-    /// ends a request whose connection is closed at the moment of its sending (seen with 1.12).
+    /// Sends a request and waits for the response head or the end of the connection. With hyper
+    /// 1.12 alone, a request sometimes never ends if its connection is closed while it is being
+    /// sent.
     async fn response(
         &mut self,
         request: Request<Empty<Bytes>>,
@@ -177,15 +182,15 @@ impl Connection {
             answer = &mut answer => return answer.map_err(Some),
             _ = &mut self.driver => {}
         }
-        // The answer may have come between the two looks.
+        // The response may have arrived between the two checks.
         match tokio::time::timeout(Duration::ZERO, answer).await {
             Ok(answer) => answer.map_err(Some),
             Err(_) => Err(None),
         }
     }
 
-    /// Why there was no answer. A TLS 1.3 client learns only here that the server refuses its certificate: its own side of
-    /// the handshake is done by then (RFC 8446, 4.4.2.4 and E.1).
+    /// Why there was no response. A TLS 1.3 client learns only here that the server rejects its
+    /// certificate: its own side of the handshake has already finished (RFC 8446, 4.4.2.4 and E.1).
     fn lost(&self, path: &str, error: Option<&hyper::Error>) -> Failure {
         if let Some(failure) = self.over_budget(path) {
             return failure;
@@ -195,9 +200,8 @@ impl Connection {
             return refused(self.target.address, alert);
         }
         if errors.clone().any(hyper::Error::is_parse_too_large) {
-            let message = format!(
-                "the answer to {path} has more headers than an answer may have; reading stopped there"
-            );
+            let message =
+                format!("the answer to {path} exceeds the maximum size of headers; the rest was not read");
             return fail(FailureClass::TooLarge, message);
         }
         let error = errors
@@ -208,7 +212,7 @@ impl Connection {
     }
 }
 
-/// The TLS alert by which the other side ended the connection, if it was one.
+/// The TLS alert with which the peer ended the connection, if any.
 fn alert(error: &hyper::Error) -> Option<AlertDescription> {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -224,23 +228,23 @@ fn alert(error: &hyper::Error) -> Option<AlertDescription> {
 fn refused(address: SocketAddr, alert: AlertDescription) -> Failure {
     let message = match alert {
         AlertDescription::CertificateExpired => format!(
-            "the agent at {address} ends TLS: by the guest's clock this collector's certificate is not valid; is that \
+            "the agent at {address} rejects this collector's certificate as not valid by the guest's clock; is that \
              clock right (in the guest: timedatectl), and is scrape.tls.certificate still valid?"
         ),
         _ => format!(
-            "the agent at {address} ends TLS with {alert:?}; its log says why (in the guest: journalctl -u virtfleet-agent)"
+            "the agent at {address} ended TLS with {alert:?}; its log has the reason (in the guest: journalctl -u virtfleet-agent)"
         ),
     };
     fail(FailureClass::Tls, message)
 }
 
-/// The certificate must stand for the VM that was dialled, in this incarnation (decision 9: what was dialled and the
-/// certificate decide).
+/// Checks that the certificate identifies the dialled VM with its present UID (decision 9: only the
+/// dial target and the certificate identify a VM).
 fn check_identity(target: &DialTarget, trust_domain: &str, names: &[String]) -> Result<(), Failure> {
     let wrong = |message: String| Err(fail(FailureClass::WrongVm, message));
     let Some(identity) = names.iter().find_map(|name| VmIdentity::from_uri(name)) else {
         return wrong(format!(
-            "the certificate at {} names {names:?}, and no spiffe://{trust_domain}/vmi/<namespace>/<name>/<uid>",
+            "the certificate at {} has the names {names:?}, but no spiffe://{trust_domain}/vmi/<namespace>/<name>/<uid>",
             target.address
         ));
     };
@@ -257,7 +261,7 @@ fn check_identity(target: &DialTarget, trust_domain: &str, names: &[String]) -> 
     if !target.accepts(&identity.uid) {
         let uids: Vec<_> = target.uids().map(ToString::to_string).collect();
         return wrong(format!(
-            "the certificate at {} is for UID {} of {key}, an earlier incarnation; the inventory has {}",
+            "the certificate at {} is for UID {} of {key}, an earlier VMI of that name; the inventory has {}",
             target.address,
             identity.uid,
             uids.join(" and ")
@@ -266,7 +270,7 @@ fn check_identity(target: &DialTarget, trust_domain: &str, names: &[String]) -> 
     Ok(())
 }
 
-/// The TLS side of every pull.
+/// TLS configuration of all pulls.
 pub(super) type SharedTls = Arc<ClientTls>;
 
 #[cfg(test)]
@@ -274,14 +278,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_not_believed_for_ever() {
+    fn connections_have_a_maximum_age() {
         let opened = Instant::now();
-        assert!(is_fresh(opened, opened + LONGEST_LIFE / 2));
-        assert!(!is_fresh(opened, opened + LONGEST_LIFE));
+        assert!(is_fresh(opened, opened + MAX_AGE / 2));
+        assert!(!is_fresh(opened, opened + MAX_AGE));
     }
 
     #[test]
-    fn only_the_dialled_vm_in_its_incarnation_is_accepted() {
+    fn only_the_dialled_vm_with_its_uid_is_accepted() {
         let target = DialTarget {
             key: virtfleet_wire::ids::VmKey {
                 namespace: "cluster-a".parse().unwrap(),

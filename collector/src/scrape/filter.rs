@@ -1,25 +1,28 @@
-//! A guest's page on its way to Prometheus: what a guest may not say is left out, and a page over the limits ends early, so
-//! that Prometheus stores nothing of it.
+//! Filters a guest's metrics page for Prometheus: families reserved for the collector are removed,
+//! and a page over the limits ends with an error, so that Prometheus stores none of it.
 
 use virtfleet_wire::exposition::{Line, Sample};
 
-use super::lines::Lines;
+use super::line_reader::LineReader;
 
-/// What one page may have.
+/// Limits on one page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageLimits {
-    /// Samples.
+    /// Maximum samples.
     pub(super) samples: u64,
 }
 
-/// Maximum number of labels of a sample. node_exporter's own have at most ten; Cortex takes 40 with those of the target.
+/// Maximum number of labels of a sample. Samples of node_exporter have at most ten; Cortex accepts
+/// 40 including the target's labels.
 const MAX_LABELS: usize = 30;
-/// Maximum length of a label's value, in bytes. The longest of node_exporter's are mount points.
-const MAX_LABEL_VALUE: usize = 1024;
+/// Maximum length of a label's value, in bytes. The longest values of node_exporter are mount
+/// points.
+const MAX_LABEL_VALUE_BYTES: usize = 1024;
 /// Maximum length of a metric's or label's name, in bytes.
-const MAX_NAME: usize = 200;
-/// Families that only the collector may export, by how they begin: a guest's own would join as the platform's.
-const RESERVED: [&str; 5] = [
+const MAX_NAME_BYTES: usize = 200;
+/// Prefixes of families that only the collector may export: a guest's families would look like the
+/// platform's.
+const RESERVED_PREFIXES: [&str; 5] = [
     "virtfleet_vm_",
     "virtfleet_host_",
     "virtfleet_cluster_",
@@ -27,10 +30,10 @@ const RESERVED: [&str; 5] = [
     "virtfleet_inventory_",
 ];
 
-/// Passes a page on, line by line.
+/// Filters a page line by line.
 #[derive(Debug)]
 pub(super) struct PageFilter {
-    lines: Lines,
+    lines: LineReader,
     limits: PageLimits,
     samples: u64,
 }
@@ -38,16 +41,16 @@ pub(super) struct PageFilter {
 impl PageFilter {
     pub(super) fn new(limits: PageLimits) -> Self {
         Self {
-            lines: Lines::default(),
+            lines: LineReader::default(),
             limits,
             samples: 0,
         }
     }
 
-    /// What may go on of the next piece.
+    /// Filters the next piece and returns the text to pass on.
     ///
     /// # Errors
-    /// The page is over its limits or no page; the line's number and why.
+    /// The page exceeds a limit or is malformed; the line's number and why.
     pub(super) fn take(&mut self, piece: &[u8]) -> Result<Vec<u8>, String> {
         let mut out = Vec::with_capacity(piece.len());
         let (samples, limits) = (&mut self.samples, self.limits);
@@ -56,17 +59,17 @@ impl PageFilter {
         Ok(out)
     }
 
-    /// What is left when the page has ended.
+    /// Returns the remaining text at the end of the page.
     ///
     /// # Errors
-    /// As [`PageFilter::take`], or there was no sample.
+    /// As [`PageFilter::take`], or there is no sample.
     pub(super) fn finish(&mut self) -> Result<Vec<u8>, String> {
         let mut out = Vec::new();
         let (samples, limits) = (&mut self.samples, self.limits);
         self.lines
             .finish(|text, line| pass(text, line, limits, samples, &mut out))?;
         if self.samples == 0 {
-            return Err("there is no sample on it".to_owned());
+            return Err("the page has no sample".to_owned());
         }
         Ok(out)
     }
@@ -74,7 +77,7 @@ impl PageFilter {
 
 /// Whether only the collector may export a family of this name.
 pub(super) fn is_reserved(name: &str) -> bool {
-    RESERVED.iter().any(|prefix| name.starts_with(prefix))
+    RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn pass(
@@ -106,8 +109,8 @@ fn pass(
 }
 
 fn check(sample: &Sample<'_>) -> Result<(), String> {
-    if sample.name.len() > MAX_NAME {
-        return Err(format!("a metric's name of more than {MAX_NAME} bytes"));
+    if sample.name.len() > MAX_NAME_BYTES {
+        return Err(format!("a metric's name of more than {MAX_NAME_BYTES} bytes"));
     }
     let mut count = 0;
     for label in sample.labels.clone() {
@@ -116,16 +119,16 @@ fn check(sample: &Sample<'_>) -> Result<(), String> {
         if count > MAX_LABELS {
             return Err(format!("more than {MAX_LABELS} labels"));
         }
-        if name.len() > MAX_NAME || value.len() > MAX_LABEL_VALUE {
+        if name.len() > MAX_NAME_BYTES || value.len() > MAX_LABEL_VALUE_BYTES {
             return Err(format!(
-                "a label of more than {MAX_NAME} bytes in its name or {MAX_LABEL_VALUE} in its value"
+                "a label of more than {MAX_NAME_BYTES} bytes in its name or {MAX_LABEL_VALUE_BYTES} in its value"
             ));
         }
     }
     Ok(())
 }
 
-/// A guest does not choose when its samples were taken.
+/// Removes the timestamp: a guest must not choose the time of its samples.
 fn without_timestamp<'a>(text: &'a str, sample: &Sample<'_>) -> &'a str {
     let text = text.trim_matches([' ', '\t', '\r']);
     match (sample.timestamp_ms, text.rfind([' ', '\t'])) {
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_collector_says_and_times_are_left_out() {
+    fn reserved_families_and_timestamps_are_removed() {
         let page = "# HELP node_load1 L.\n# TYPE node_load1 gauge\nnode_load1{a=\"x y\"} 0.5 1700000000000\r\n\
             # a comment\n# HELP virtfleet_vm_placement_info P.\n# TYPE virtfleet_vm_placement_info gauge\n\
             virtfleet_vm_placement_info{zone=\"z\"} 1\nvirtfleet_inventory_synced 1\nvirtfleet_host_ready{} 1\n\
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_over_a_limit_ends_with_the_line_that_is() {
+    fn a_page_over_a_limit_ends_at_that_line() {
         let error = |page: &str| filter(page.as_bytes(), 3, 7).unwrap_err();
         assert_eq!(error("a 1\na 2\na 3\na 4\n"), "line 4: more than 3 samples");
         assert!(error(&format!("a{{l=\"{}\"}} 1\n", "x".repeat(1025))).starts_with("line 1: a label"));
@@ -171,7 +174,7 @@ mod tests {
         assert!(error(&format!("{} 1\n", "a".repeat(201))).contains("name"));
         assert!(error("<html>\n").starts_with("line 1"));
         assert!(error("# nothing\n").contains("no sample"));
-        // Families that are left out count, too: they cost as much to read.
+        // Removed families count as well: they cost as much to parse.
         assert!(error(&"virtfleet_vm_up 1\n".repeat(4)).contains("samples"));
     }
 }

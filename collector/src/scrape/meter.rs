@@ -1,5 +1,5 @@
-//! Counts what a peer sends, below TLS and HTTP: handshakes, headers, `100 Continue` and chunk heads cost bytes, too, and no
-//! limit on a body sees them.
+//! Limits the bytes that a peer sends, below TLS and HTTP: handshakes, headers, `100 Continue` and
+//! chunk heads count as well, which no limit on a body covers.
 
 use std::{
     io,
@@ -13,10 +13,10 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that an exchange may take beside its body: TLS, headers.
+/// Maximum bytes of an exchange beside its body: TLS, headers.
 const OVERHEAD_BYTES: u64 = 64 * 1024;
 
-/// How many bytes may still be read; clones share it.
+/// Remaining bytes that may be read; clones share the count.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Meter(Arc<Inner>);
 
@@ -27,7 +27,8 @@ struct Inner {
 }
 
 impl Meter {
-    /// A new exchange begins, whose body may have `body` bytes: with an eighth more for records and chunks.
+    /// Starts an exchange whose body may have `body` bytes, plus an eighth for TLS records and
+    /// chunks.
     pub(super) fn begin(&self, body: usize) {
         let body = body as u64;
         self.0.left.store(
@@ -36,13 +37,13 @@ impl Meter {
         );
     }
 
-    /// Whether the peer sent more than it may.
+    /// Whether the peer sent more than allowed.
     pub(super) fn is_spent(&self) -> bool {
         self.0.spent.load(Ordering::Relaxed)
     }
 }
 
-/// A stream whose reads are counted.
+/// A stream whose reads are limited.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     inner: S,
@@ -71,7 +72,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
             inner.spent.store(true, Ordering::Relaxed);
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the peer sends more than an exchange may have",
+                "the peer exceeds the maximum size of an exchange",
             )));
         }
         poll
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_exchange_has_its_bytes_and_not_one_more() {
+    async fn each_exchange_has_its_own_byte_limit() {
         let meter = Meter::default();
         let sent = vec![0_u8; 400 * 1024];
         let mut stream = Metered::new(&sent[..], meter.clone());

@@ -1,4 +1,4 @@
-//! What the scraper counts.
+//! Metrics of the scraper and the proxy.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -7,13 +7,13 @@ use prometheus_client::{
 };
 use virtfleet_collector_core::pull_result::FailureClass;
 
-/// How a pull ended: `ok`, or a [`FailureClass`].
+/// Result of a pull: `ok`, or a [`FailureClass`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
     result: &'static str,
 }
 
-/// Counters of the scraper; clones share them.
+/// Metrics of the scraper; clones share them.
 #[derive(Debug, Clone)]
 pub struct PullMetrics {
     pulls: Family<ResultLabel, Counter>,
@@ -23,7 +23,8 @@ pub struct PullMetrics {
 }
 
 impl PullMetrics {
-    /// Registers all of them as `pull…`. Every result exists from the start, so that a rate has a first sample.
+    /// Registers all metrics as `pull…`. Every result exists from the start, so that a rate has a
+    /// first sample.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             pulls: Family::default(),
@@ -38,20 +39,20 @@ impl PullMetrics {
         {
             drop(metrics.pulls.get_or_create(&ResultLabel { result }));
         }
-        registry.register("pulls", "Pulls that have ended, by result", metrics.pulls.clone());
+        registry.register("pulls", "Finished pulls by result", metrics.pulls.clone());
         registry.register(
             "pull_duration_seconds",
-            "Time from the dial to the last byte of answered pulls",
+            "Duration of successful pulls, from the dial to the last byte",
             metrics.duration.clone(),
         );
         registry.register(
             "pull_late_seconds",
-            "Time between the moment a pull was due and its begin",
+            "Delay of the start of a pull after it was due",
             metrics.late.clone(),
         );
         registry.register(
             "pull_targets",
-            "VMs whose agent is pulled",
+            "VMs whose agents are pulled",
             metrics.targets.clone(),
         );
         metrics
@@ -73,14 +74,14 @@ impl PullMetrics {
     }
 }
 
-/// Counter of pages that were passed on to Prometheus; clones share it.
+/// Counter of pages passed on to Prometheus; clones share it.
 #[derive(Debug, Clone)]
 pub struct ProxyMetrics {
     pages: Family<ResultLabel, Counter>,
 }
 
 impl ProxyMetrics {
-    /// Registers it as `proxied_pages`. Every result exists from the start.
+    /// Registers the counter as `proxied_pages`. Every result exists from the start.
     pub fn register(registry: &mut Registry) -> Self {
         let pages = Family::<ResultLabel, Counter>::default();
         for result in FailureClass::ALL
@@ -92,7 +93,7 @@ impl ProxyMetrics {
         }
         registry.register(
             "proxied_pages",
-            "Pages of agents that were passed on, by result",
+            "Metrics pages of agents passed on, by result",
             pages.clone(),
         );
         Self { pages }

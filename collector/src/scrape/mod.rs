@@ -1,29 +1,29 @@
-//! Hears every agent: pulls `/v1/report` and `/metrics` of each VM over TLS, on a fixed beat, bounded in number, time and
-//! size.
+//! Pulls `/v1/report` and `/metrics` of each VM's agent over TLS, at a fixed interval, with limits
+//! on concurrency, time and size.
 //!
 //! ```text
-//! fleet (whom) ─▶ schedule (when) ─▶ lanes (with whom) ─▶ pull (one VM) ─▶ PullResult ─▶ fleet
-//!                                                          ├ connection: TCP, TLS, whose certificate
-//!                                                          ├ meter: every byte that comes, whatever it is for
-//!                                                          ├ read: a body in pieces, up to a limit
-//!                                                          └ summary: what is kept of a metrics page
+//! fleet (targets) ─▶ schedule ─▶ concurrency ─▶ pull (one VM) ─▶ PullResult ─▶ fleet
+//!                                                   ├ connection: TCP, TLS, certificate
+//!                                                   ├ meter: limit on received bytes
+//!                                                   ├ body: a response body in pieces
+//!                                                   └ summary: the kept part of a metrics page
 //! ```
 
+mod body;
+mod concurrency;
 mod connection;
 mod filter;
-mod lanes;
-mod lines;
+mod line_reader;
 mod meter;
 mod metrics;
 mod proxy;
 mod pull;
-mod read;
-mod run;
 mod schedule;
+mod scraper;
 mod summary;
 
 pub use metrics::{ProxyMetrics, PullMetrics};
 pub use proxy::{PageProxy, ProxyLimits};
 pub use pull::{PullLimits, Puller};
-pub use run::{ScrapeSettings, run};
 pub use schedule::Schedule;
+pub use scraper::{ScrapeSettings, run};

@@ -1,10 +1,11 @@
-//! A VM's page for Prometheus: dialled, verified and bounded as every pull, passed on as it comes.
+//! Proxies a VM's metrics page to Prometheus: dialled, verified and limited like every pull, and
+//! streamed.
 //!
 //! ```text
 //! GET /vm/NAMESPACE/NAME/metrics ─▶ share of its tenant ─▶ connection (verified) ─▶ filter, line by line ─▶ answer
 //! ```
-//! Nothing is kept: a page costs a line of memory, and each is fetched on a connection of its own, so that no guest can answer
-//! one request with what belongs to another.
+//! Nothing is cached: a page uses memory for one line. Each page is fetched on a new connection, so
+//! that a guest cannot answer a request with data for another one.
 
 use std::{
     io,
@@ -25,42 +26,42 @@ use virtfleet_wire::ids::VmKey;
 
 use super::{
     ProxyMetrics, Puller,
+    concurrency::PullLimiter,
     connection::Connection,
     filter::{PageFilter, PageLimits},
-    lanes::Lanes,
 };
 use crate::fleet::Fleet;
 
 const PATH: &str = "/metrics";
 
-/// See the module.
+/// Proxy for the metrics pages of agents.
 #[derive(Debug)]
 pub struct PageProxy {
     fleet: Arc<Fleet>,
     puller: Puller,
-    lanes: Mutex<Lanes>,
+    limiter: Mutex<PullLimiter>,
     timeout: Duration,
     max_bytes: usize,
     limits: PageLimits,
     metrics: ProxyMetrics,
 }
 
-/// What a proxy allows each VM.
+/// Limits of the proxy.
 #[derive(Debug, Clone, Copy)]
 pub struct ProxyLimits {
-    /// For a page, from the wait for its turn to its last byte.
+    /// Maximum time of a page, from waiting for a permit to its last byte.
     pub timeout: Duration,
-    /// Bytes of a page.
+    /// Maximum bytes of a page.
     pub bytes: usize,
-    /// Samples of a page.
+    /// Maximum samples of a page.
     pub samples: u64,
-    /// Pages at once; a tenant has a quarter of them.
+    /// Maximum concurrent pages; a tenant may use a quarter of them.
     pub concurrency: usize,
 }
 
 type Permits = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
 
-/// A page under way.
+/// A page being proxied.
 struct Page {
     body: Incoming,
     connection: Connection,
@@ -70,17 +71,17 @@ struct Page {
     vm: VmKey,
     proxy: Arc<PageProxy>,
     ended: bool,
-    // Held for their drop.
+    // Released on drop.
     _permits: Permits,
 }
 
 impl PageProxy {
-    /// A proxy for the VMs of `fleet`, with connections as `puller` makes them.
+    /// A proxy for the VMs of `fleet`, with connections of `puller`.
     pub fn new(fleet: Arc<Fleet>, puller: Puller, limits: ProxyLimits, metrics: ProxyMetrics) -> Self {
         Self {
             fleet,
             puller,
-            lanes: Mutex::new(Lanes::new(limits.concurrency)),
+            limiter: Mutex::new(PullLimiter::new(limits.concurrency)),
             timeout: limits.timeout,
             max_bytes: limits.bytes,
             limits: PageLimits {
@@ -90,10 +91,12 @@ impl PageProxy {
         }
     }
 
-    /// The page of a VM. A page that turns out to be none, or too large, ends with an error in the middle.
+    /// The metrics page of a VM. A page that is malformed or exceeds a limit ends with an error in
+    /// the middle.
     ///
     /// # Errors
-    /// No page has begun: the VM cannot be dialled, is not who it should be, or does not answer with 200.
+    /// Before the page starts: the VM cannot be dialled or verified, or does not answer with status
+    /// 200.
     pub async fn page(
         self: &Arc<Self>,
         vm: &VmKey,
@@ -101,7 +104,7 @@ impl PageProxy {
         let deadline = Instant::now() + self.timeout;
         let begun = timeout_at(deadline, self.begin(vm, deadline)).await;
         let begun = begun.unwrap_or_else(|_| {
-            let message = format!("{vm} gave no page within {:?}", self.timeout);
+            let message = format!("{vm} sent no page within {:?}", self.timeout);
             Err(Failure::new(FailureClass::Timeout, message))
         });
         match begun {
@@ -116,10 +119,10 @@ impl PageProxy {
     async fn begin(self: &Arc<Self>, vm: &VmKey, deadline: Instant) -> Result<Page, Failure> {
         let target = self.fleet.dial(vm)?;
         let place = {
-            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            lanes.place(self.fleet.budget_owner(vm), false)
+            let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            limiter.permits(self.fleet.budget_owner(vm), false)
         };
-        let permits = place.take().await;
+        let permits = place.acquire().await;
         let mut connection = self.puller.connect(&target).await?;
         let answer = connection.get(PATH, self.max_bytes).await?;
         Ok(Page {
@@ -137,7 +140,7 @@ impl PageProxy {
 }
 
 impl Page {
-    /// The next piece that may go on, and the rest.
+    /// The next piece of the filtered page, and the remaining page.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         if self.ended {
             return None;
@@ -157,7 +160,7 @@ impl Page {
             Err(failure) => {
                 self.ended = true;
                 self.proxy.metrics.ended(Err(failure.class));
-                tracing::debug!(vm = %self.vm, class = failure.class.as_str(), "page cut: {}", failure.message());
+                tracing::debug!(vm = %self.vm, class = failure.class.as_str(), "page truncated: {}", failure.message());
                 Some((Err(io::Error::other(failure.message().to_owned())), self))
             }
         }

@@ -1,4 +1,4 @@
-//! One pull of one VM: dial, report, metrics, within one deadline.
+//! Pulls one VM: dial, report, metrics, within one deadline.
 
 use std::{
     sync::Arc,
@@ -14,23 +14,23 @@ use virtfleet_runtime::tls::ClientTls;
 use virtfleet_wire::report::ReportError;
 
 use super::{
+    body,
     connection::{Connection, SharedTls},
-    read,
     summary::Summary,
 };
 
-/// What one pull may take.
+/// Limits of one pull.
 #[derive(Debug, Clone, Copy)]
 pub struct PullLimits {
-    /// All of it, from the dial to the last byte.
+    /// Maximum time, from the dial to the last byte.
     pub timeout: Duration,
-    /// Bytes of a report.
+    /// Maximum bytes of a report.
     pub report_bytes: usize,
-    /// Bytes of a metrics page.
+    /// Maximum bytes of a metrics page.
     pub metrics_bytes: usize,
 }
 
-/// Pulls; clones share the TLS configuration.
+/// Client that pulls agents; clones share the TLS configuration.
 #[derive(Debug, Clone)]
 pub struct Puller {
     tls: SharedTls,
@@ -38,11 +38,11 @@ pub struct Puller {
     limits: PullLimits,
 }
 
-/// A connection kept from the last pull, if there is one.
-pub(super) type Kept = Option<Connection>;
+/// A connection kept from the last pull, if any.
+pub(super) type KeptConnection = Option<Connection>;
 
 impl Puller {
-    /// A puller for agents of one trust domain.
+    /// A client for agents of one trust domain.
     pub fn new(tls: Arc<ClientTls>, trust_domain: &str, limits: PullLimits) -> Self {
         Self {
             tls,
@@ -51,16 +51,20 @@ impl Puller {
         }
     }
 
-    /// A new connection to `target`, whose agent is who it should be.
+    /// Opens a connection to `target` and verifies its agent.
     pub(super) async fn connect(&self, target: &DialTarget) -> Result<Connection, Failure> {
         Connection::open(target, &self.tls, &self.trust_domain).await
     }
 
-    /// Pulls `target` once. The connection of an earlier pull is used again when it is still open; after a success it is
-    /// handed back.
-    pub(super) async fn pull(&self, target: &DialTarget, kept: Kept) -> (Result<Answer, Failure>, Kept) {
+    /// Pulls `target` once. Reuses the connection of the previous pull if it is still open, and
+    /// returns it after a success.
+    pub(super) async fn pull(
+        &self,
+        target: &DialTarget,
+        kept: KeptConnection,
+    ) -> (Result<Answer, Failure>, KeptConnection) {
         let begun = Instant::now();
-        let mut stage = Stage::Connecting;
+        let mut stage = PullStage::Connecting;
         match tokio::time::timeout(self.limits.timeout, self.attempt(target, kept, &mut stage)).await {
             Ok(Ok((mut answer, connection))) => {
                 answer.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -69,7 +73,7 @@ impl Puller {
             Ok(Err(failure)) => (Err(failure), None),
             Err(_) => {
                 let message = format!(
-                    "no complete answer from {} within {:?}: it was {}",
+                    "no complete answer from {} within {:?}: stopped while {}",
                     target.address,
                     self.limits.timeout,
                     stage.as_str()
@@ -82,32 +86,33 @@ impl Puller {
     async fn attempt(
         &self,
         target: &DialTarget,
-        kept: Kept,
-        stage: &mut Stage,
+        kept: KeptConnection,
+        stage: &mut PullStage,
     ) -> Result<(Answer, Connection), Failure> {
         if let Some(connection) = kept.filter(Connection::is_open) {
-            match self.ask(connection, stage).await {
-                // An agent may close a kept connection at any moment, a restart for one; that says nothing about it.
-                Err(failure) if failure.class == FailureClass::Connect && *stage == Stage::AwaitingReport => {
-                }
+            match self.request(connection, stage).await {
+                // An agent may close a kept connection at any time, e.g. at a restart; that is no
+                // failure of the agent.
+                Err(failure)
+                    if failure.class == FailureClass::Connect && *stage == PullStage::AwaitingReport => {}
                 result => return result,
             }
         }
-        *stage = Stage::Connecting;
+        *stage = PullStage::Connecting;
         let connection = Connection::open(target, &self.tls, &self.trust_domain).await?;
-        self.ask(connection, stage).await
+        self.request(connection, stage).await
     }
 
-    async fn ask(
+    async fn request(
         &self,
         mut connection: Connection,
-        stage: &mut Stage,
+        stage: &mut PullStage,
     ) -> Result<(Answer, Connection), Failure> {
-        *stage = Stage::AwaitingReport;
+        *stage = PullStage::AwaitingReport;
         let response = connection.get("/v1/report", self.limits.report_bytes).await?;
-        *stage = Stage::ReadingReport;
+        *stage = PullStage::ReadingReport;
         let mut json = Vec::new();
-        let read = read::pieces(
+        let read = body::pieces(
             response.into_body(),
             "/v1/report",
             self.limits.report_bytes,
@@ -126,13 +131,13 @@ impl Puller {
             Failure::new(class, format_args!("/v1/report: {error}"))
         })?;
         drop(json);
-        *stage = Stage::AwaitingMetrics;
+        *stage = PullStage::AwaitingMetrics;
         let response = connection.get("/metrics", self.limits.metrics_bytes).await?;
-        *stage = Stage::ReadingMetrics;
+        *stage = PullStage::ReadingMetrics;
         let malformed =
             |reason: String| Failure::new(FailureClass::Malformed, format_args!("/metrics: {reason}"));
         let mut summary = Summary::default();
-        let read = read::pieces(
+        let read = body::pieces(
             response.into_body(),
             "/metrics",
             self.limits.metrics_bytes,
@@ -153,9 +158,9 @@ impl Puller {
     }
 }
 
-/// How far a pull has come, for the sentence that says where it stopped.
+/// Progress of a pull, for its failure message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum PullStage {
     Connecting,
     AwaitingReport,
     ReadingReport,
@@ -163,7 +168,7 @@ enum Stage {
     ReadingMetrics,
 }
 
-impl Stage {
+impl PullStage {
     fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",

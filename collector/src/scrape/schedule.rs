@@ -1,5 +1,5 @@
-//! When each VM is pulled: on a fixed beat with a phase of its own, so that the fleet is spread evenly over the interval
-//! and a slow pull never shifts the next.
+//! Schedule of pulls: each VM at a fixed interval with its own phase, so that the fleet is spread
+//! evenly over the interval and a slow pull never shifts the next one.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,7 +9,7 @@ use std::{
 
 use virtfleet_wire::ids::VmKey;
 
-/// The beat of all VMs. Pure: the time is passed in.
+/// Schedule of all VMs. Pure: the caller passes the time.
 #[derive(Debug)]
 pub struct Schedule {
     interval: Duration,
@@ -26,17 +26,17 @@ struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Waiting(Instant),
-    /// Being pulled; whether it has changed meanwhile and wants another pull at once.
+    /// Being pulled; the flag tells whether a change meanwhile requires another pull at once.
     Running {
         again: bool,
     },
 }
 
-/// A new VM is pulled within this, and a millisecond more for each VM that there is.
-const FIRST_WITHIN: Duration = Duration::from_millis(500);
+/// Maximum delay of the first pull of a VM, plus a millisecond for each VM in the schedule.
+const MAX_FIRST_DELAY: Duration = Duration::from_millis(500);
 
 impl Schedule {
-    /// An empty schedule whose beat is counted from `epoch`.
+    /// An empty schedule whose intervals are counted from `epoch`.
     pub fn new(interval: Duration, epoch: Instant) -> Self {
         Self {
             interval,
@@ -46,21 +46,21 @@ impl Schedule {
         }
     }
 
-    /// How many VMs are pulled.
+    /// Number of VMs in the schedule.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether none is.
+    /// Whether the schedule is empty.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// A VM is new, or where it is dialled has changed: pull it soon.
+    /// Schedules a VM that is new or whose address has changed to be pulled soon.
     pub fn soon(&mut self, key: &VmKey, now: Instant) {
         let spread = self
             .interval
-            .min(FIRST_WITHIN + Duration::from_millis(self.slots.len() as u64));
+            .min(MAX_FIRST_DELAY + Duration::from_millis(self.slots.len() as u64));
         let due = now + phase(key, spread);
         match self.slots.get_mut(key).map(|slot| &mut slot.state) {
             Some(State::Running { again }) => *again = true,
@@ -82,7 +82,7 @@ impl Schedule {
         }
     }
 
-    /// A VM is not pulled any more.
+    /// Removes a VM from the schedule.
     pub fn remove(&mut self, key: &VmKey) {
         if let Some(Slot {
             state: State::Waiting(at),
@@ -92,12 +92,13 @@ impl Schedule {
         }
     }
 
-    /// When the next pull is due.
+    /// Time of the next pull.
     pub fn next(&self) -> Option<Instant> {
         self.queue.first().map(|(due, _)| *due)
     }
 
-    /// The next VM that is due at `now`, and since when; it counts as running from here on.
+    /// The next VM that is due at `now` and its due time; it counts as running until
+    /// [`Schedule::done`].
     pub fn take(&mut self, now: Instant) -> Option<(VmKey, Instant)> {
         if self.next()? > now {
             return None;
@@ -109,11 +110,12 @@ impl Schedule {
         Some((key, due))
     }
 
-    /// A pull has ended: the next is on the beat, but not sooner than a quarter of the interval from `now`.
+    /// Ends a pull: the next one is at the VM's next phase, but at least a quarter of the interval
+    /// after `now`.
     pub fn done(&mut self, key: &VmKey, now: Instant) {
         let due = match self.slots.get(key).map(|slot| slot.state) {
             Some(State::Running { again: true }) => now,
-            Some(State::Running { again: false }) => self.beat(key, now + self.interval / 4),
+            Some(State::Running { again: false }) => self.next_in_phase(key, now + self.interval / 4),
             Some(State::Waiting(_)) | None => return,
         };
         self.slots.insert(
@@ -125,8 +127,8 @@ impl Schedule {
         self.queue.insert((due, key.clone()));
     }
 
-    /// The first beat of `key` that is not before `after`.
-    fn beat(&self, key: &VmKey, after: Instant) -> Instant {
+    /// The first time in the phase of `key` that is not before `after`.
+    fn next_in_phase(&self, key: &VmKey, after: Instant) -> Instant {
         let interval = self.interval.as_nanos().max(1);
         let phase = phase(key, self.interval).as_nanos();
         let elapsed = after.saturating_duration_since(self.epoch).as_nanos();
@@ -136,7 +138,7 @@ impl Schedule {
     }
 }
 
-/// The same part of `span` for the same VM every time.
+/// An offset within `span` that is always the same for a VM.
 fn phase(key: &VmKey, span: Duration) -> Duration {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -157,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Runs the schedule for a while, every pull taking `took`; returns when each pull began.
+    /// Runs the schedule with pulls that take `took`; returns the start of each pull.
     fn run(
         schedule: &mut Schedule,
         start: Instant,
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn every_vm_is_pulled_soon_and_then_once_an_interval_spread_evenly() {
+    fn every_vm_is_pulled_soon_and_then_evenly_once_per_interval() {
         let start = Instant::now();
         let mut schedule = Schedule::new(INTERVAL, start);
         (0..1000).for_each(|n| schedule.soon(&key(n), start));
@@ -193,29 +195,29 @@ mod tests {
         assert!((11..=12).contains(&of_one.len()), "{of_one:?}");
         assert!(
             of_one[1..].windows(2).all(|pair| pair[0] + INTERVAL == pair[1]),
-            "on the beat: {of_one:?}"
+            "at the fixed interval: {of_one:?}"
         );
         let busiest = (60..300)
             .map(|second| begun.iter().filter(|(_, at)| at.as_secs() == second).count())
             .max()
             .unwrap_or(0);
-        assert!(busiest < 70, "{busiest} in one second, where 33 is even");
+        assert!(busiest < 70, "{busiest} in one second, where the average is 33");
     }
 
     #[test]
-    fn a_change_during_a_pull_leads_to_another_at_once() {
+    fn a_change_during_a_pull_causes_another_at_once() {
         let start = Instant::now();
         let mut schedule = Schedule::new(INTERVAL, start);
         schedule.soon(&key(1), start);
         let (taken, _) = schedule.take(start + INTERVAL).unwrap();
         schedule.soon(&taken, start + INTERVAL);
-        assert_eq!(schedule.next(), None, "it runs already");
+        assert_eq!(schedule.next(), None, "the pull is already running");
         schedule.done(&taken, start + INTERVAL);
         assert_eq!(schedule.next(), Some(start + INTERVAL));
     }
 
     #[test]
-    fn what_is_removed_while_it_runs_does_not_come_back() {
+    fn a_vm_removed_during_its_pull_is_not_scheduled_again() {
         let start = Instant::now();
         let mut schedule = Schedule::new(INTERVAL, start);
         schedule.soon(&key(1), start);

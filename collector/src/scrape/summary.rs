@@ -1,27 +1,31 @@
-//! What is kept of a metrics page, read line by line as it arrives: a page of any size costs one line of memory.
+//! Summarizes a metrics page line by line while it arrives: memory for one line is enough for a
+//! page of any size.
 
 use std::collections::HashSet;
 
 use virtfleet_collector_core::pull_result::MetricsSummary;
 use virtfleet_wire::exposition::{Line, Sample};
 
-use super::{filter::is_reserved, lines::Lines};
+use super::{filter::is_reserved, line_reader::LineReader};
 
-/// CPUs are counted up to here; a hostile page must not grow the set without end.
+/// Maximum number of CPUs to count: a hostile page must not grow the set without limit.
 const MAX_CPUS: usize = 4096;
-/// The longest name of a CPU that counts, in bytes; the kernel's are numbers.
-const MAX_CPU_NAME: usize = 16;
+/// Maximum length of a CPU's name that is counted; the kernel's names are numbers.
+const MAX_CPU_NAME_BYTES: usize = 16;
 
-/// A page being read.
+/// State of the page being read.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     metrics: MetricsSummary,
     cpus: HashSet<String>,
-    lines: Lines,
+    lines: LineReader,
 }
 
 impl Summary {
-    /// Takes the next piece. Errors: the line's number and what is wrong with it.
+    /// Reads the next piece.
+    ///
+    /// # Errors
+    /// The line's number and what is malformed.
     pub(super) fn take(&mut self, piece: &[u8]) -> Result<(), String> {
         let mut lines = std::mem::take(&mut self.lines);
         let taken = lines.take(piece, |_, line| {
@@ -32,7 +36,7 @@ impl Summary {
         taken
     }
 
-    /// The page has ended.
+    /// Returns the summary at the end of the page.
     pub(super) fn finish(mut self) -> Result<MetricsSummary, String> {
         let mut lines = std::mem::take(&mut self.lines);
         lines.finish(|_, line| {
@@ -40,7 +44,7 @@ impl Summary {
             Ok(())
         })?;
         if self.metrics.samples == 0 {
-            return Err("there is no sample on it".to_owned());
+            return Err("the page has no sample".to_owned());
         }
         self.metrics.cpus = self.cpus.len() as u64;
         Ok(self.metrics)
@@ -67,7 +71,7 @@ impl Summary {
                     .filter_map(Result::ok)
                     .find(|(name, _)| *name == "cpu");
                 if let Some((_, cpu)) = cpu
-                    && cpu.len() <= MAX_CPU_NAME
+                    && cpu.len() <= MAX_CPU_NAME_BYTES
                     && self.cpus.len() < MAX_CPUS
                     && !self.cpus.contains(cpu.as_ref())
                 {
@@ -91,7 +95,7 @@ mod tests {
         virtfleet_vm_placement_info{zone=\"z\"} 1";
 
     #[test]
-    fn the_pieces_may_be_cut_anywhere() {
+    fn pieces_may_end_anywhere() {
         for size in [1, 2, 7, 64, PAGE.len()] {
             let mut summary = Summary::default();
             for piece in PAGE.as_bytes().chunks(size) {
@@ -115,9 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_page_costs_no_memory_for_names() {
+    fn names_of_a_hostile_page_use_no_memory() {
         let mut summary = Summary::default();
-        let long = "x".repeat(MAX_CPU_NAME + 1);
+        let long = "x".repeat(MAX_CPU_NAME_BYTES + 1);
         summary
             .take(format!("node_cpu_seconds_total{{cpu=\"{long}\"}} 1\n").as_bytes())
             .unwrap();
@@ -125,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_refused_with_its_line() {
+    fn malformed_pages_are_rejected_with_the_line() {
         let read = |text: &[u8]| {
             let mut summary = Summary::default();
             summary.take(text).and_then(|()| summary.finish()).unwrap_err()

@@ -19,7 +19,7 @@ pub(super) fn costs_itself(infra: &ApiServer, tenant: &ApiServer, collector: &Co
     let peak = || usage::peak(collector.process.id()).unwrap();
     let before = peak();
     for (code, state, why) in [
-        (200, "Failed", "an answer has more than"),
+        (200, "Failed", "a response has more than"),
         (500, "Unreachable", "the API server failed (500)"),
     ] {
         proxy.set(&[("/", Fault::Flood(code))]);

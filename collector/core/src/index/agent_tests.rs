@@ -1,4 +1,4 @@
-//! Findings about agents that should answer and do not: one id per failure class.
+//! Findings about agents that should answer but do not: one id per failure class.
 
 use virtfleet_wire::finding::Severity;
 

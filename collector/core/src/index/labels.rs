@@ -101,8 +101,9 @@ impl FleetIndex {
         true
     }
 
-    /// The VMs that have stood on an infra node, whose labels have changed: it may be due to these that a value on their Nodes
-    /// is known to be stale. Hosts are relabelled seldom, so this looks through all that there is and keeps no list.
+    /// Touches the VMs that ran on an infra node before: its changed labels may make values on
+    /// their Nodes outdated. Hosts are relabelled rarely, so this scans all migrations and needs no
+    /// index.
     pub(super) fn touch_moved_from(&self, node: &NodeName, touched: &mut Touched) {
         let store = &self.store;
         let moves = store.moves.values();

@@ -1,4 +1,4 @@
-//! Clusters that only labels of VMs name, and how each cluster statuses.
+//! Clusters that only labels of VMs name, and the status of each cluster.
 
 use std::collections::BTreeMap;
 

@@ -110,7 +110,7 @@ fn a_vm_is_joined_with_its_host_zone_cluster_and_node() {
 }
 
 #[test]
-fn a_move_and_a_relabelled_host_reach_the_vms_on_it() {
+fn a_migration_and_a_relabelled_host_affect_the_vms_on_it() {
     let mut index = small();
     let vm = key("ns", "w0");
     assert_eq!(
@@ -152,7 +152,7 @@ fn the_revision_grows_only_with_what_is_visible() {
 }
 
 #[test]
-fn nothing_disappears_during_a_pass_and_the_rest_is_swept_after_it() {
+fn objects_are_removed_only_at_the_end_of_a_full_read() {
     let mut index = small();
     index.apply(InventoryEvent::Init);
     apply(
@@ -211,7 +211,7 @@ fn another_uid_is_another_machine() {
     );
     assert!(
         !index.record_pull_of(old.as_ref(), answer(&vm, |_| {})),
-        "what was dialled is gone"
+        "the old dial target no longer exists"
     );
     let failure = Failure::new(FailureClass::Timeout, "slow");
     let silent = PullResult {
@@ -222,7 +222,7 @@ fn another_uid_is_another_machine() {
     };
     assert!(index.record_pull_of(Some(&"other".parse().unwrap()), silent));
     assert_eq!(index.snapshot().vms[&vm].agent.status, AgentStatus::Silent);
-    // The definition stays when the VMI goes, and what was heard goes with the VMI.
+    // The VirtualMachine stays when the VMI is deleted; pull results are removed with the VMI.
     apply(&mut index, [Fact::Vm(vm_of(&vm))]);
     index.apply(InventoryEvent::Delete(FactKey::Vmi(vm.clone())));
     let view = &index.snapshot().vms[&vm];
@@ -237,7 +237,7 @@ fn vm_of(key: &VmKey) -> crate::facts::Vm {
 }
 
 #[test]
-fn shared_identities_are_findings_on_all_who_share_them() {
+fn shared_identities_are_findings_on_all_vms_that_share_them() {
     let mut index = FleetIndex::new(DialRules::default());
     let (a, b) = (key("ns", "a"), key("other", "b"));
     let uuid = "8f4c2d10-93ab-4e57-b0d6-5a1e7c9f2b34";
@@ -252,7 +252,8 @@ fn shared_identities_are_findings_on_all_who_share_them() {
             report.identity.smbios_uuid = Some(Sourced::new(uuid.into(), "dmi"));
         }));
     }
-    // What a guest reports is no finding on a VM whose platform says the same: see hostile_tests.
+    // A value reported by a guest is no finding on a VM that has it by its own VMI: see
+    // hostile_tests.
     let all = [findings::DUPLICATE_FIRMWARE_UUID, findings::DUPLICATE_ADDRESS];
     assert_eq!(ids(&index, &a), all);
     assert_eq!(ids(&index, &b), all);
@@ -267,7 +268,7 @@ fn shared_identities_are_findings_on_all_who_share_them() {
 }
 
 #[test]
-fn the_guests_word_confirms_or_is_a_finding() {
+fn guest_reports_confirm_or_are_findings() {
     let mut index = small();
     let vm = key("ns", "w0");
     let mut fact = vmi("ns", "w0");
@@ -349,12 +350,12 @@ fn the_guests_system_is_read_under_the_names_of_the_report() {
     assert_eq!(
         (guest.disks, guest.nics),
         (Some(2), None),
-        "a cut list counts nothing"
+        "a truncated list is not counted"
     );
 }
 
 #[test]
-fn the_three_rungs_of_the_node_join() {
+fn precedence_of_the_node_join() {
     let node = |index: &FleetIndex, name: &str| {
         let view = index.snapshot().vms[&key("ns", name)].user_node.clone();
         view.map(|node| node.to_string())
@@ -374,11 +375,7 @@ fn the_three_rungs_of_the_node_join() {
             Fact::UserNode(user_node("other", "w1", None)),
         ],
     );
-    assert_eq!(
-        node(&index, "w1"),
-        None,
-        "another cluster's Node is never looked at"
-    );
+    assert_eq!(node(&index, "w1"), None, "another cluster's Node is never used");
     assert!(
         index
             .snapshot()
@@ -386,7 +383,7 @@ fn the_three_rungs_of_the_node_join() {
             .iter()
             .any(|finding| finding.id == findings::USER_CLUSTER_MISSING)
     );
-    // Claimed, and given back to the VM of that name.
+    // Claimed by one VM, then returned to the VM of that name.
     apply(&mut index, [Fact::UserNode(user_node("c", "host-1", None))]);
     hostname(&mut index, "w1", "host-1");
     assert_eq!(node(&index, "w1").as_deref(), Some("host-1"));
@@ -412,7 +409,7 @@ fn the_three_rungs_of_the_node_join() {
         assert_eq!(node(&index, name), None);
         assert!(ids(&index, &key("ns", name)).contains(&findings::NODE_CLAIMED_TWICE.to_owned()));
     }
-    // By name, unless the Node says that it is another VM; by providerID before all.
+    // By name, unless the Node has the identity of another VM; providerID takes precedence.
     apply(&mut index, [Fact::UserNode(user_node("c", "w1", None))]);
     assert_eq!(
         (node(&index, "w1").as_deref(), node(&index, "w2").as_deref()),
@@ -427,7 +424,7 @@ fn the_three_rungs_of_the_node_join() {
         (None, Some("w1"))
     );
     assert!(ids(&index, &key("ns", "w1")).contains(&findings::NODE_PROVIDER_DIFFERS.to_owned()));
-    // k3s names itself; the machine's UUID tells that it is this VM all the same.
+    // k3s has its own scheme; the machine's UUID identifies this VM.
     let mut of_k3s = user_node("c", "w1", Some("k3s://w1"));
     of_k3s.system_uuid = Some("5d307ca9-b3ef-428c-8861-06e72d69f223".parse().unwrap());
     let mut w1 = vmi("ns", "w1");
@@ -443,7 +440,7 @@ fn the_three_rungs_of_the_node_join() {
         ids(&index, &key("ns", "w1")),
         [findings::IDENTITY_HOSTNAME_DIFFERS]
     );
-    // A UUID that any machine may have tells nothing.
+    // A UUID that many machines share identifies none.
     of_k3s.system_uuid = Some("00000000-0000-0000-0000-000000000000".parse().unwrap());
     w1.firmware_uuid = of_k3s.system_uuid;
     apply(&mut index, [Fact::UserNode(of_k3s), Fact::Vmi(Box::new(w1))]);
@@ -458,7 +455,7 @@ fn the_three_rungs_of_the_node_join() {
 }
 
 #[test]
-fn a_vmi_without_status_says_so_and_is_not_dialled() {
+fn a_vmi_without_status_is_a_finding_and_is_not_dialled() {
     let mut index = small();
     let mut bare = vmi("ns", "bare");
     (bare.has_status, bare.phase, bare.interfaces) = (false, Phase::Unknown, vec![]);

@@ -1,4 +1,5 @@
-//! One key: what becomes of it, and why. The safety of a change and the other member of a pair come afterwards.
+//! Decides the action for one key, and the reason. Pairs of keys and the safety of changes are
+//! checked afterwards.
 
 use super::{
     guard,
@@ -9,22 +10,22 @@ use super::{
 };
 use crate::facts::InfraNode;
 
-/// A key of one Node, as it is.
+/// State of one key of one Node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LabelState<'a> {
     /// The key.
     pub(super) key: &'a str,
     /// The label's value.
     pub(super) current: Option<&'a str>,
-    /// What the ownership annotation says of it.
+    /// Its entry in the ownership annotation.
     pub(super) owned: Option<&'a OwnedLabel>,
     /// The Node.
     pub(super) input: &'a LabelInput,
-    /// The infra node on which the VM stands.
+    /// The infra node on which the VM runs.
     pub(super) host: &'a InfraNode,
 }
 
-/// What becomes of it.
+/// Planned result for one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LabelOutcome {
     pub(super) action: Action,
@@ -32,11 +33,11 @@ pub(super) struct LabelOutcome {
     pub(super) message: String,
     /// The label afterwards.
     pub(super) value: Option<String>,
-    /// What the annotation says afterwards.
+    /// The entry in the annotation afterwards.
     pub(super) entry: Option<OwnedLabel>,
-    /// It ends as wanted.
+    /// The key ends in its desired state.
     pub(super) reached: bool,
-    /// It changes only if that is safe.
+    /// The change is made only if it is safe.
     pub(super) if_safe: bool,
     before: (Option<String>, Option<OwnedLabel>),
 }
@@ -47,18 +48,18 @@ impl LabelOutcome {
         self.value != self.before.0
     }
 
-    /// Nothing changes after all.
+    /// Replaces the planned change by no change.
     pub(super) fn hold(&mut self, action: Action, reason: Reason, message: String) {
         (self.value, self.entry) = self.before.clone();
         (self.action, self.reason, self.message) = (action, reason, message);
         (self.reached, self.if_safe) = (false, false);
     }
 
-    /// Nothing changes after all, because the other member of the pair does not.
+    /// Drops the planned change, because the other member of the pair does not change.
     pub(super) fn hold_with(&mut self, other: &Self) {
         if self.changes() {
             let message = format!(
-                "it and its other name change together or not at all, and the other one does not: {}",
+                "it changes only together with its other name, which does not change: {}",
                 other.message
             );
             self.hold(other.action, other.reason, message);
@@ -67,8 +68,8 @@ impl LabelOutcome {
 }
 
 impl<'a> LabelState<'a> {
-    /// What becomes of a key that `rule` is about, on behalf of `policy`.
-    pub(super) fn wanted(&self, rule: &AgreedRule, policy: &str) -> LabelOutcome {
+    /// The outcome for a key with the agreed rule `rule` of the policies `policy`.
+    pub(super) fn required(&self, rule: &AgreedRule, policy: &str) -> LabelOutcome {
         if let Some(message) = guard::protected(self.key) {
             return self.rejected(Reason::Protected, message);
         }
@@ -81,10 +82,10 @@ impl<'a> LabelState<'a> {
         let mut outcome = match (self.current, rule.desired.as_deref()) {
             (_, None) => self.source_gone(rule),
             (Some(current), Some(desired)) if current == desired => {
-                let message = format!("as {} on {}", rule.source, self.infra_node());
+                let message = format!("same value as {} on {}", rule.source, self.infra_node());
                 let mut outcome = self.unchanged(Action::Keep, Reason::InLine, message);
                 outcome.reached = true;
-                // What is taken back one day is judged by the mode that was asked for last.
+                // The mode that applied last decides how the label is reverted later.
                 if let Some(entry) = outcome.entry.as_mut().filter(|_| self.owned_by_us().is_some()) {
                     entry.if_safe = rule.mode == Mode::FollowIfSafe;
                 }
@@ -104,29 +105,30 @@ impl<'a> LabelState<'a> {
         }
     }
 
-    /// What becomes of a key that we wrote and nobody asks for any more: it is taken back while it has our value.
+    /// The outcome for a key that the collector wrote and no policy selects any more: the label is
+    /// reverted while it has the value that the collector wrote.
     pub(super) fn withdrawn(&self) -> LabelOutcome {
         if let Some(message) = guard::protected(self.key) {
             return self.rejected(Reason::Protected, message);
         }
         let Some(entry) = self.owned.filter(|entry| self.current == Some(&entry.value)) else {
-            let message = "no LabelPropagation asks for it any more, and it has not the value that was written, so it is \
-                           somebody else's";
+            let message = "no LabelPropagation selects it any more, and its value is not the one that was written, so it belongs to \
+                           another writer";
             return LabelOutcome {
                 entry: None,
                 ..self.unchanged(Action::Keep, Reason::Withdrawn, message.to_owned())
             };
         };
         if guard::is_node_restriction(self.key) {
-            let message = "no LabelPropagation asks for it any more; it is not removed, because only the Node's annotation says \
-                           that it is ours, and a kubelet can edit that; remove it by hand: kubectl label node";
+            let message = "no LabelPropagation selects it any more; it is not removed, because only the Node's annotation records \
+                           that virtfleet wrote it, and a kubelet can edit the annotation; remove it by hand: kubectl label node";
             let message = format!("{message} {} {}-", self.input.node, self.key);
             return self.unchanged(Action::Report, Reason::Withdrawn, message);
         }
         let outcome = self.revert(
             entry,
             Reason::Withdrawn,
-            "no LabelPropagation asks for it any more",
+            "no LabelPropagation selects it any more",
         );
         LabelOutcome {
             if_safe: entry.if_safe && outcome.changes(),
@@ -134,8 +136,8 @@ impl<'a> LabelState<'a> {
         }
     }
 
-    /// The entry, when the label has the value that we wrote. What a kubelet can edit says nothing about a key that a kubelet
-    /// must not touch.
+    /// The entry, if the label has the value that the collector wrote. A kubelet can edit the
+    /// annotation, so it is ignored for keys that a kubelet must not write.
     fn owned_by_us(&self) -> Option<&'a OwnedLabel> {
         self.owned_entry()
             .filter(|entry| self.current == Some(&entry.value))
@@ -162,25 +164,24 @@ impl<'a> LabelState<'a> {
                 )
             },
             (_, None, _) if guard::is_node_restriction(self.key) && self.claimed() => {
-                let message = format!("{why}; it is never removed from {}", self.key);
+                let message = format!("{why}; {} is never removed", self.key);
                 self.unchanged(Action::Report, Reason::SourceGone, message)
             }
             (Some(_), None, _) => {
-                let message = format!("{why}, and the value is not ours");
+                let message = format!("{why}, and virtfleet did not write the value");
                 self.unchanged(Action::Keep, Reason::Foreign, message)
             }
             (_, Some(_), Mode::Follow | Mode::FollowIfSafe)
                 if self.input.unconfirmed.contains(&rule.source) =>
             {
-                let message =
-                    format!("{why} since a moment ago; what was written is taken back if it stays so");
+                let message = format!("{why} since recently; the written label is reverted if that persists");
                 self.unchanged(Action::Keep, Reason::SourceGone, message)
             }
             (_, Some(entry), Mode::Follow | Mode::FollowIfSafe) => {
                 self.revert(entry, Reason::SourceGone, &why)
             }
             (_, Some(_), Mode::InitialOnly) => {
-                let message = format!("{why}; with InitialOnly what was written stays");
+                let message = format!("{why}; with InitialOnly the written label is kept");
                 self.unchanged(Action::Keep, Reason::Initial, message)
             }
             (_, Some(_), Mode::ReportDrift) => {
@@ -191,35 +192,37 @@ impl<'a> LabelState<'a> {
     }
 
     fn missing(&self, rule: &AgreedRule, desired: &str, policy: &str) -> LabelOutcome {
-        let there = format!("{} on {} is {desired:?}", rule.source, self.infra_node());
+        let source_value = format!("{} on {} is {desired:?}", rule.source, self.infra_node());
         match (rule.mode, self.owned_entry()) {
             (Mode::ReportDrift, _) => {
-                let message = format!("the Node has none, {there}; with ReportDrift nothing is written");
+                let message =
+                    format!("the Node has none, {source_value}; with ReportDrift nothing is written");
                 self.unchanged(Action::Report, Reason::Drift, message)
             }
             (Mode::InitialOnly, Some(_)) => {
-                let message = "it was written once and somebody removed it; with InitialOnly it stays so";
+                let message = "it was written once and then removed by another writer; with InitialOnly it is not written again";
                 self.unchanged(Action::Keep, Reason::Initial, message.to_owned())
             }
-            // What others had there went with the label: whoever removed it wanted neither.
+            // The previous value of other writers is not restored either: it was removed together
+            // with the label.
             (_, Some(_)) => {
-                let message = format!("somebody removed what was written; {there}");
+                let message = format!("another writer removed the label; {source_value}");
                 self.set(desired, None, policy, (Reason::Repaired, message))
             }
             (_, None) => {
-                let message = format!("the Node has none; {there}");
+                let message = format!("the Node has none; {source_value}");
                 self.set(desired, None, policy, (Reason::Missing, message))
             }
         }
     }
 
     fn differs(&self, rule: &AgreedRule, current: &str, desired: &str, policy: &str) -> LabelOutcome {
-        let there = format!("{} on {} is {desired:?}", rule.source, self.infra_node());
+        let source_value = format!("{} on {} is {desired:?}", rule.source, self.infra_node());
         let ours = self.owned_by_us();
         let imposed = guard::kubelet_imposes(self.key) && self.input.kubelet_labels.contains(self.key);
         if ours.is_none() && imposed {
             let message = format!(
-                "{there}, and the Node's kubelet writes {current:?} whenever it starts; remove {} from its --node-labels",
+                "{source_value}, and the Node's kubelet writes {current:?} at every start; remove {} from its --node-labels",
                 self.key
             );
             return LabelOutcome {
@@ -230,19 +233,20 @@ impl<'a> LabelState<'a> {
         match (rule.mode, ours) {
             (Mode::ReportDrift, _) => {
                 let message =
-                    format!("{there}, the Node has {current:?}; with ReportDrift nothing is written");
+                    format!("{source_value}, the Node has {current:?}; with ReportDrift nothing is written");
                 self.unchanged(Action::Report, Reason::Drift, message)
             }
             (Mode::InitialOnly, _) => {
-                let message = format!("{there}; with InitialOnly {current:?} stays");
+                let message = format!("{source_value}; with InitialOnly {current:?} is kept");
                 self.unchanged(Action::Keep, Reason::Initial, message)
             }
             (_, Some(_)) if self.input.unconfirmed.contains(&rule.source) => {
-                let message = format!("{there} since a moment ago; {current:?} is replaced if it stays so");
+                let message =
+                    format!("{source_value} since recently; {current:?} is replaced if that persists");
                 self.unchanged(Action::Keep, Reason::Moved, message)
             }
             (_, Some(entry)) => {
-                let message = format!("{there}, and {current:?} was written before");
+                let message = format!("{source_value}, and {current:?} was written before");
                 self.set(desired, entry.previous.clone(), policy, (Reason::Moved, message))
             }
             (_, None) => self.foreign(rule, current, desired, policy),
@@ -250,8 +254,8 @@ impl<'a> LabelState<'a> {
     }
 
     fn foreign(&self, rule: &AgreedRule, current: &str, desired: &str, policy: &str) -> LabelOutcome {
-        let there = format!("{} on {} is {desired:?}", rule.source, self.infra_node());
-        // The value of a place where the VM stood was copied from there and has gone stale.
+        let source_value = format!("{} on {} is {desired:?}", rule.source, self.infra_node());
+        // The value of an infra node on which the VM ran was copied from there and is outdated.
         let hosts = self.input.stood_on.iter().chain([&self.host.labels]);
         let mut values = hosts.filter_map(|labels| {
             super::pairs::value(labels, &rule.source, super::pairs::group_key(self.key))
@@ -260,31 +264,32 @@ impl<'a> LabelState<'a> {
             Takeover::Always => None,
             Takeover::IfPlacementMatches if values.any(|value| value == current) => None,
             Takeover::IfPlacementMatches => {
-                Some("it is not the value of an infra node on which the VM is known to have stood")
+                Some("it is not the value of an infra node on which the VM is known to have run")
             }
             Takeover::Never => Some("takeover is Never"),
         };
         if let Some(refusal) = refusal {
             let message = format!(
-                "{there}; others wrote {current:?}, and {refusal}; remove the label, or set takeover: Always in {policy}"
+                "{source_value}; another writer set {current:?}, and {refusal}; remove the label, or set takeover: Always in {policy}"
             );
             return self.unchanged(Action::Report, Reason::Foreign, message);
         }
         let older = self.owned_entry().and_then(|entry| entry.previous.clone());
         let previous = older.or_else(|| Some(current.to_owned()));
         let message = format!(
-            "{there}; {current:?}, which others wrote, is replaced (takeover {:?})",
+            "{source_value}; {current:?}, set by another writer, is replaced (takeover {:?})",
             rule.takeover
         );
         self.set(desired, previous, policy, (Reason::TakenOver, message))
     }
 
-    /// Whether the annotation says that the label as it is was written by us, authorised or not.
+    /// Whether the annotation lists the label with its present value, authorised or not.
     fn claimed(&self) -> bool {
         self.owned.is_some_and(|entry| self.current == Some(&entry.value))
     }
 
-    /// Nothing changes. An entry stays while the label has its value or nobody has put another one there.
+    /// No change. The entry is kept while the label has the entry's value or no other writer has
+    /// set one.
     fn unchanged(&self, action: Action, reason: Reason, message: String) -> LabelOutcome {
         let before = (self.current.map(str::to_owned), self.owned.cloned());
         LabelOutcome {
@@ -302,7 +307,8 @@ impl<'a> LabelState<'a> {
         }
     }
 
-    /// As [`LabelState::unchanged`], and a claim of the annotation that nobody could have earned is dropped.
+    /// As [`LabelState::unchanged`], but drops an entry of the annotation for a key that is never
+    /// written.
     fn rejected(&self, reason: Reason, message: String) -> LabelOutcome {
         LabelOutcome {
             entry: None,
@@ -319,7 +325,8 @@ impl<'a> LabelState<'a> {
     ) -> LabelOutcome {
         let entry = OwnedLabel {
             value: desired.to_owned(),
-            // Never restored, as it is never removed.
+            // The value under a key that is never removed is not recorded, because it is never
+            // restored.
             previous: previous.filter(|_| !guard::is_node_restriction(self.key)),
             if_safe: false,
             infra_node_uid: self.host.uid.clone(),
@@ -335,17 +342,22 @@ impl<'a> LabelState<'a> {
     }
 
     fn revert(&self, entry: &OwnedLabel, reason: Reason, why: &str) -> LabelOutcome {
-        // The annotation may have been edited: what the API server would refuse is not sent.
+        // The annotation may have been edited: values that the API server would reject are not
+        // sent.
         let previous = entry
             .previous
             .clone()
             .filter(|value| guard::check_value(value).is_ok());
         let (action, message) = match &previous {
-            Some(value) if self.current == Some(value) => {
-                (Action::Keep, format!("{why}; {value:?} stood there before, too"))
-            }
-            Some(value) => (Action::Restore, format!("{why}; {value:?} stood there before")),
-            None => (Action::Remove, format!("{why}, and it was written by us")),
+            Some(value) if self.current == Some(value) => (
+                Action::Keep,
+                format!("{why}; {value:?} was source_value before, too"),
+            ),
+            Some(value) => (
+                Action::Restore,
+                format!("{why}; {value:?} was source_value before"),
+            ),
+            None => (Action::Remove, format!("{why}, and virtfleet wrote it")),
         };
         LabelOutcome {
             value: previous,

@@ -1,11 +1,12 @@
-//! What depends on a Node's labels: the facts that decide whether a topology label may follow (`FollowIfSafe`).
+//! Objects that depend on a Node's labels. They decide whether a topology label may follow
+//! (`FollowIfSafe`).
 
 use std::collections::BTreeSet;
 
 use super::guard;
 use crate::facts::Labels;
 
-/// What was found on a Node when somebody looked, on demand.
+/// Objects that depend on a Node's labels, read on demand.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Evidence {
     /// PersistentVolumes that are bound and used by a pod on the Node, and which have a required node affinity.
@@ -16,10 +17,10 @@ pub struct Evidence {
     pub pods: Vec<Dependent>,
 }
 
-/// Something that needs certain labels.
+/// An object that requires certain labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependent {
-    /// How a person names it, e.g. `pod shop/db-0` or `PersistentVolume pvc-1 (shop/data)`.
+    /// Name for display, e.g. `pod shop/db-0` or `PersistentVolume pvc-1 (shop/data)`.
     pub what: String,
     /// `nodeSelector`: all must hold.
     pub selector: Labels,
@@ -27,8 +28,8 @@ pub struct Dependent {
     pub terms: Vec<Term>,
 }
 
-/// A `NodeSelectorTerm`: all its requirements must hold. Terms with `matchFields` only constrain the Node's name and are left
-/// out by whoever reads them.
+/// A `NodeSelectorTerm`: all its requirements must hold. Terms with `matchFields` only constrain
+/// the Node's name; the reader omits them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Term {
     /// `matchExpressions`.
@@ -40,15 +41,15 @@ pub struct Term {
 pub struct NodeRequirement {
     /// The label's key.
     pub key: String,
-    /// How it is compared.
+    /// The operator.
     pub operator: NodeOperator,
-    /// With what.
+    /// The values to compare with.
     pub values: Vec<String>,
 }
 
 /// The operator of a [`NodeRequirement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "Kubernetes' own words")]
+#[expect(missing_docs, reason = "names of the Kubernetes API")]
 pub enum NodeOperator {
     In,
     NotIn,
@@ -58,23 +59,24 @@ pub enum NodeOperator {
     Lt,
 }
 
-/// Whether a change of labels leaves what runs on the Node working.
+/// Whether a change of labels is safe for the objects on the Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Safety {
-    /// Nothing that was found depends on what changes.
+    /// No object depends on the changed labels.
     Safe,
-    /// Why not, a sentence for each that would break; never empty.
+    /// One reason for each object that the change would break; never empty.
     Unsafe(Vec<String>),
 }
 
-/// Judges the change of a Node's labels from `before` to `after`.
+/// Checks the change of a Node's labels from `before` to `after`.
 ///
-/// - Whatever matched before and would not match afterwards breaks: a kubelet that restarts rejects running pods whose required
-///   node affinity or selector no longer holds (kubernetes #123859), and a volume whose node affinity no longer holds cannot
-///   be used by the next pod.
-/// - A CSI driver tells its topology when it registers, and registering again with another value fails (kubernetes #108555).
+/// - An object that matched before must match afterwards: a kubelet that restarts rejects running
+///   pods whose required node affinity or selector no longer matches (kubernetes #123859), and the
+///   next pod cannot use a volume whose node affinity no longer matches.
+/// - A CSI driver reports its topology when it registers; registering again with another value
+///   fails (kubernetes #108555).
 ///
-/// What did not match before is not made worse, and does not count.
+/// Objects that did not match before are ignored.
 pub fn check_safety(before: &Labels, after: &Labels, evidence: &Evidence) -> Safety {
     let keys: BTreeSet<&str> = before.keys().chain(after.keys()).collect();
     let changed: Vec<_> = keys
@@ -85,12 +87,12 @@ pub fn check_safety(before: &Labels, after: &Labels, evidence: &Evidence) -> Saf
     if !changed.is_empty() {
         let dependents = evidence.volumes.iter().chain(&evidence.pods);
         let broken = dependents.filter(|one| one.matches(before) && !one.matches(after));
-        reasons.extend(broken.map(|one| format!("{} needs the labels that the Node has now", one.what)));
+        reasons.extend(broken.map(|one| format!("{} requires the labels that the Node has now", one.what)));
     }
     for (driver, topology) in &evidence.csi {
         for key in topology.iter().filter(|key| changed.contains(&key.as_str())) {
             reasons.push(format!(
-                "the CSI driver {driver} is registered on the Node with {key}, which must not change while it is"
+                "the CSI driver {driver} is registered on the Node with {key}, which must not change until the driver is unregistered"
             ));
         }
     }
@@ -102,7 +104,7 @@ pub fn check_safety(before: &Labels, after: &Labels, evidence: &Evidence) -> Saf
 }
 
 impl Dependent {
-    /// Whether a Node with these labels is one that it may stand on.
+    /// Whether a Node with these labels satisfies the requirements.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.selector
             .iter()
@@ -112,15 +114,16 @@ impl Dependent {
 }
 
 impl Term {
-    /// As Kubernetes' `nodeaffinity`: an empty term matches nothing, and so does one with a requirement that is not well-formed.
+    /// As Kubernetes' `nodeaffinity`: an empty term, and a term with a malformed requirement, match
+    /// nothing.
     fn matches(&self, labels: &Labels) -> bool {
         !self.expressions.is_empty() && self.expressions.iter().all(|one| one.matches(labels))
     }
 }
 
 impl NodeRequirement {
-    /// As Kubernetes' `labels.Requirement`: `NotIn` and `DoesNotExist` hold when the key is absent, the others do not; `Gt` and
-    /// `Lt` compare 64-bit integers.
+    /// As Kubernetes' `labels.Requirement`: `NotIn` and `DoesNotExist` match if the key is absent,
+    /// the others do not; `Gt` and `Lt` compare 64-bit integers.
     fn matches(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
         let integer = |text: &str| text.parse::<i64>().ok();
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_as_kubernetes_has_them() {
+    fn node_selector_operators() {
         use NodeOperator::{DoesNotExist, Exists, Gt, In, Lt, NotIn};
         let node = labels(&[
             ("zone", "a"),
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_is_named_and_what_was_broken_before_does_not_count() {
+    fn broken_objects_are_named_unless_broken_before() {
         let pod = |name: &str, zone: &str| Dependent {
             what: format!("pod shop/{name}"),
             selector: labels(&[("zone", zone)]),
@@ -259,7 +262,7 @@ mod tests {
         assert_eq!(
             check_safety(&a, &more, &evidence),
             Safety::Safe,
-            "nothing asks for the rack"
+            "no object requires the rack"
         );
     }
 }

@@ -1,11 +1,12 @@
-//! Which label keys may be written at all, and what a key and a value may be.
+//! Which label keys may be written, and the syntax of keys and values.
 
 use super::policy::{Rule, Source};
 
-/// The domain whose labels NodeRestriction keeps from a kubelet: the one place for a label that the VM must not forge.
+/// The domain whose labels NodeRestriction forbids a kubelet to write: use it for labels that the
+/// VM must not forge.
 const NODE_RESTRICTION: &str = "node-restriction.kubernetes.io";
 
-/// Keys of Kubernetes' own that may be written: those that say where a Node stands.
+/// Keys reserved for Kubernetes that may be written nevertheless: the location of a Node.
 const TOPOLOGY_KEYS: [&str; 4] = [
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
@@ -13,14 +14,16 @@ const TOPOLOGY_KEYS: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/zone",
 ];
 
-/// The most characters of a label's value, and of a key's name (Kubernetes: `IsQualifiedName`, `IsValidLabelValue`).
+/// Maximum characters of a label's value, and of a key's name (Kubernetes: `IsQualifiedName`,
+/// `IsValidLabelValue`).
 const MAX_NAME_CHARS: usize = 63;
 
-/// The most characters of a key's prefix (a DNS subdomain).
+/// Maximum characters of a key's prefix (a DNS subdomain).
 const MAX_PREFIX_CHARS: usize = 253;
 
-/// Why a key may not be written, whoever asks; none when it may. Kubernetes reserves `kubernetes.io` and `k8s.io` with all
-/// below them: roles, taint-like marks and what the kubelet says of itself; schedulers, admission and controllers act on them.
+/// Why no policy may write a key; none if policies may. Kubernetes reserves `kubernetes.io` and
+/// `k8s.io` with all their subdomains for roles, taint-like marks and what the kubelet reports
+/// about its Node; schedulers, admission and controllers act on them.
 pub fn protected(key: &str) -> Option<String> {
     let (domain, _) = key.split_once('/')?;
     let below = |parent: &str| {
@@ -32,11 +35,11 @@ pub fn protected(key: &str) -> Option<String> {
         return None;
     }
     let why = match domain {
-        "node-role.kubernetes.io" => "it says which role a Node has",
+        "node-role.kubernetes.io" => "it sets the role of a Node",
         "kubernetes.io" | "beta.kubernetes.io" | "kubelet.kubernetes.io" | "node.kubernetes.io" => {
-            "the Node's kubelet or its cloud controller says it of the Node itself"
+            "the Node's kubelet or its cloud controller sets it"
         }
-        _ => "kubernetes.io and k8s.io with all below them are reserved for Kubernetes",
+        _ => "kubernetes.io and k8s.io with all subdomains are reserved for Kubernetes",
     };
     Some(format!(
         "{key} is never written: {why}; set another `target`, e.g. {}/{}",
@@ -45,8 +48,8 @@ pub fn protected(key: &str) -> Option<String> {
     ))
 }
 
-/// Why a rule can never change anything, whatever an infra node has: its target, or every key below its target prefix, is
-/// protected. None when it can.
+/// Why a rule can never apply, whatever labels an infra node has: its target, or every key below
+/// its target prefix, is protected. None if it can apply.
 pub fn never_applies(rule: &Rule) -> Option<String> {
     let target = rule.target.as_deref();
     match &rule.source {
@@ -61,22 +64,26 @@ pub fn never_applies(rule: &Rule) -> Option<String> {
     }
 }
 
-/// Whether a kubelet is kept from writing this key. What a kubelet can edit, the ownership annotation, must then not decide
-/// about it either.
+/// Whether a kubelet is forbidden to write this key. The ownership annotation, which a kubelet can
+/// edit, must not authorise changes of it either.
 pub fn is_node_restriction(key: &str) -> bool {
     let domain = key.split_once('/').map(|(domain, _)| domain);
     let rest = domain.and_then(|domain| domain.strip_suffix(NODE_RESTRICTION));
     rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// Whether a kubelet writes this key again at each start when its `--node-labels` or its cloud provider give it; any other key it
-/// writes only when it registers the Node (`updateDefaultLabels` in Kubernetes' `pkg/kubelet/kubelet_node_status.go`: hostname,
-/// zone, region, instance type, operating system and architecture, of which only places may be written here).
+/// Whether a kubelet writes this key at every start, if its `--node-labels` or its cloud provider
+/// set it. It writes any other key only when it registers the Node (`updateDefaultLabels` in
+/// Kubernetes' `pkg/kubelet/kubelet_node_status.go`: hostname, zone, region, instance type,
+/// operating system and architecture, of which only zone and region may be written here).
 pub fn kubelet_imposes(key: &str) -> bool {
     TOPOLOGY_KEYS.contains(&key)
 }
 
-/// Kubernetes' rule for a label's key: `[prefix/]name`. Errors: the rule that it breaks.
+/// Checks Kubernetes' syntax of a label key: `[prefix/]name`.
+///
+/// # Errors
+/// The violated rule.
 pub fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -97,7 +104,10 @@ pub fn check_key(key: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Kubernetes' rule for a label's value; empty is good. Errors: the rule that it breaks.
+/// Checks Kubernetes' syntax of a label value; it may be empty.
+///
+/// # Errors
+/// The violated rule.
 pub fn check_value(value: &str) -> Result<(), String> {
     if is_name(value) {
         return Ok(());
@@ -108,7 +118,7 @@ pub fn check_value(value: &str) -> Result<(), String> {
     ))
 }
 
-/// Empty, or a name.
+/// Whether a text is empty or a qualified name.
 fn is_name(text: &str) -> bool {
     let ends = |text: &str| {
         let byte = |byte: Option<u8>| byte.is_none_or(|byte| byte.is_ascii_alphanumeric());
@@ -131,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kubernetes_own_is_protected_but_for_places() {
+    fn reserved_keys_are_protected_except_locations() {
         for key in [
             "kubernetes.io/hostname",
             "kubernetes.io/arch",
@@ -168,7 +178,7 @@ mod tests {
             assert_eq!(protected(key), None, "{key}");
         }
         for (key, why) in [
-            ("node-role.kubernetes.io/control-plane", "which role a Node has"),
+            ("node-role.kubernetes.io/control-plane", "role of a Node"),
             ("kubernetes.io/hostname", "kubelet or its cloud controller"),
             ("beta.kubernetes.io/arch", "kubelet or its cloud controller"),
             ("kubelet.kubernetes.io/x", "kubelet or its cloud controller"),
@@ -195,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_can_never_change_anything_says_so() {
+    fn rules_that_never_apply_are_detected() {
         let rule = |source: Source, target: Option<&str>| {
             never_applies(&Rule {
                 source,
@@ -229,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_as_kubernetes_has_them() {
+    fn syntax_of_keys_and_values() {
         let long = "a".repeat(64);
         let prefix = |length: usize| format!("{}/x", "a".repeat(length));
-        for good in ["a", "a.b/c", "A_b-c.D", &long[1..], &prefix(253), "1/1"] {
-            check_key(good).unwrap();
+        for valid in ["a", "a.b/c", "A_b-c.D", &long[1..], &prefix(253), "1/1"] {
+            check_key(valid).unwrap();
         }
-        for bad in [
+        for invalid in [
             "",
             "/a",
             "a/",
@@ -250,13 +260,16 @@ mod tests {
             &long,
             &prefix(254),
         ] {
-            assert!(check_key(bad).unwrap_err().contains("label key"), "{bad}");
+            assert!(check_key(invalid).unwrap_err().contains("label key"), "{invalid}");
         }
-        for good in ["", "a", "0", "A_b-c.D", &long[1..]] {
-            check_value(good).unwrap();
+        for valid in ["", "a", "0", "A_b-c.D", &long[1..]] {
+            check_value(valid).unwrap();
         }
-        for bad in ["-", "a-", ".a", "a b", "a/b", "ä", &long] {
-            assert!(check_value(bad).unwrap_err().contains("at most 63"), "{bad}");
+        for invalid in ["-", "a-", ".a", "a b", "a/b", "ä", &long] {
+            assert!(
+                check_value(invalid).unwrap_err().contains("at most 63"),
+                "{invalid}"
+            );
         }
     }
 }

@@ -1,11 +1,14 @@
-//! Policies × the infra node's labels → which keys are wanted on the user cluster's Node, and by whom.
+//! Merges policies with the infra node's labels: the desired keys on the user cluster's Node, and
+//! the policies that require them.
 //!
-//! - Within one policy an exact key beats a prefix and a longer prefix a shorter one; rules of the same reach all apply, so one
-//!   label may be copied to two keys.
-//! - Policies that ask for the same compose. When source, mode or takeover differ for one target, none of them applies: nothing
-//!   is written and nothing removed until the admin has decided.
-//! - A policy with `dryRun` never conflicts with a real one, and says nothing about a key that a real one asks for.
-//! - A topology label and its beta name are one target, named by the former, and one source (see [`super::pairs`]).
+//! - Within one policy an exact key takes precedence over a prefix, and a longer prefix over a
+//!   shorter one. Rules of equal precedence all apply, so one label may be copied to two keys.
+//! - Policies with equal rules compose. If source, mode or takeover differ for one target, none of
+//!   them applies: nothing is written or removed until the admin resolves the conflict.
+//! - A policy with `dryRun` never conflicts with a real one, and is ignored for keys that a real
+//!   one selects.
+//! - A topology label and its beta name are one target, under the name of the former, and one
+//!   source (see [`super::pairs`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,16 +18,16 @@ use super::{
 };
 use crate::facts::Labels;
 
-/// What is wanted, by target key.
+/// Desired keys, by target key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Merged {
-    /// By policies that count.
+    /// By policies without `dryRun`.
     pub real: BTreeMap<String, MergedRule>,
-    /// By policies with `dryRun`, where no other asks.
+    /// By policies with `dryRun`, for keys that no other policy selects.
     pub dry: BTreeMap<String, MergedRule>,
 }
 
-/// What the policies say about one target key.
+/// Result of the merge for one target key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is its type")]
 pub enum MergedRule {
@@ -32,32 +35,32 @@ pub enum MergedRule {
     Conflict(RuleConflict),
 }
 
-/// One thing that all policies that speak of the key agree on.
+/// A rule on which all policies with this target key agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgreedRule {
     /// The policies, by name.
     pub policies: Vec<String>,
     /// The key on the infra node.
     pub source: String,
-    /// What the infra node has there.
+    /// The infra node's value of that key.
     pub desired: Option<String>,
-    /// What happens when it changes.
+    /// What happens when the value changes.
     pub mode: Mode,
-    /// What happens to values of others.
+    /// What happens to values of other writers.
     pub takeover: Takeover,
 }
 
-/// Different things that are asked for.
+/// Contradicting rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleConflict {
-    /// The policies, by name; one when it contradicts itself.
+    /// The policies, by name; one if it contradicts itself.
     pub policies: Vec<String>,
-    /// Which, and what each asks for.
+    /// The contradiction, for display: what each policy requires.
     pub message: String,
 }
 
 impl MergedRule {
-    /// The policies that ask, joined by `, ` (which no object's name contains).
+    /// The policies, joined by `, ` (which no object's name contains).
     pub fn policy(&self) -> String {
         let (Self::Agreed(AgreedRule { policies, .. }) | Self::Conflict(RuleConflict { policies, .. })) =
             self;
@@ -65,7 +68,7 @@ impl MergedRule {
     }
 }
 
-/// What one rule asks for.
+/// What one rule requires.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct RuleRequest {
     source: String,
@@ -73,45 +76,46 @@ struct RuleRequest {
     takeover: Takeover,
 }
 
-/// By target, who asks for what.
+/// By target: the requests of each policy.
 type RuleRequests<'a> = BTreeMap<String, BTreeMap<&'a str, BTreeSet<RuleRequest>>>;
 
-/// Merges the policies that select a cluster. `host`: the infra node's labels. `owned`: keys that we wrote before; a key that a
-/// prefix rule led to stays wanted when its source goes, so that the rule's mode decides what becomes of it.
+/// Merges the policies that select a cluster. `host`: the infra node's labels. `owned`: keys that
+/// the collector wrote before. A key written for a prefix rule is still desired when its source is
+/// gone, so that the rule's mode decides what happens to it.
 pub fn merge<'a>(
     policies: impl IntoIterator<Item = &'a LabelPolicy>,
     host: &Labels,
     owned: impl IntoIterator<Item = &'a String>,
 ) -> Merged {
     let (dry, real): (Vec<_>, Vec<_>) = policies.into_iter().partition(|policy| policy.dry_run);
-    let mut wanted = forward(&real, host);
+    let mut desired_keys = forward(&real, host);
     for key in owned {
-        let unit = pairs::group_key(key);
-        if !wanted.contains_key(unit) {
-            let asked = backward(&real, key, unit);
-            if !asked.is_empty() {
-                wanted.insert(unit.to_owned(), asked);
+        let group = pairs::group_key(key);
+        if !desired_keys.contains_key(group) {
+            let requests = backward(&real, key, group);
+            if !requests.is_empty() {
+                desired_keys.insert(group.to_owned(), requests);
             }
         }
     }
     let mut only_dry = forward(&dry, host);
-    only_dry.retain(|key, _| !wanted.contains_key(key));
-    let settle = |asks: RuleRequests<'_>| {
-        let settled = asks.into_iter().map(|(target, by)| {
-            let wanted = settle(&target, &by, host);
-            (target, wanted)
+    only_dry.retain(|key, _| !desired_keys.contains_key(key));
+    let settle = |requests: RuleRequests<'_>| {
+        let settled = requests.into_iter().map(|(target, by)| {
+            let desired_keys = settle(&target, &by, host);
+            (target, desired_keys)
         });
         settled.collect()
     };
     Merged {
-        real: settle(wanted),
+        real: settle(desired_keys),
         dry: settle(only_dry),
     }
 }
 
-/// From the labels that the infra node has, and the keys that rules name, to targets.
+/// Maps the labels of the infra node, and the keys that rules name, to targets.
 fn forward<'a>(policies: &[&'a LabelPolicy], host: &Labels) -> RuleRequests<'a> {
-    let mut asks = RuleRequests::new();
+    let mut requests = RuleRequests::new();
     for policy in policies {
         let named = policy.rules.iter().filter_map(|rule| match &rule.source {
             Source::Key(key) => Some(key.as_str()),
@@ -121,24 +125,24 @@ fn forward<'a>(policies: &[&'a LabelPolicy], host: &Labels) -> RuleRequests<'a> 
         for source in sources {
             for rule in rules_for(policy, source) {
                 let target = target(rule, source);
-                let unit = pairs::group_key(&target);
-                let by = asks.entry(unit.to_owned()).or_default();
+                let group = pairs::group_key(&target);
+                let by = requests.entry(group.to_owned()).or_default();
                 by.entry(policy.name.as_str())
                     .or_default()
-                    .insert(ask(rule, source, &target));
+                    .insert(request(rule, source, &target));
             }
         }
     }
-    asks
+    requests
 }
 
-/// From a target to the sources under a prefix that would lead to it, did the infra node have them.
+/// Maps a target to the sources under a prefix that would lead to it if the infra node had them.
 fn backward<'a>(
     policies: &[&'a LabelPolicy],
     key: &str,
-    unit: &str,
+    group: &str,
 ) -> BTreeMap<&'a str, BTreeSet<RuleRequest>> {
-    let mut asked: BTreeMap<&str, BTreeSet<RuleRequest>> = BTreeMap::new();
+    let mut requests: BTreeMap<&str, BTreeSet<RuleRequest>> = BTreeMap::new();
     for policy in policies {
         for rule in &policy.rules {
             let Source::Prefix(prefix) = &rule.source else {
@@ -149,17 +153,18 @@ fn backward<'a>(
             };
             let source = format!("{prefix}{rest}");
             if rules_for(policy, &source).any(|one| std::ptr::eq(one, rule)) {
-                asked
+                requests
                     .entry(policy.name.as_str())
                     .or_default()
-                    .insert(ask(rule, &source, unit));
+                    .insert(request(rule, &source, group));
             }
         }
     }
-    asked
+    requests
 }
 
-/// The rules of a policy that count for a label of the infra node: those with the longest reach.
+/// The rules of a policy that apply to a label of the infra node: those with the highest
+/// precedence.
 fn rules_for<'a>(policy: &'a LabelPolicy, source: &str) -> impl Iterator<Item = &'a Rule> + use<'a> {
     let reach = |rule: &Rule| match &rule.source {
         Source::Key(key) => (key == source).then_some(usize::MAX),
@@ -186,10 +191,10 @@ fn target(rule: &Rule, source: &str) -> String {
     }
 }
 
-fn ask(rule: &Rule, source: &str, target: &str) -> RuleRequest {
-    let unit = pairs::group_key(target);
-    let source = if pairs::group_key(source) == unit {
-        unit
+fn request(rule: &Rule, source: &str, target: &str) -> RuleRequest {
+    let group = pairs::group_key(target);
+    let source = if pairs::group_key(source) == group {
+        group
     } else {
         source
     };
@@ -202,14 +207,14 @@ fn ask(rule: &Rule, source: &str, target: &str) -> RuleRequest {
 
 fn settle(target: &str, by: &BTreeMap<&str, BTreeSet<RuleRequest>>, host: &Labels) -> MergedRule {
     let policies = by.keys().map(|name| (*name).to_owned()).collect();
-    let asks: BTreeSet<&RuleRequest> = by.values().flatten().collect();
-    match asks.iter().next() {
-        Some(ask) if asks.len() == 1 => MergedRule::Agreed(AgreedRule {
+    let requests: BTreeSet<&RuleRequest> = by.values().flatten().collect();
+    match requests.iter().next() {
+        Some(request) if requests.len() == 1 => MergedRule::Agreed(AgreedRule {
             policies,
-            source: ask.source.clone(),
-            desired: pairs::value(host, &ask.source, target).map(str::to_owned),
-            mode: ask.mode,
-            takeover: ask.takeover,
+            source: request.source.clone(),
+            desired: pairs::value(host, &request.source, target).map(str::to_owned),
+            mode: request.mode,
+            takeover: request.takeover,
         }),
         _ => MergedRule::Conflict(RuleConflict {
             message: describe(target, by),
@@ -219,25 +224,25 @@ fn settle(target: &str, by: &BTreeMap<&str, BTreeSet<RuleRequest>>, host: &Label
 }
 
 fn describe(target: &str, by: &BTreeMap<&str, BTreeSet<RuleRequest>>) -> String {
-    let shown = |(name, asks): (&&str, &BTreeSet<RuleRequest>)| {
-        let asks = asks.iter().map(|ask| {
+    let shown = |(name, requests): (&&str, &BTreeSet<RuleRequest>)| {
+        let requests = requests.iter().map(|request| {
             let RuleRequest {
                 source,
                 mode,
                 takeover,
-            } = ask;
+            } = request;
             format!("{source} with {mode:?} and takeover {takeover:?}")
         });
-        format!("{name} ({})", asks.collect::<Vec<_>>().join("; "))
+        format!("{name} ({})", requests.collect::<Vec<_>>().join("; "))
     };
     let all = by.iter().map(shown).collect::<Vec<_>>().join(" and ");
     let who = if by.len() == 1 {
-        "one LabelPropagation asks"
+        "one LabelPropagation has"
     } else {
-        "LabelPropagations ask"
+        "LabelPropagations have"
     };
     format!(
-        "{who} for different things for {target}: {all}; nothing is written or removed until they agree or one rule is left"
+        "{who} contradicting rules for {target}: {all}; nothing is written or removed until they agree or only one is left"
     )
 }
 

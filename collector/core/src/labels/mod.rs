@@ -1,13 +1,13 @@
-//! Which labels the Nodes of user clusters should carry, and the patch that gets them there. A function from facts and policy
-//! to patches: whatever the order of events, equal facts end in equal labels.
+//! Plans the labels of the Nodes of user clusters: a pure function from facts and policies to
+//! patches. In any order of events, equal facts give equal labels.
 //!
 //! ```text
-//! LabelPropagation objects ─ merge ─▶ wanted keys ─┐
+//! LabelPropagation objects ─ merge ─▶ desired keys ─┐
 //! infra node's labels ─────────────────────────────┼─ plan ─▶ decisions, patch ─▶ sender (collector/src/labels)
 //! user Node's labels, ownership annotation ────────┤
-//! what depends on the Node (only when asked for) ──┘
+//! objects that depend on the Node (on demand) ──────┘
 //!
-//! plan: decide (one key) ─▶ pairs (beta and GA together) ─▶ safety (all at once) ─▶ decisions, labels, annotation
+//! plan: decide (one key) ─▶ pairs (beta and GA together) ─▶ safety (all changes) ─▶ decisions, labels, annotation
 //! ```
 
 mod decide;

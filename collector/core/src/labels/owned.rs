@@ -1,8 +1,9 @@
-//! The ownership annotation: which labels we wrote, over what, and after which placement.
+//! The ownership annotation: which labels the collector wrote, over which values, and for which
+//! placement.
 //!
-//! It is stored on the Node itself, so it survives restarts and goes with the Node. Whoever may patch the Node may edit it, its
-//! kubelet included: it says what may be taken back, and authorises nothing under `node-restriction.kubernetes.io` and no
-//! protected key.
+//! It is stored on the Node, so it survives restarts of the collector and is removed with the Node.
+//! Everyone who may patch the Node may edit it, its kubelet included. It determines what may be
+//! reverted, and authorises nothing under `node-restriction.kubernetes.io` or for protected keys.
 
 use std::collections::BTreeMap;
 
@@ -12,73 +13,81 @@ use virtfleet_wire::ids::Uid;
 /// The annotation on the user cluster's Node.
 pub const ANNOTATION: &str = "virtfleet.io/owned-labels";
 
-/// The version of the annotation's form that is written and read here.
+/// AnnotationVersion of the annotation's format.
 const VERSION: u32 = 1;
 
-/// What the annotation says, by label key.
+/// Content of the annotation, by label key.
 pub type Owned = BTreeMap<String, OwnedLabel>;
 
-/// One label that we wrote. `infra_node_uid` tells a changed label of the infra node from a move of the VM; it, `vmi_uid` and
-/// `policy` are true of the moment of writing: a later move or policy that leads to the same value does not rewrite them, so
-/// that a steady fleet sends nothing.
+/// One label that the collector wrote. `infra_node_uid` distinguishes a changed label of the infra
+/// node from a migration of the VM. `infra_node_uid`, `vmi_uid` and `policy` are those at the time
+/// of writing: a later migration or policy that leads to the same value does not rewrite them, so
+/// that a steady fleet sends no requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnedLabel {
-    /// What we wrote; the label is ours only while it has this value.
+    /// The written value; the collector owns the label only while it has this value.
     pub value: String,
-    /// What others had there when we first wrote; written back when ours is taken back.
+    /// The value of another writer before the first write; restored when the label is reverted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
-    /// The policy asked for `FollowIfSafe`: ours is taken back only if that is safe, too, also when the policy is gone.
+    /// The policy had `FollowIfSafe`: the label is reverted only if that is safe, even if the
+    /// policy is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub if_safe: bool,
-    /// The infra node that the value came from.
+    /// The infra node of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infra_node_uid: Option<Uid>,
-    /// The incarnation of the VM.
+    /// UID of the VMI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmi_uid: Option<Uid>,
-    /// The `LabelPropagation` that asked for it; several that agree are joined by `, `.
+    /// The `LabelPropagation` that selected it; several that agree are joined by `, `.
     pub policy: String,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Form {
+struct AnnotationFormat {
     v: u32,
     labels: Owned,
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct AnnotationVersion {
     v: u32,
 }
 
-/// Reads the annotation's text; none is nothing owned. Errors: why it cannot be read, and what to do.
+/// Reads the annotation's text; without text nothing is owned.
+///
+/// # Errors
+/// Why it cannot be read, and what to do.
 pub fn read(text: Option<&str>) -> Result<Owned, String> {
     let Some(text) = text else {
         return Ok(Owned::new());
     };
     let broken = |why: String| {
         format!(
-            "the annotation {ANNOTATION} cannot be read ({why}), so it is not known which labels are ours and nothing is \
-             changed; delete the annotation to start anew"
+            "the annotation {ANNOTATION} cannot be read ({why}), so it is unknown which labels virtfleet wrote, and nothing is \
+             changed; delete the annotation to start without any"
         )
     };
-    let Version { v } = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
+    let AnnotationVersion { v } = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
     if v != VERSION {
-        return Err(broken(format!("version {v}, and {VERSION} is known here")));
+        return Err(broken(format!(
+            "version {v}; this collector reads version {VERSION}"
+        )));
     }
-    let Form { labels, .. } = serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
+    let AnnotationFormat { labels, .. } =
+        serde_json::from_str(text).map_err(|error| broken(error.to_string()))?;
     Ok(labels)
 }
 
-/// The annotation's text, the same for the same content; none when nothing is owned.
+/// The annotation's text, equal for equal content; none if nothing is owned.
 pub fn text(owned: &Owned) -> Option<String> {
-    let form = Form {
+    let form = AnnotationFormat {
         v: VERSION,
         labels: owned.clone(),
     };
-    // Strings and maps with string keys: there is nothing in it that JSON cannot hold.
+    // Only strings and maps with string keys, which JSON can always represent.
     serde_json::to_string(&form).ok().filter(|_| !owned.is_empty())
 }
 
@@ -87,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_stable_and_comes_back() {
+    fn the_text_is_stable_and_round_trips() {
         let entry = |previous: Option<&str>| OwnedLabel {
             value: "b".into(),
             previous: previous.map(str::to_owned),
@@ -108,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error_that_says_what_to_do() {
+    fn unreadable_annotations_are_errors_with_a_remedy() {
         for text in [
             "",
             "{",

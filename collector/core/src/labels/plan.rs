@@ -1,4 +1,4 @@
-//! One Node: what is wanted against what is there, key by key, and the patch that follows.
+//! Plans one Node: compares desired and actual labels key by key, and builds the patch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +17,19 @@ use super::{
 };
 use crate::facts::{InfraNode, Labels};
 
-/// Everything that a plan for one VM's Node follows from; see [`crate::index::FleetIndex::label_input`].
+/// Input of the plan for one VM's Node; see [`crate::index::FleetIndex::label_input`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelInput {
     /// The VM.
     pub vm: VmKey,
-    /// Its incarnation.
+    /// UID of its VMI.
     pub vmi_uid: Option<Uid>,
-    /// Whose it is.
+    /// Its user cluster.
     pub cluster: ClusterName,
-    /// The labels of its `UserCluster`, by which policies select it.
+    /// The labels of its `UserCluster`, which policies select by.
     pub cluster_labels: Labels,
-    /// Whether the `UserCluster` is suspended: planned and shown, never written.
+    /// Whether the `UserCluster` is suspended: labels are planned and shown, never written.
     pub suspended: bool,
     /// The user cluster's Node.
     pub node: NodeName,
@@ -41,34 +41,35 @@ pub struct LabelInput {
     pub owned: Option<String>,
     /// Keys of its labels that its kubelet wrote last (`metadata.managedFields`).
     pub kubelet_labels: BTreeSet<String>,
-    /// Its `metadata.resourceVersion`, when it comes from a live cluster.
+    /// Its `metadata.resourceVersion`; none in a manifest folder.
     pub resource_version: Option<String>,
-    /// The infra node on which the VM stands (`vmi.status.nodeName`); none when it is not scheduled or the inventory does not
-    /// have it: then nothing changes.
+    /// The infra node on which the VM runs (`vmi.status.nodeName`). None if the VM is not scheduled
+    /// or the node is not in the inventory: then nothing changes.
     pub host: Option<InfraNode>,
-    /// Keys that the infra node has lost or changed so recently that the Node keeps its value (`labels.confirmRemoval`,
-    /// `labels.confirmChange`).
+    /// Keys that the infra node lost or changed so recently that the change is not confirmed: the
+    /// Node keeps its value (`labels.confirmRemoval`, `labels.confirmChange`).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unconfirmed: BTreeSet<String>,
-    /// Labels of the infra nodes on which it has run before, as they are now.
+    /// Current labels of the infra nodes on which the VM ran before.
     pub stood_on: Vec<Labels>,
     /// The policies whose cluster selector matches, by name.
     pub policies: Vec<LabelPolicy>,
 }
 
-/// What is to be done to one Node, and why, key by key.
+/// Plan for one Node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePlan {
-    /// By key.
+    /// One decision per key, sorted by key.
     pub decisions: Vec<Decision>,
-    /// What is to be sent; none when all is as it should be.
+    /// The patch to send; none if no label changes.
     pub patch: Option<NodePatch>,
-    /// A key would follow if it is safe, and nobody has looked: plan again with [`Evidence`].
+    /// Whether a key may follow only if that is safe, and there was no evidence: plan again with
+    /// [`Evidence`].
     pub needs_evidence: bool,
 }
 
-/// What is to be done about one key.
+/// Decision about one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
@@ -76,76 +77,77 @@ pub struct Decision {
     pub key: String,
     /// The key on the infra node.
     pub source: Option<String>,
-    /// The `LabelPropagation` that asks for it, several joined by `, `; none when it is withdrawn.
+    /// The `LabelPropagation` that selects it, several joined by `, `; none if it is withdrawn.
     pub policy: Option<String>,
-    /// How it follows.
+    /// The mode that applies.
     pub mode: Option<Mode>,
-    /// What the Node has.
+    /// The Node's value.
     pub current: Option<String>,
-    /// What the infra node has.
+    /// The infra node's value.
     pub desired: Option<String>,
-    /// What is done.
+    /// What the collector does.
     pub action: Action,
-    /// Why, in one word.
+    /// Why.
     pub reason: Reason,
-    /// Why, for people: one line, with what to do when it is not as asked for.
+    /// Why, as one line for display, with what to do if the key is not in its desired state.
     pub message: String,
-    /// Only a policy with `dryRun` asks for it: shown, not sent.
+    /// Only a policy with `dryRun` selects it: shown, not sent.
     pub dry_run: bool,
 }
 
-/// What is done about a key.
+/// Action on one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// Nothing: it is as it should be.
+    /// None: the key is in its desired state.
     Keep,
-    /// The desired value is written.
+    /// Write the desired value.
     Set,
-    /// It is removed.
+    /// Remove the label.
     Remove,
-    /// The value that stood there before ours is written back.
+    /// Write back the value that the label had before the collector wrote it.
     Restore,
-    /// Nothing, and it differs: somebody should know.
+    /// None, although the value differs: a finding reports it.
     Report,
 }
 
-/// Why a key is treated as it is.
+/// Reason of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Reason {
     /// It has the desired value.
     InLine,
-    /// The Node had none.
+    /// The Node does not have the label.
     Missing,
-    /// The infra node's value has changed, or the VM has moved.
+    /// The infra node's value changed, or the VM moved.
     Moved,
-    /// A value that others wrote is replaced under the takeover rule.
+    /// The takeover rule allows to replace the value of another writer.
     TakenOver,
-    /// We wrote it, somebody removed it, and it follows.
+    /// The collector wrote it, another writer removed it, and the label follows.
     Repaired,
-    /// No policy asks for it any more.
+    /// No policy selects it any more.
     Withdrawn,
     /// The infra node has no such label any more.
     SourceGone,
-    /// Mode `InitialOnly`: it has a value.
+    /// Mode `InitialOnly`: the label has a value.
     Initial,
-    /// Mode `ReportDrift`: it differs.
+    /// Mode `ReportDrift`: the value differs.
     Drift,
-    /// Mode `FollowIfSafe`: something on the Node depends on the old value.
+    /// Mode `FollowIfSafe`: an object on the Node depends on the old value.
     Unsafe,
-    /// Mode `FollowIfSafe`: whether it is safe is not known (yet).
+    /// Mode `FollowIfSafe`: the safety is unknown, because the evidence was not read or could not
+    /// be read.
     SafetyUnknown,
-    /// Others wrote it, and the takeover rule does not allow to replace it.
+    /// Another writer set it, and the takeover rule does not allow to replace the value.
     Foreign,
-    /// The Node's kubelet imposes it at every start.
+    /// The Node's kubelet sets it at every start.
     KubeletImposes,
-    /// Two policies ask for different things.
+    /// Policies contradict each other.
     Conflict,
     /// The key is protected.
     Protected,
-    /// The value is not one that a label may have.
+    /// The value is not a valid label value.
     InvalidValue,
-    /// The infra node is not known, or the VM is not scheduled: nothing changes.
+    /// The infra node is unknown, or the VM is not scheduled: nothing changes.
     PlacementUnknown,
     /// The ownership annotation cannot be read: nothing changes.
     AnnotationBroken,
@@ -154,7 +156,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As in JSON, metrics and Events.
+    /// The name in JSON, metrics and Events.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InLine => "InLine",
@@ -180,7 +182,7 @@ impl Reason {
     }
 }
 
-/// A change of one Node's metadata, and of nothing else.
+/// A change of one Node's metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePatch {
@@ -191,11 +193,12 @@ pub struct NodePatch {
 }
 
 impl NodePatch {
-    /// The JSON merge patch (RFC 7396). With `resource_version` and `uid` the API server refuses it (409) when the Node has
-    /// changed since it was read, or is another Node of that name by now.
+    /// The JSON merge patch (RFC 7396). With `resource_version` and `uid` the API server rejects it
+    /// (409) if the Node changed since it was read, or was replaced by another Node of that name.
     ///
-    /// It names metadata only. Server-side apply would send the whole Node through the merge by keys, which fails on dual-stack
-    /// Nodes, whose addresses have one key twice (CAPI #8417, kubernetes #121896).
+    /// It contains metadata only. Server-side apply would merge the whole Node by list keys, which
+    /// fails on dual-stack Nodes, whose addresses have one key twice (CAPI #8417, kubernetes
+    /// #121896).
     pub fn to_merge_patch(&self, resource_version: Option<&str>, uid: Option<&str>) -> Value {
         let mut metadata = Map::new();
         let preconditions = [("resourceVersion", resource_version), ("uid", uid)];
@@ -210,18 +213,19 @@ impl NodePatch {
     }
 }
 
-/// See the module. With `evidence` left out, a key that follows only if it is safe is reported as
-/// [`Reason::SafetyUnknown`] and [`NodePlan::needs_evidence`] is set, unless nothing would be sent anyway (a dry run, a
-/// suspended cluster); the patch has the other keys.
+/// Plans the labels of one Node. Without `evidence`, a key that follows only if it is safe is
+/// reported as [`Reason::SafetyUnknown`], and [`NodePlan::needs_evidence`] is set unless nothing
+/// would be sent anyway (a dry run, a suspended cluster). The patch then has the other keys.
 ///
-/// The rules of each key stand in `decide`. Over all of them:
-/// - While the placement is not known (decision 6) or the annotation cannot be read, nothing changes.
-/// - A label is ours while it has the value that the annotation says. What is ours and not asked for is taken back; what is not
-///   ours changes only under the takeover rule (decisions 7 and 8).
-/// - A topology label and its beta name change together or not at all (cloud-node-controller rewrites the former from the
-///   latter).
-/// - All that changes goes in one patch, with the annotation that says so; a patch that would change nothing is none, also when
-///   the VM or its host has another UID by now. So the fleet is silent while nothing changes.
+/// The rules of each key are in `decide`. Rules over all keys:
+/// - While the placement is unknown (decision 6) or the annotation cannot be read, nothing changes.
+/// - The collector owns a label while it has the value recorded in the annotation. An owned label
+///   that no policy selects is reverted; other labels change only under the takeover rule
+///   (decisions 7 and 8).
+/// - A topology label and its beta name change together or not at all (cloud-node-controller
+///   overwrites the former from the latter).
+/// - All changes of a Node are one patch, including the annotation. There is no patch if no label
+///   changes, even if the UID of the VMI or of its host changed: a steady fleet sends no requests.
 pub fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan {
     let (owned, broken) = match owned::read(input.owned.as_deref()) {
         Ok(owned) => (owned, None),
@@ -236,7 +240,7 @@ pub fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan {
             return frozen(input, &owned, &merged, why);
         }
         (None, None) => {
-            let message = "where the VM runs is not known (the VMI has no node, or the inventory does not have that node), so \
+            let message = "it is unknown where the VM runs (the VMI has no node, or the node is not in the inventory), so \
                            nothing changes";
             return frozen(
                 input,
@@ -291,7 +295,7 @@ fn patch(input: &LabelInput, before: &Owned, real: &[LabelGroup]) -> Option<Node
     (after != *before || !labels.is_empty()).then_some(NodePatch { labels, owned })
 }
 
-/// By key; where a dry run speaks of a key that is withdrawn, what is done comes first.
+/// By key; if a dry run selects a withdrawn key, the decision with an action comes first.
 fn decisions(real: Vec<LabelGroup>, dry: Vec<LabelGroup>, suspended: bool) -> Vec<Decision> {
     let steps = real.into_iter().chain(dry).flatten();
     let mut decisions: Vec<_> = steps.map(|step| step.decided(suspended)).collect();

@@ -1,8 +1,9 @@
-//! `FollowIfSafe`: which of the changes may be made, all things considered (decision 8).
+//! `FollowIfSafe`: selects the changes that are safe (decision 8).
 //!
-//! Changes are judged together first, because a term of a node affinity may hold by either of two keys; when that is not safe,
-//! one unit after the other, until no more can follow. What is left is unsafe alone and together, so planning again with the
-//! result leaves it where it is.
+//! All changes are checked together first, because a term of a node affinity may match by either of
+//! two keys. If that is not safe, the groups are checked one by one until no further one is safe.
+//! The remaining changes are unsafe alone and together, so planning again with the result gives the
+//! same.
 
 use super::{
     evidence::{Evidence, Safety, check_safety},
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::facts::Labels;
 
-/// Holds back what is not safe. Returns whether nobody has looked and a real change waits for it.
+/// Drops unsafe changes. Returns whether there is no evidence and a real change waits for it.
 pub(super) fn apply(
     real: &mut [LabelGroup],
     dry: &mut [LabelGroup],
@@ -19,58 +20,60 @@ pub(super) fn apply(
     evidence: Option<&Evidence>,
 ) -> bool {
     let mut state = labels.clone();
-    for unit in real.iter().filter(|unit| !needs_check(unit)) {
-        state = after(&state, unit);
+    for group in real.iter().filter(|group| !needs_check(group)) {
+        state = after(&state, group);
     }
-    let mut open: Vec<&mut LabelGroup> = real.iter_mut().filter(|unit| needs_check(unit)).collect();
+    let mut open: Vec<&mut LabelGroup> = real.iter_mut().filter(|group| needs_check(group)).collect();
     let Some(evidence) = evidence else {
         let asked = !open.is_empty();
         let waiting = open
             .into_iter()
-            .chain(dry.iter_mut().filter(|unit| needs_check(unit)));
-        for unit in waiting {
-            let message = "it follows if that is safe, and what depends on the Node's labels has not been looked at yet";
-            hold(unit, Reason::SafetyUnknown, message);
+            .chain(dry.iter_mut().filter(|group| needs_check(group)));
+        for group in waiting {
+            let message = "it follows if that is safe, and the objects that depend on the Node's labels have not been read yet";
+            hold(group, Reason::SafetyUnknown, message);
         }
         return asked;
     };
     loop {
-        let all = open.iter().fold(state.clone(), |state, unit| after(&state, unit));
+        let all = open
+            .iter()
+            .fold(state.clone(), |state, group| after(&state, group));
         if check_safety(&state, &all, evidence) == Safety::Safe {
             state = all;
             open.clear();
             break;
         }
         let safe =
-            |unit: &&mut LabelGroup| check_safety(&state, &after(&state, unit), evidence) == Safety::Safe;
+            |group: &&mut LabelGroup| check_safety(&state, &after(&state, group), evidence) == Safety::Safe;
         let Some(at) = open.iter().position(safe) else {
             break;
         };
-        let unit = open.remove(at);
-        state = after(&state, unit);
+        let group = open.remove(at);
+        state = after(&state, group);
     }
     let waiting = open
         .into_iter()
-        .chain(dry.iter_mut().filter(|unit| needs_check(unit)));
-    for unit in waiting {
-        if let Safety::Unsafe(reasons) = check_safety(&state, &after(&state, unit), evidence) {
+        .chain(dry.iter_mut().filter(|group| needs_check(group)));
+    for group in waiting {
+        if let Safety::Unsafe(reasons) = check_safety(&state, &after(&state, group), evidence) {
             let message = format!(
-                "it follows if that is safe, and it is not: {}; it follows when that has gone",
+                "it is not safe to follow now: {}; it follows when that no longer holds",
                 summary(&reasons)
             );
-            hold(unit, Reason::Unsafe, &message);
+            hold(group, Reason::Unsafe, &message);
         }
     }
     false
 }
 
-fn needs_check(unit: &LabelGroup) -> bool {
-    unit.iter().any(|step| step.if_safe() && step.changes())
+fn needs_check(group: &LabelGroup) -> bool {
+    group.iter().any(|step| step.if_safe() && step.changes())
 }
 
-fn after(labels: &Labels, unit: &LabelGroup) -> Labels {
+fn after(labels: &Labels, group: &LabelGroup) -> Labels {
     let mut labels = labels.clone();
-    for step in unit.iter().filter(|step| step.changes()) {
+    for step in group.iter().filter(|step| step.changes()) {
         let key = step.decision.key.clone();
         match step.outcome.as_ref().and_then(|outcome| outcome.value.clone()) {
             Some(value) => labels.insert(key, value),
@@ -80,15 +83,15 @@ fn after(labels: &Labels, unit: &LabelGroup) -> Labels {
     labels
 }
 
-fn hold(unit: &mut LabelGroup, reason: Reason, message: &str) {
-    for outcome in unit.iter_mut().filter_map(|step| step.outcome.as_mut()) {
+fn hold(group: &mut LabelGroup, reason: Reason, message: &str) {
+    for outcome in group.iter_mut().filter_map(|step| step.outcome.as_mut()) {
         if outcome.changes() {
             outcome.hold(Action::Report, reason, message.to_owned());
         }
     }
 }
 
-/// A node may carry hundreds of pods; a message is one line.
+/// The first reasons and the number of the others: a node may run hundreds of pods.
 fn summary(reasons: &[String]) -> String {
     const MAX_REASONS: usize = 3;
     let named = reasons

@@ -1,4 +1,4 @@
-//! From what is wanted and what is owned to one step a key, in units of what changes together.
+//! Builds one step per key from desired and owned labels, grouped by what changes together.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use super::{
 };
 use crate::facts::InfraNode;
 
-/// What changes together: one key, or a topology label and its beta name.
+/// Keys that change together: one key, or a topology label and its beta name.
 pub(super) type LabelGroup = Vec<LabelStep>;
 
-/// One key.
+/// One key and its planned change.
 #[derive(Debug)]
 pub(super) struct LabelStep {
-    /// What is known of it; what is done comes from the outcome.
+    /// The decision, without the outcome.
     pub(super) decision: Decision,
-    /// What becomes of it; none when it is not looked at (a conflict).
+    /// The outcome; none for a conflict, which is not planned.
     pub(super) outcome: Option<LabelOutcome>,
 }
 
-/// What lies open while a Node is planned.
+/// Input of all steps of one Node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodeContext<'a> {
     pub(super) input: &'a LabelInput,
@@ -41,7 +41,7 @@ impl LabelStep {
         self.outcome.as_ref().is_some_and(|outcome| outcome.if_safe)
     }
 
-    /// The decision, with the outcome in it.
+    /// The decision including the outcome.
     pub(super) fn decided(self, suspended: bool) -> Decision {
         let changes = self.changes();
         let mut decision = self.decision;
@@ -62,11 +62,11 @@ impl LabelStep {
 }
 
 impl<'a> NodeContext<'a> {
-    /// What real policies ask for, and what is withdrawn.
+    /// Keys that policies without `dryRun` select, and withdrawn keys.
     pub(super) fn real(&self, merged: &Merged) -> Vec<LabelGroup> {
-        let wanted = merged.real.iter();
-        let mut units: Vec<_> = wanted
-            .map(|(target, wanted)| self.unit(target, wanted, false))
+        let desired = merged.real.iter();
+        let mut units: Vec<_> = desired
+            .map(|(target, desired)| self.group(target, desired, false))
             .collect();
         let seen = |key: &&String| units.iter().flatten().any(|step| step.decision.key == **key);
         let withdrawn: BTreeSet<&str> = self
@@ -90,17 +90,17 @@ impl<'a> NodeContext<'a> {
         units
     }
 
-    /// What only policies with `dryRun` ask for.
+    /// Keys that only policies with `dryRun` select.
     pub(super) fn dry(&self, merged: &Merged) -> Vec<LabelGroup> {
-        let wanted = merged.dry.iter();
-        wanted
-            .map(|(target, wanted)| self.unit(target, wanted, true))
+        let desired = merged.dry.iter();
+        desired
+            .map(|(target, desired)| self.group(target, desired, true))
             .collect()
     }
 
-    fn unit(&self, target: &str, wanted: &MergedRule, dry_run: bool) -> LabelGroup {
-        let policy = wanted.policy();
-        let rule = match wanted {
+    fn group(&self, target: &str, desired: &MergedRule, dry_run: bool) -> LabelGroup {
+        let policy = desired.policy();
+        let rule = match desired {
             MergedRule::Conflict(conflict) => {
                 return conflicting(self.input, self.owned, target, conflict, &policy, dry_run);
             }
@@ -109,36 +109,36 @@ impl<'a> NodeContext<'a> {
         let step = |key: &str, outcome| LabelStep {
             decision: Decision {
                 dry_run,
-                ..wished(self.input, key, rule, &policy)
+                ..desired_decision(self.input, key, rule, &policy)
             },
             outcome: Some(outcome),
         };
         let state = self.state(target);
-        let mut ga = state.wanted(rule, &policy);
+        let mut ga = state.required(rule, &policy);
         let Some(other) = pairs::beta(target) else {
             return vec![step(target, ga)];
         };
-        let case_of_beta = self.state(other);
+        let beta_state = self.state(other);
         let ours = state
             .owned
             .is_some_and(|entry| state.current == Some(&entry.value));
-        if !ga.changes() && !ours && case_of_beta.current.is_none() {
-            let left = case_of_beta.owned.filter(|_| !dry_run);
-            let mut unit = vec![step(target, ga)];
-            unit.extend(left.map(|_| self.withdrawn(other)));
-            return unit;
+        if !ga.changes() && !ours && beta_state.current.is_none() {
+            let left = beta_state.owned.filter(|_| !dry_run);
+            let mut group = vec![step(target, ga)];
+            group.extend(left.map(|_| self.withdrawn(other)));
+            return group;
         }
-        let mut beta = case_of_beta.wanted(rule, &policy);
+        let mut beta = beta_state.required(rule, &policy);
         pairs::hold_both(&mut ga, &mut beta);
-        let nothing = case_of_beta.current.is_none() && case_of_beta.owned.is_none() && !beta.changes();
-        let mut unit = vec![step(target, ga)];
-        unit.extend((!nothing).then(|| step(other, beta)));
-        unit
+        let nothing = beta_state.current.is_none() && beta_state.owned.is_none() && !beta.changes();
+        let mut group = vec![step(target, ga)];
+        group.extend((!nothing).then(|| step(other, beta)));
+        group
     }
 
     fn withdrawn(&self, key: &str) -> LabelStep {
         LabelStep {
-            decision: bare(self.input, key),
+            decision: empty_decision(self.input, key),
             outcome: Some(self.state(key).withdrawn()),
         }
     }
@@ -157,7 +157,7 @@ impl<'a> NodeContext<'a> {
     }
 }
 
-/// Decisions for all that is wanted or owned, none of which changes.
+/// Decisions for all desired or owned keys, without any change.
 pub(super) fn frozen(
     input: &LabelInput,
     owned: &Owned,
@@ -166,13 +166,13 @@ pub(super) fn frozen(
 ) -> Vec<Decision> {
     let mut decisions = Vec::new();
     for (all, dry_run) in [(&merged.real, false), (&merged.dry, true)] {
-        for (target, wanted) in all {
+        for (target, desired) in all {
             for key in members(input, owned, target) {
-                let known = match wanted {
-                    MergedRule::Agreed(rule) => wished(input, key, rule, &wanted.policy()),
+                let known = match desired {
+                    MergedRule::Agreed(rule) => desired_decision(input, key, rule, &desired.policy()),
                     MergedRule::Conflict(_) => Decision {
-                        policy: Some(wanted.policy()),
-                        ..bare(input, key)
+                        policy: Some(desired.policy()),
+                        ..empty_decision(input, key)
                     },
                 };
                 decisions.push(Decision { dry_run, ..known });
@@ -184,10 +184,11 @@ pub(super) fn frozen(
         real.any(|decision| decision.key == **key)
     };
     let rest: Vec<_> = owned.keys().filter(|key| !seen(key)).collect();
-    decisions.extend(rest.into_iter().map(|key| bare(input, key)));
-    // Labels that we wrote may be left there, and nobody would hear of it.
+    decisions.extend(rest.into_iter().map(|key| empty_decision(input, key)));
+    // The annotation cannot be read: labels that the collector wrote may be left there, so report
+    // it.
     if decisions.is_empty() && reason == Reason::AnnotationBroken {
-        decisions.push(bare(input, ANNOTATION));
+        decisions.push(empty_decision(input, ANNOTATION));
     }
     for decision in &mut decisions {
         (decision.action, decision.reason) = (action, reason);
@@ -214,7 +215,7 @@ fn conflicting(
                 reason: protected.as_ref().map_or(Reason::Conflict, |_| Reason::Protected),
                 message: protected.unwrap_or_else(|| conflict.message.clone()),
                 dry_run,
-                ..bare(input, key)
+                ..empty_decision(input, key)
             },
             outcome: None,
         }
@@ -222,23 +223,23 @@ fn conflicting(
     members(input, owned, target).map(step).collect()
 }
 
-/// The keys of a unit that the Node has or had from us, the first in any state.
+/// The keys of a group that are on the Node or in the annotation, and always the first.
 fn members<'a>(input: &LabelInput, owned: &Owned, target: &'a str) -> impl Iterator<Item = &'a str> {
     let there = |key: &&str| input.labels.contains_key(key) || owned.contains_key(*key);
     [target].into_iter().chain(pairs::beta(target).filter(there))
 }
 
-fn wished(input: &LabelInput, key: &str, rule: &AgreedRule, policy: &str) -> Decision {
+fn desired_decision(input: &LabelInput, key: &str, rule: &AgreedRule, policy: &str) -> Decision {
     Decision {
         source: Some(rule.source.clone()),
         policy: Some(policy.to_owned()),
         mode: Some(rule.mode),
         desired: rule.desired.clone(),
-        ..bare(input, key)
+        ..empty_decision(input, key)
     }
 }
 
-fn bare(input: &LabelInput, key: &str) -> Decision {
+fn empty_decision(input: &LabelInput, key: &str) -> Decision {
     Decision {
         key: key.to_owned(),
         source: None,

@@ -7,7 +7,7 @@ use virtfleet_collector_core::{
 
 use super::{Look, sheet::Sheet};
 use crate::{
-    api::{LabelView, action_word},
+    api::{LabelView, action_name},
     ctl::{
         client::Answer,
         fail::Fail,
@@ -52,9 +52,9 @@ fn table(answer: &Answer, look: &Look, none: &str) -> Result<String, Fail> {
     for view in &list.items {
         let decision = &view.decision;
         let action = if decision.dry_run {
-            format!("{} (dry run)", action_word(decision.action))
+            format!("{} (dry run)", action_name(decision.action))
         } else {
-            action_word(decision.action).to_owned()
+            action_name(decision.action).to_owned()
         };
         let mut row = vec![
             Cell::new(view.cluster.as_str()),
@@ -96,7 +96,7 @@ pub(in crate::ctl) fn label(answer: &Answer, look: &Look) -> Result<String, Fail
         sheet.pair("Key", Some(&decision.key));
         sheet.pair("Is", Some(decision.current.as_deref().unwrap_or("(none)")));
         sheet.pair("Should be", Some(decision.desired.as_deref().unwrap_or("(none)")));
-        sheet.toned("Action", Some(action_word(decision.action)), tone(view));
+        sheet.toned("Action", Some(action_name(decision.action)), tone(view));
         sheet.pair(
             "Reason",
             Some(format!("{}: {}", decision.reason.as_str(), decision.message)),

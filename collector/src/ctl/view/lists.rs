@@ -4,7 +4,7 @@ use virtfleet_collector_core::view::{ClusterState, ClusterView, HostView, List};
 
 use super::{Look, severity_tone};
 use crate::{
-    api::{FindingView, severity_word},
+    api::{FindingView, severity_name},
     ctl::{
         client::Answer,
         fail::Fail,
@@ -112,7 +112,7 @@ pub(in crate::ctl) fn findings(answer: &Answer, look: &Look) -> Result<String, F
         let finding = &view.finding;
         let vm = view.namespace.as_ref().zip(view.name.as_ref());
         let mut row = vec![
-            Cell::toned(severity_word(finding.severity), severity_tone(finding.severity)),
+            Cell::toned(severity_name(finding.severity), severity_tone(finding.severity)),
             Cell::maybe(vm.map(|(namespace, name)| format!("{namespace}/{name}"))),
             Cell::new(format!("{}/{}", finding.subject.kind, finding.subject.name)),
             Cell::new(&finding.id),

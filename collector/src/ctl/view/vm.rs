@@ -14,7 +14,7 @@ use virtfleet_wire::{
 
 use super::{Look, agent_tone, severity_tone, sheet::Sheet, state_tone, vms::memory};
 use crate::{
-    api::severity_word,
+    api::severity_name,
     ctl::{
         client::Answer,
         fail::Fail,
@@ -310,7 +310,7 @@ fn findings(sheet: &mut Sheet<'_>, findings: &[Finding], colour: bool) {
         sheet.line("none");
     }
     for finding in findings {
-        let word = severity_tone(finding.severity).paint(severity_word(finding.severity), colour);
+        let word = severity_tone(finding.severity).paint(severity_name(finding.severity), colour);
         let what = safe(&format!("{}: {}", finding.reason, finding.message), 1000);
         sheet.line(&format!("{word}  {what}"));
         if !finding.remedy.is_empty() {

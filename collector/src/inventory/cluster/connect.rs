@@ -1,9 +1,11 @@
-//! Clients of API servers: of the infra cluster by the settings, of a user cluster by its kubeconfig.
+//! ClusterClients for API servers: of the infra cluster by the settings, of a user cluster by its
+//! kubeconfig.
 //!
 //! ```text
 //! kubeconfig ─ kubeconfig::read ─▶ kube's client ─ limit ─▶ hyper ─ TLS ─ dial (address checked) ─▶ API server
 //! ```
-//! The infra cluster is trusted. A user cluster is not: its admins may choose what answers behind its kubeconfig.
+//! The infra cluster is trusted. A user cluster is not: its admins may choose which server its
+//! kubeconfig names.
 
 mod dial;
 mod endpoints;
@@ -38,31 +40,32 @@ pub(super) use self::{
 };
 use crate::config::ClusterInventory;
 
-/// How long a connection may take until TLS is up.
-const CONNECT: Duration = Duration::from_secs(5);
-/// How long an answer that is not a watch may keep still.
-const READ: Duration = Duration::from_secs(15);
-/// Maximum bytes of an answer's head.
-const MAX_HEAD: usize = 64 << 10;
+/// Timeout of a connection including TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout while reading a response that is not a watch.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum bytes of a response head.
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// Two clients of one API server.
 #[derive(Clone)]
-pub(super) struct Clients {
-    /// For watches, which are silent for minutes; whoever uses it limits each wait.
-    pub(super) watching: Client,
-    /// For everything else: an answer that does not come ends the request.
-    pub(super) asking: Client,
+pub(super) struct ClusterClients {
+    /// For watches, which may be silent for minutes; the caller limits each wait.
+    pub(super) watch_client: Client,
+    /// For all other requests, with a read timeout.
+    pub(super) request_client: Client,
 }
 
-/// What all clients of user clusters share.
+/// Policy for connections to user clusters; clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Gate {
+pub(super) struct ConnectionPolicy {
     guard: Arc<DialGuard>,
     budget: Arc<Budget>,
 }
 
-impl Gate {
-    /// `rules` say which addresses are open, beside those of the infra API server that `infra` names.
+impl ConnectionPolicy {
+    /// A policy with the dial rules `rules`, which also forbids the addresses of the infra API
+    /// server `infra`.
     fn new(rules: DialRules, infra: &http::Uri) -> Self {
         Self {
             guard: Arc::new(DialGuard::new(rules, infra)),
@@ -71,9 +74,12 @@ impl Gate {
     }
 }
 
-/// Clients of the infra cluster, and what those of user clusters share. A token file is read again every minute by kube itself,
-/// and so is the service account's CA. `rules` say to which addresses user clusters are connected.
-pub(super) async fn infra(settings: &ClusterInventory, rules: DialRules) -> anyhow::Result<(Clients, Gate)> {
+/// ClusterClients of the infra cluster, and the policy for user clusters with the dial rules `rules`. kube
+/// itself rereads a token file and the service account's CA every minute.
+pub(super) async fn infra(
+    settings: &ClusterInventory,
+    rules: DialRules,
+) -> anyhow::Result<(ClusterClients, ConnectionPolicy)> {
     install_crypto();
     let mut config = match &settings.kubeconfig {
         Some(file) => {
@@ -88,62 +94,71 @@ pub(super) async fn infra(settings: &ClusterInventory, rules: DialRules) -> anyh
                 .with_context(|| format!("inventory.cluster.kubeconfig: cannot use {file}"))?
         }
         None => Config::incluster().context(
-            "inventory.cluster: there is no service account here; run in a pod, or set inventory.cluster.kubeconfig",
+            "inventory.cluster: no service account found; run in a pod, or set inventory.cluster.kubeconfig",
         )?,
     };
-    let gate = Gate::new(rules, &config.cluster_url);
-    config.connect_timeout = Some(CONNECT);
+    let policy = ConnectionPolicy::new(rules, &config.cluster_url);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = None;
     let clients = async {
-        let watching = Client::try_from(config.clone())?;
-        config.read_timeout = Some(READ);
+        let watch_client = Client::try_from(config.clone())?;
+        config.read_timeout = Some(READ_TIMEOUT);
         config.reset_reader_on_write = true;
-        let asking = Client::try_from(config)?;
-        Ok::<_, kube::Error>(Clients { watching, asking })
+        let request_client = Client::try_from(config)?;
+        Ok::<_, kube::Error>(ClusterClients {
+            watch_client,
+            request_client,
+        })
     };
-    let clients = clients.await.context("inventory.cluster: cannot make a client")?;
-    Ok((clients, gate))
+    let clients = clients
+        .await
+        .context("inventory.cluster: cannot create a client")?;
+    Ok((clients, policy))
 }
 
-/// Clients of a user cluster.
+/// ClusterClients of a user cluster.
 ///
 /// # Errors
-/// What is wrong with its kubeconfig, never any part of it that is secret.
-pub(super) async fn tenant(kubeconfig: &[u8], gate: &Gate) -> Result<Clients, String> {
+/// Why its kubeconfig cannot be used, without any secret part of it.
+pub(super) async fn tenant(kubeconfig: &[u8], policy: &ConnectionPolicy) -> Result<ClusterClients, String> {
     install_crypto();
-    let kubeconfig = kubeconfig::read(kubeconfig, &gate.guard)?;
+    let kubeconfig = kubeconfig::read(kubeconfig, &policy.guard)?;
     let unusable = |error: &dyn std::fmt::Display| format!("the kubeconfig cannot be used: {error}");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| unusable(&error))?;
-    let client = |read| limited(&config, read, gate).map_err(|error| unusable(&error));
-    Ok(Clients {
-        watching: client(None)?,
-        asking: client(Some(READ))?,
+    let client = |read| limited(&config, read, policy).map_err(|error| unusable(&error));
+    Ok(ClusterClients {
+        watch_client: client(None)?,
+        request_client: client(Some(READ_TIMEOUT))?,
     })
 }
 
-/// A client that connects and reads by the rules for user clusters. kube's own stack has no place for either, and retries, which
-/// the callers here do themselves.
-fn limited(config: &Config, read: Option<Duration>, gate: &Gate) -> Result<Client, kube::Error> {
-    let connector = GuardedConnector(Arc::clone(&gate.guard));
+/// A client with the limits for user clusters. kube's own stack supports neither checked addresses
+/// nor limits on responses; it also retries, which the callers here do themselves.
+fn limited(
+    config: &Config,
+    read: Option<Duration>,
+    policy: &ConnectionPolicy,
+) -> Result<Client, kube::Error> {
+    let connector = GuardedConnector(Arc::clone(&policy.guard));
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
-    connector.set_connect_timeout(Some(CONNECT));
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_read_timeout(read);
     connector.set_reset_reader_on_write(true);
     let hyper = legacy::Client::builder(TokioExecutor::new())
-        .http1_max_buf_size(MAX_HEAD)
+        .http1_max_buf_size(MAX_HEAD_BYTES)
         .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .service(LimitedClient::new(hyper, Arc::clone(&gate.budget)));
+        .service(LimitedClient::new(hyper, Arc::clone(&policy.budget)));
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// Two crates may each bring a provider, and then rustls does not choose by itself.
+/// Two crates may each link a crypto provider; rustls then does not choose one by itself.
 fn install_crypto() {
-    // Refused only when there is one already.
+    // Fails only if a provider is already installed.
     rustls::crypto::ring::default_provider().install_default().ok();
 }

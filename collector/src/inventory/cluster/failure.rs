@@ -1,4 +1,4 @@
-//! Why an API server could not be followed, in words that hold nothing that it should not.
+//! Failures of requests to an API server, with messages that contain nothing confidential.
 
 use kube::core::Status;
 
@@ -6,34 +6,34 @@ use super::connect::{LimitError, meaning};
 use crate::{bounded::bounded, page::not_kubernetes};
 
 /// Maximum characters of an API server's message.
-const MAX_MESSAGE: usize = 512;
+const MAX_MESSAGE_CHARS: usize = 512;
 
-/// What went wrong.
+/// A failed list or watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// The HTTP status, when the server gave one.
+    /// The HTTP status, if the server sent one.
     pub(super) code: Option<u16>,
-    /// For people.
+    /// Message for display.
     pub(super) message: String,
-    /// How many in a row.
+    /// Number of consecutive failures.
     pub(super) count: u32,
-    /// The server sends more than it may.
+    /// The server exceeded a limit.
     pub(super) over_limit: bool,
 }
 
 impl Failure {
-    /// Whether waiting alone does not mend it: 401, 403, 404.
+    /// Whether retrying alone cannot help: 401, 403, 404.
     pub(super) fn is_definite(&self) -> bool {
         matches!(self.code, Some(401 | 403 | 404))
     }
 }
 
-/// What a `Status` says; that of a tenant only by its code.
+/// The message of a `Status`; for a tenant's server a text that depends only on the code.
 pub(super) fn message(status: &Status, is_tenant: bool) -> String {
     if is_tenant {
         meaning(status.code).1.to_owned()
     } else {
-        bounded(&status.message, MAX_MESSAGE)
+        bounded(&status.message, MAX_MESSAGE_CHARS)
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) fn explain(error: &kube::Error, is_tenant: bool) -> (Option<u16>, Str
     }
 }
 
-/// The limit that an answer has exceeded, when that is why it could not be read.
+/// The limit that a response exceeded, if that is why it could not be read.
 pub(super) fn limit_of(error: &kube::Error) -> Option<LimitError> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -60,7 +60,7 @@ pub(super) fn limit_of(error: &kube::Error) -> Option<LimitError> {
     None
 }
 
-/// An error with its causes. What was read is not repeated: an answer that cannot be read may hold anything.
+/// An error with its causes, without the parsed text: an unreadable response may contain anything.
 fn causes(error: &kube::Error) -> String {
     if let kube::Error::SerdeError(error) = error {
         return not_kubernetes(error);
@@ -74,5 +74,5 @@ fn causes(error: &kube::Error) -> String {
         }
         cause = error.source();
     }
-    bounded(&message, MAX_MESSAGE)
+    bounded(&message, MAX_MESSAGE_CHARS)
 }

@@ -1,16 +1,17 @@
-//! The kinds that are watched: where they are served, what an object of each becomes, and what is needed to read it.
+//! Watched kinds: their API resources, the facts that they become, and the rights needed to read
+//! them.
 
 use kube::core::{ApiResource, GroupVersionKind};
 use virtfleet_collector_core::facts::{Fact, FactKey};
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
-use super::object::{MAX_KEPT, Object};
+use super::object::{MAX_KEPT_BYTES, Object};
 use crate::{bounded::bounded, inventory::read};
 
-/// Maximum characters of what is wrong with an object.
-const MAX_PROBLEM: usize = 512;
+/// Maximum characters of a problem with an object.
+const MAX_PROBLEM_CHARS: usize = 512;
 
-/// A kind that is watched.
+/// A watched kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Vmi,
@@ -25,7 +26,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// The kind's name.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Vmi => "VirtualMachineInstance",
             Self::Vm => "VirtualMachine",
@@ -49,18 +50,18 @@ impl Kind {
         }
     }
 
-    /// Where it is served.
+    /// Its API resource.
     pub(super) fn resource(self) -> ApiResource {
         let (group, version, plural) = self.place();
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, self.word()), plural)
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, self.name()), plural)
     }
 
-    /// The label selector of what is watched; none: all.
+    /// The label selector of the watch; none: all objects.
     pub(super) fn labels(self) -> Option<&'static str> {
         (self == Self::Launcher).then_some("kubevirt.io=virt-launcher")
     }
 
-    /// As RBAC names it, e.g. `virtualmachines.kubevirt.io`.
+    /// The resource as RBAC names it, e.g. `virtualmachines.kubevirt.io`.
     pub(super) fn rbac(self) -> String {
         let (group, _, plural) = self.place();
         if group.is_empty() {
@@ -70,12 +71,13 @@ impl Kind {
         }
     }
 
-    /// Whether a fleet can do without: past moves only tell from where a label was copied, and without them fewer are replaced.
+    /// Whether the collector works without it: past migrations only show where a label was copied
+    /// from; without them fewer labels are replaced.
     pub(super) fn is_optional(self) -> bool {
         self == Self::Move
     }
 
-    /// The key of what the object becomes; none for a name that no fact may have.
+    /// The key of the fact; none if the object's name is not valid for one.
     pub(super) fn key(self, object: &Object, cluster: Option<&ClusterName>) -> Option<FactKey> {
         let vm = || {
             Some(VmKey {
@@ -97,11 +99,11 @@ impl Kind {
         })
     }
 
-    /// The fact, or field and fault.
+    /// The fact, or the path and problem of the invalid field.
     pub(super) fn fact(self, object: &Object, cluster: Option<&ClusterName>) -> Result<Fact, String> {
         if !object.is_complete() {
             return Err(format!(
-                "the fields that are read of it have more than {MAX_KEPT} bytes; shorten its labels and annotations"
+                "the fields that the collector reads have more than {MAX_KEPT_BYTES} bytes; shorten its labels and annotations"
             ));
         }
         let field = object.field();
@@ -124,6 +126,6 @@ impl Kind {
             }
         };
         // A path repeats keys, which may be as long as the object.
-        read.map_err(|problem| bounded(&problem.message, MAX_PROBLEM))
+        read.map_err(|problem| bounded(&problem.message, MAX_PROBLEM_CHARS))
     }
 }

@@ -1,4 +1,4 @@
-//! What the watches count.
+//! Metrics of the watches.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -6,14 +6,14 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// One kind in one cluster; the infra cluster's name is empty.
+/// Labels: one kind in one cluster; empty for the infra cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WatchLabels {
     kind: &'static str,
     cluster: String,
 }
 
-/// Gauges and counters of the watches; clones share them.
+/// Metrics of the watches; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct WatchMetrics {
     synced: Family<WatchLabels, Gauge>,
@@ -23,7 +23,7 @@ pub struct WatchMetrics {
 }
 
 impl WatchMetrics {
-    /// Registers all of them as `watch_…`.
+    /// Registers all metrics as `watch_…`.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
@@ -33,23 +33,23 @@ impl WatchMetrics {
         );
         registry.register(
             "watch_objects",
-            "Objects that the watches of the kind know",
+            "Objects of the kind in the inventory",
             metrics.objects.clone(),
         );
         registry.register(
             "watch_failures",
-            "Lists and watches that failed and were tried again",
+            "Failed lists and watches",
             metrics.failures.clone(),
         );
         registry.register(
             "watch_restarts",
-            "Lists begun, the first included: each further one is a watch that could not go on",
+            "Lists started; each after the first is due to a watch that could not be resumed",
             metrics.relists.clone(),
         );
         metrics
     }
 
-    pub(super) fn stands(&self, kind: &'static str, cluster: &str, synced: bool, objects: usize) {
+    pub(super) fn set(&self, kind: &'static str, cluster: &str, synced: bool, objects: usize) {
         let labels = labels(kind, cluster);
         self.synced.get_or_create(&labels).set(i64::from(synced));
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
@@ -60,11 +60,11 @@ impl WatchMetrics {
         self.failures.get_or_create(&labels(kind, cluster)).inc();
     }
 
-    pub(super) fn begun(&self, kind: &'static str, cluster: &str) {
+    pub(super) fn list_started(&self, kind: &'static str, cluster: &str) {
         self.relists.get_or_create(&labels(kind, cluster)).inc();
     }
 
-    /// Forgets a cluster that is gone.
+    /// Removes the metrics of a cluster.
     pub(super) fn remove(&self, kind: &'static str, cluster: &str) {
         let labels = labels(kind, cluster);
         self.synced.remove(&labels);

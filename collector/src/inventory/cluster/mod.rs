@@ -1,30 +1,33 @@
-//! Live clusters as the inventory: the infra cluster by the settings, user clusters by its `UserCluster` objects.
+//! Live clusters as the inventory: the infra cluster by the settings, user clusters by its
+//! `UserCluster` objects.
 //!
 //! ```text
-//! API server ─ follow (list, watch, again) ─ object (narrowed) ─▶ keeper (what is known, what is gone) ─▶ events
-//!                                                                   └▶ board (readiness, findings, metrics)
-//! UserCluster ─▶ tenant: secrets ─ connect ─▶ clients ─▶ follow its Nodes; Tenants (for those who write)
+//! API server ─ reflector (list, watch) ─ object (reduced) ─▶ resource_cache ─▶ events
+//!                                                            └▶ status_registry (readiness, findings, metrics)
+//! UserCluster ─▶ user_cluster: secrets ─ connect ─▶ clients ─▶ reflector of its Nodes; Tenants (for writers)
 //! ```
-//! - A watch that fails changes nothing that is known. Only a list that came to its end says that something is gone.
-//! - `Synced` comes when every watch of the infra cluster has listed completely once. User clusters come and go on their own,
-//!   each in a task of its own: none waits for another, and none holds up readiness.
-//! - A user cluster's API server is not trusted: where it may be, how much it may say and how much of it is kept have limits
-//!   (`connect`, `follow`, `keeper`). Beyond these the cluster is Failed, and no other notices.
-//! - An object that cannot be read is named in a finding, and its last good state stays.
+//! - A failing watch changes no known object. Objects are removed only by a complete list or a
+//!   deletion.
+//! - `Synced` is emitted when every watch of the infra cluster has listed completely once. Each
+//!   user cluster has its own task: none waits for another, and none delays readiness.
+//! - A user cluster's API server is not trusted: its addresses, its responses and the memory for
+//!   its objects are limited (`connect`, `reflector`, `resource_cache`). A cluster over a limit is
+//!   Failed; other clusters are not affected.
+//! - An object that cannot be read is named in a finding, and its last valid version is used.
 
-mod board;
-mod clusters;
 mod connect;
 mod failure;
-mod follow;
-mod keeper;
 mod kinds;
 mod metrics;
 mod object;
+mod reflector;
+mod resource_cache;
 mod secrets;
-mod tenant;
+mod status_registry;
 #[cfg(test)]
 mod tests;
+mod user_cluster;
+mod user_cluster_watch;
 
 use std::sync::Arc;
 
@@ -41,34 +44,34 @@ use virtfleet_wire::{finding::Finding, ids::Namespace};
 
 pub use self::metrics::WatchMetrics;
 use self::{
-    board::{Board, WatchId},
-    clusters::{Clusters, Shared},
-    connect::{Clients, Gate, follow_endpoints, follow_services},
-    follow::{Follower, Said},
-    keeper::Keeper,
+    connect::{ClusterClients, ConnectionPolicy, follow_endpoints, follow_services},
     kinds::Kind,
     object::Object,
+    reflector::{Reflector, ReflectorEvent},
+    resource_cache::ResourceCache,
     secrets::Secrets,
+    status_registry::{StatusRegistry, WatchId},
+    user_cluster_watch::{UserClusterContext, UserClusterWatch},
 };
 use crate::{config::ClusterInventory, tenants::Tenants};
 
-/// A client of the infra cluster, for questions. Nothing is asked yet.
+/// A client of the infra cluster. Sends no request yet.
 ///
 /// # Errors
 /// The kubeconfig, the service account or a file that they name cannot be used.
 pub(crate) async fn client(settings: &ClusterInventory) -> anyhow::Result<kube::Client> {
     let rules = settings.user_clusters.dial_rules(None);
     let (clients, _) = connect::infra(settings, rules).await?;
-    Ok(clients.asking)
+    Ok(clients.request_client)
 }
 
-/// The infra cluster, connected to and not yet watched.
+/// The infra cluster with clients, not watched yet.
 pub struct Inventory {
-    clients: Clients,
-    gate: Gate,
+    clients: ClusterClients,
+    policy: ConnectionPolicy,
     max_nodes: usize,
     namespaces: Vec<Namespace>,
-    /// The settings name no service networks.
+    /// Whether the settings have no service networks.
     asks_for_services: bool,
 }
 
@@ -81,23 +84,27 @@ impl std::fmt::Debug for Inventory {
 }
 
 impl Inventory {
-    /// Makes the clients of the infra cluster, and tells `tenants`. Nothing is asked yet: an API server that is away is waited
-    /// for. `service` are the infra cluster's service networks as the settings have them. Errors: the settings or the kubeconfig cannot be used.
+    /// Creates the clients of the infra cluster and passes them to `tenants`. Sends no request yet:
+    /// an unavailable API server is retried later. `service` are the infra cluster's service
+    /// networks in the settings.
+    ///
+    /// # Errors
+    /// The settings or the kubeconfig cannot be used.
     pub async fn new(
         settings: &ClusterInventory,
         service: Option<&[IpNet]>,
         tenants: &Tenants,
     ) -> anyhow::Result<Self> {
         let user_clusters = &settings.user_clusters;
-        let (clients, gate) = connect::infra(settings, user_clusters.dial_rules(service)).await?;
-        tenants.set_infra(clients.asking.clone());
+        let (clients, policy) = connect::infra(settings, user_clusters.dial_rules(service)).await?;
+        tenants.set_infra(clients.request_client.clone());
         let namespaces = settings.namespaces.iter();
         let namespaces = namespaces
             .map(|name| name.parse().context("inventory.cluster.namespaces"))
             .collect::<anyhow::Result<_>>()?;
         Ok(Self {
             clients,
-            gate,
+            policy,
             max_nodes: user_clusters.max_nodes as usize,
             namespaces,
             asks_for_services: service.is_none(),
@@ -123,7 +130,7 @@ impl Inventory {
     }
 
     fn api(&self, id: &WatchId) -> Api<Object> {
-        let client = self.clients.watching.clone();
+        let client = self.clients.watch_client.clone();
         let resource = id.kind.resource();
         match &id.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace.as_str(), &resource),
@@ -131,9 +138,12 @@ impl Inventory {
         }
     }
 
-    /// Watches until `stop` or until nobody takes the events. What is wrong goes to `problems`, whole each time.
+    /// Watches until `stop` or until the receiver of events is dropped. Sends the complete findings
+    /// to `problems` at every change.
     ///
-    /// Errors: a watch panicked, a bug. API servers that are away, forbid or forget are findings, never errors.
+    /// # Errors
+    /// A watch panicked, which is a bug. Unavailable API servers and missing rights are findings,
+    /// never errors.
     pub async fn watch(
         self,
         events: mpsc::Sender<InventoryEvent>,
@@ -143,49 +153,53 @@ impl Inventory {
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let ids = self.watches();
-        let board = Arc::new(Board::new(&ids, problems, metrics));
+        let status_registry = Arc::new(StatusRegistry::new(&ids, problems, metrics));
         if events.send(InventoryEvent::Init).await.is_err() {
             return Ok(());
         }
         let mut tasks = JoinSet::new();
         if self.asks_for_services {
-            let follow = follow_services(self.clients.asking.clone(), self.gate.clone(), events.clone());
-            let Some(follow) = stop.run_until_cancelled(follow).await else {
+            let reflector = follow_services(
+                self.clients.request_client.clone(),
+                self.policy.clone(),
+                events.clone(),
+            );
+            let Some(reflector) = stop.run_until_cancelled(reflector).await else {
                 return Ok(());
             };
             tasks.spawn(async {
-                follow.await;
+                reflector.await;
                 None
             });
         }
-        let endpoints = follow_endpoints(self.clients.asking.clone(), self.gate.clone());
+        let endpoints = follow_endpoints(self.clients.request_client.clone(), self.policy.clone());
         tasks.spawn(async {
             endpoints.await;
             None
         });
         for id in ids {
             let infra = Watch {
-                follower: Follower::new(self.api(&id)).labelled(id.kind.labels()),
-                keeper: Keeper::new(id.kind, None),
+                reflector: Reflector::new(self.api(&id)).labelled(id.kind.labels()),
+                cache: ResourceCache::new(id.kind, None),
                 id,
-                board: Arc::clone(&board),
+                registry: Arc::clone(&status_registry),
                 events: events.clone(),
             };
             if infra.id.kind == Kind::UserCluster {
-                let shared = Shared {
-                    secrets: Secrets::new(self.clients.watching.clone()),
-                    gate: self.gate.clone(),
+                let shared = UserClusterContext {
+                    secrets: Secrets::new(self.clients.watch_client.clone()),
+                    policy: self.policy.clone(),
                     max_nodes: self.max_nodes,
                     namespaces: self.namespaces.clone(),
                 };
-                tasks.spawn(Clusters::new(infra, shared, Arc::clone(&tenants)).run());
+                tasks.spawn(UserClusterWatch::new(infra, shared, Arc::clone(&tenants)).run());
             } else {
                 tasks.spawn(infra.run());
             }
         }
-        // Dropped with the set, the tasks end.
+        // Dropping the set stops the tasks.
         match stop.run_until_cancelled(tasks.join_next()).await {
-            Some(Some(Err(error))) => Err(error).context("a watch has failed inside the collector"),
+            Some(Some(Err(error))) => Err(error).context("a watch panicked"),
             _ => Ok(()),
         }
     }
@@ -194,44 +208,44 @@ impl Inventory {
 /// One watch of the infra cluster.
 struct Watch {
     id: WatchId,
-    follower: Follower<Object>,
-    keeper: Keeper,
-    board: Arc<Board>,
+    reflector: Reflector<Object>,
+    cache: ResourceCache,
+    registry: Arc<StatusRegistry>,
     events: mpsc::Sender<InventoryEvent>,
 }
 
 impl Watch {
     async fn run(mut self) -> Option<()> {
         loop {
-            let said = self.follower.next().await;
-            for event in self.keeper.take(&said) {
+            let watch_event = self.reflector.next().await;
+            for event in self.cache.take(&watch_event) {
                 self.events.send(event).await.ok()?;
             }
-            self.report(&said).await?;
+            self.report(&watch_event).await?;
         }
     }
 
-    /// Tells the board; says that the inventory is complete when this was the last that was missing.
-    async fn report(&mut self, said: &Said<Object>) -> Option<()> {
-        let complete = match said {
-            Said::Begun => {
-                self.board.begun(&self.id);
+    /// Updates the registry; emits `Synced` if this completes the inventory.
+    async fn report(&mut self, event: &ReflectorEvent<Object>) -> Option<()> {
+        let complete = match event {
+            ReflectorEvent::ListStarted => {
+                self.registry.list_started(&self.id);
                 false
             }
-            Said::Complete => self.board.listed(&self.id),
-            Said::Failed(failure) => self.board.failed(&self.id, failure),
-            Said::Fine => {
-                self.board.fine(&self.id);
+            ReflectorEvent::Complete => self.registry.listed(&self.id),
+            ReflectorEvent::Failed(failure) => self.registry.failed(&self.id, failure),
+            ReflectorEvent::Watching => {
+                self.registry.works(&self.id);
                 false
             }
             _ => false,
         };
-        if !matches!(said, Said::Listed(_)) {
-            self.board
-                .knows(&self.id, self.keeper.len(), self.keeper.unreadable());
+        if !matches!(event, ReflectorEvent::Listed(_)) {
+            self.registry
+                .set_objects(&self.id, self.cache.len(), self.cache.unreadable());
         }
         if complete {
-            tracing::info!("every watch of the infra cluster has listed completely");
+            tracing::info!("all watches of the infra cluster are synced");
             self.events.send(InventoryEvent::Synced).await.ok()?;
         }
         Some(())

@@ -1,11 +1,13 @@
-//! An object as an API server sends it, narrowed while it is read: of everything that it says, only the fields that make a
-//! fact are kept, so that a list of thousands costs little memory.
+//! An object of an API server, reduced while it is parsed to the fields that facts need, so that a
+//! list of thousands of objects uses little memory.
 //!
-//! Reading never fails for what an object says, only for text that is not JSON: one odd object must not hide all others. One
-//! that is larger than any real one is kept in part, and says so.
+//! Parsing fails only for text that is not JSON, never for an object's content: one malformed
+//! object must not hide all others. An object larger than any real one is kept in part and marked
+//! as incomplete.
 //!
-//! What is not named here is never kept, logged or shown: of annotations only our own, so not `kubevirt.io/ignitiondata`, whose
-//! Ignition config holds tokens, nor `last-applied-configuration`, which repeats it.
+//! Fields that are not listed here are never kept, logged or shown. Of annotations only the
+//! project's own is kept, not `kubevirt.io/ignitiondata`, whose Ignition config contains tokens,
+//! nor `last-applied-configuration`, which repeats it.
 
 use std::{borrow::Cow, cell::Cell, fmt};
 
@@ -24,7 +26,7 @@ use virtfleet_wire::layered::{Node, NodeValue};
 
 use crate::inventory::read::Field;
 
-/// See the module.
+/// A reduced object.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     /// Name, namespace, UID, resourceVersion and generation.
@@ -33,18 +35,18 @@ pub(super) struct Object {
     is_complete: bool,
 }
 
-/// Maximum bytes that are kept of one object. Real ones keep some KiB.
-pub(super) const MAX_KEPT: usize = 128 << 10;
-/// Bytes that a value costs beside its text.
-const VALUE: usize = 128;
+/// Maximum bytes kept of one object. Real objects need some KiB.
+pub(super) const MAX_KEPT_BYTES: usize = 128 << 10;
+/// Estimated memory of a value beside its text.
+const VALUE_OVERHEAD_BYTES: usize = 128;
 
 impl Object {
-    /// The object, for the readers that folder and cluster share.
+    /// The object for the readers shared by folder and cluster.
     pub(super) fn field(&self) -> Field<'_> {
         Field::top(&self.body)
     }
 
-    /// Whether everything that is read of it was kept, which is not so beyond [`MAX_KEPT`].
+    /// Whether no needed field was dropped because of [`MAX_KEPT_BYTES`].
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -72,7 +74,7 @@ impl Object {
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let room = Cell::new(Some(MAX_KEPT));
+        let room = Cell::new(Some(MAX_KEPT_BYTES));
         let body = Narrow(&OBJECT, &room).deserialize(deserializer)?;
         let text = |name: &str| text_at(&body, &["metadata", name]);
         let generation = value_at(&body, &["metadata", "generation"]).and_then(Value::as_i64);
@@ -136,16 +138,17 @@ impl Resource for Object {
     }
 }
 
-/// Which part of a value is kept. In a list it holds for every item.
-enum Keep {
+/// The part of a value that is kept. For a list it applies to every item.
+enum FieldMask {
     All,
-    Only(&'static [(&'static str, Keep)]),
+    Only(&'static [(&'static str, FieldMask)]),
 }
-use Keep::{All, Only};
+use FieldMask::{All, Only};
 
-/// What the readers in `read` look at, over all kinds. A field that is read there and not named here is always absent in a
-/// live cluster: the test `both_readers_give_the_same_fact` would tell.
-static OBJECT: Keep = Only(&[
+/// Fields that the readers in `read` use, for all kinds. A field that is read there but not listed
+/// here would always be absent in a live cluster; the test `both_readers_give_the_same_fact`
+/// detects that.
+static OBJECT: FieldMask = Only(&[
     (
         "metadata",
         Only(&[
@@ -221,13 +224,16 @@ static OBJECT: Keep = Only(&[
     ),
 ]);
 
-/// What is kept, and how many bytes more may be; none once it was too much.
-struct Narrow<'a>(&'static Keep, &'a Cell<Option<usize>>);
+/// The fields to keep, and the remaining bytes; none once the limit was exceeded.
+struct Narrow<'a>(&'static FieldMask, &'a Cell<Option<usize>>);
 
 impl Narrow<'_> {
-    /// Whether there is room for a value with so many bytes of text.
+    /// Whether the limit allows a value with so many bytes of text.
     fn has_room(&self, text: usize) -> bool {
-        let left = self.1.get().and_then(|left| left.checked_sub(VALUE + text));
+        let left = self
+            .1
+            .get()
+            .and_then(|left| left.checked_sub(VALUE_OVERHEAD_BYTES + text));
         self.1.set(left);
         left.is_some()
     }

@@ -1,4 +1,4 @@
-//! The Secrets with kubeconfigs: one watch of each namespace that has any, however many user clusters there are.
+//! The Secrets with kubeconfigs: one watch per namespace, shared by all its user clusters.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,45 +12,45 @@ use tokio::sync::watch;
 use super::{
     connect::MAX_KUBECONFIG,
     failure::Failure,
-    follow::{Follower, Said},
+    reflector::{Reflector, ReflectorEvent},
 };
 use crate::inventory::read::SecretRef;
 
 /// Secrets in a page: each may have 1 MiB.
-const PAGE: u32 = 32;
+const PAGE_SIZE: u32 = 32;
 
-/// See the module. Clones share the watches.
+/// Watches of Secrets; clones share them.
 #[derive(Clone)]
 pub(super) struct Secrets {
     infra: Client,
-    spaces: Arc<Mutex<BTreeMap<String, watch::Sender<Space>>>>,
+    namespaces: Arc<Mutex<BTreeMap<String, watch::Sender<NamespaceSecrets>>>>,
 }
 
-/// What is known of the Secrets of one namespace.
+/// Secrets of one namespace.
 #[derive(Default)]
-pub(super) struct Space {
-    /// The data of each, by name.
+pub(super) struct NamespaceSecrets {
+    /// The data of each Secret, by name.
     secrets: BTreeMap<String, BTreeMap<String, ByteString>>,
-    /// What the list under way has shown.
+    /// Names in the current list.
     shown: BTreeSet<String>,
     /// It has listed completely once.
     is_listed: bool,
-    /// Why it cannot be watched now.
+    /// Why it cannot be watched at present.
     failure: Option<Failure>,
 }
 
-/// What is known of one kubeconfig.
+/// Result of the lookup of a kubeconfig.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// The list is under way.
+pub(super) enum KubeconfigLookup {
+    /// The list is not complete yet.
     Waiting,
     /// The Secret does not exist.
     Absent,
     /// The Secret has no such key.
     NoKey,
-    /// This is it.
+    /// The kubeconfig.
     Kubeconfig(Vec<u8>),
-    /// The Secrets cannot be read, and never could.
+    /// The Secrets could never be read.
     Failed(Failure),
 }
 
@@ -58,32 +58,32 @@ impl Secrets {
     pub(super) fn new(infra: Client) -> Self {
         Self {
             infra,
-            spaces: Arc::default(),
+            namespaces: Arc::default(),
         }
     }
 
-    /// Follows the Secrets of a namespace for as long as anybody has a receiver.
-    pub(super) fn follow(&self, namespace: &str) -> watch::Receiver<Space> {
-        let mut spaces = self.spaces.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = spaces.get(namespace) {
+    /// Watches the Secrets of a namespace while there is a receiver.
+    pub(super) fn watch_namespace(&self, namespace: &str) -> watch::Receiver<NamespaceSecrets> {
+        let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = namespaces.get(namespace) {
             return sender.subscribe();
         }
-        let (sender, receiver) = watch::channel(Space::default());
-        spaces.insert(namespace.to_owned(), sender.clone());
+        let (sender, receiver) = watch::channel(NamespaceSecrets::default());
+        namespaces.insert(namespace.to_owned(), sender.clone());
         let api = Api::namespaced(self.infra.clone(), namespace);
-        let all = Arc::downgrade(&self.spaces);
+        let all = Arc::downgrade(&self.namespaces);
         let namespace = namespace.to_owned();
         tokio::spawn(async move {
-            let mut follower = Follower::new(api).pages_of(PAGE);
+            let mut reflector = Reflector::new(api).page_size(PAGE_SIZE);
             loop {
                 tokio::select! {
-                    said = follower.next() => {
-                        sender.send_if_modified(|space| space.take(&namespace, said));
+                    event = reflector.next() => {
+                        sender.send_if_modified(|secrets| secrets.update(&namespace, event));
                     }
                     () = sender.closed() => {
                         let Some(all) = all.upgrade() else { return };
                         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-                        // Under the lock nobody subscribes.
+                        // The lock prevents new subscribers.
                         if sender.receiver_count() == 0 {
                             all.remove(&namespace);
                             return;
@@ -96,47 +96,47 @@ impl Secrets {
     }
 }
 
-impl Space {
-    /// Returns whether anybody should look again.
-    fn take(&mut self, namespace: &str, said: Said<Secret>) -> bool {
-        match said {
-            Said::Begun => self.shown.clear(),
-            Said::Listed(secret) | Said::Applied(secret) => {
+impl NamespaceSecrets {
+    /// Updates the state; returns whether receivers must be notified.
+    fn update(&mut self, namespace: &str, event: ReflectorEvent<Secret>) -> bool {
+        match event {
+            ReflectorEvent::ListStarted => self.shown.clear(),
+            ReflectorEvent::Listed(secret) | ReflectorEvent::Applied(secret) => {
                 let name = secret.metadata.name.unwrap_or_default();
                 self.shown.insert(name.clone());
                 let mut data = secret.data.unwrap_or_default();
-                // Enough to see that it is too long.
+                // One byte over the limit is enough to detect a kubeconfig that is too large.
                 for value in data.values_mut() {
                     value.0.truncate(MAX_KUBECONFIG + 1);
                 }
-                // A relist, or a change of its labels, is no news.
+                // A relist, or a change of the Secret's labels, needs no notification.
                 if self.secrets.get(&name) == Some(&data) {
                     return false;
                 }
                 self.secrets.insert(name, data);
                 return true;
             }
-            Said::Deleted(secret) => {
+            ReflectorEvent::Deleted(secret) => {
                 let name = secret.metadata.name.unwrap_or_default();
                 return self.secrets.remove(&name).is_some();
             }
-            Said::Complete => {
+            ReflectorEvent::Complete => {
                 self.secrets.retain(|name, _| self.shown.contains(name));
                 self.shown.clear();
                 (self.is_listed, self.failure) = (true, None);
                 return true;
             }
-            Said::Fine => self.failure = None,
-            Said::Failed(failure) if self.is_listed => {
-                // What is known stays, so this changes nothing for the user clusters.
+            ReflectorEvent::Watching => self.failure = None,
+            ReflectorEvent::Failed(failure) if self.is_listed => {
+                // Known Secrets are kept, so user clusters are not affected.
                 tracing::debug!(
                     namespace,
                     failure.message,
-                    "the Secrets with kubeconfigs are not watched now"
+                    "the Secrets with kubeconfigs cannot be watched at present"
                 );
                 self.failure = Some(failure);
             }
-            Said::Failed(failure) => {
+            ReflectorEvent::Failed(failure) => {
                 let same = self
                     .failure
                     .as_ref()
@@ -148,15 +148,15 @@ impl Space {
         false
     }
 
-    /// What is known of a kubeconfig in this namespace.
-    pub(super) fn find(&self, at: &SecretRef) -> Found {
+    /// Looks up a kubeconfig in this namespace.
+    pub(super) fn find(&self, at: &SecretRef) -> KubeconfigLookup {
         match (self.secrets.get(&at.name), &self.failure) {
-            (Some(data), _) => data
-                .get(&at.key)
-                .map_or(Found::NoKey, |bytes| Found::Kubeconfig(bytes.0.clone())),
-            (None, _) if self.is_listed => Found::Absent,
-            (None, Some(failure)) => Found::Failed(failure.clone()),
-            (None, None) => Found::Waiting,
+            (Some(data), _) => data.get(&at.key).map_or(KubeconfigLookup::NoKey, |bytes| {
+                KubeconfigLookup::Kubeconfig(bytes.0.clone())
+            }),
+            (None, _) if self.is_listed => KubeconfigLookup::Absent,
+            (None, Some(failure)) => KubeconfigLookup::Failed(failure.clone()),
+            (None, None) => KubeconfigLookup::Waiting,
         }
     }
 }
@@ -174,8 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_goes_only_with_a_complete_list_or_a_deletion() {
-        let mut space = Space::default();
+    fn a_kubeconfig_is_removed_only_by_a_complete_list_or_a_deletion() {
+        let mut secrets = NamespaceSecrets::default();
         let at = |name: &str| SecretRef {
             namespace: "n".to_owned(),
             name: name.to_owned(),
@@ -187,30 +187,42 @@ mod tests {
             count: 1,
             over_limit: false,
         };
-        assert_eq!(space.find(&at("blue")), Found::Waiting);
-        assert!(space.take("n", Said::Failed(failure())));
-        assert!(!space.take("n", Said::Failed(failure())), "told once");
-        assert_eq!(space.find(&at("blue")), Found::Failed(failure()));
-        space.take("n", Said::Begun);
-        let blue = || secret("blue", "kubeconfig", "x");
-        assert!(space.take("n", Said::Listed(blue())));
-        space.take("n", Said::Listed(secret("odd", "other", "x")));
-        assert!(space.take("n", Said::Complete));
-        assert_eq!(space.find(&at("blue")), Found::Kubeconfig(b"x".to_vec()));
-        assert_eq!(
-            (space.find(&at("odd")), space.find(&at("green"))),
-            (Found::NoKey, Found::Absent)
+        assert_eq!(secrets.find(&at("blue")), KubeconfigLookup::Waiting);
+        assert!(secrets.update("n", ReflectorEvent::Failed(failure())));
+        assert!(
+            !secrets.update("n", ReflectorEvent::Failed(failure())),
+            "notified once"
         );
-        assert!(!space.take("n", Said::Applied(blue())), "the same is no news");
-        // A list that does not come to its end takes nothing away.
-        space.take("n", Said::Begun);
-        space.take("n", Said::Failed(failure()));
-        assert_eq!(space.find(&at("blue")), Found::Kubeconfig(b"x".to_vec()));
-        space.take("n", Said::Begun);
-        space.take("n", Said::Complete);
-        assert_eq!(space.find(&at("blue")), Found::Absent);
-        assert!(space.take("n", Said::Applied(blue())));
-        assert!(space.take("n", Said::Deleted(blue())));
-        assert_eq!(space.find(&at("blue")), Found::Absent);
+        assert_eq!(secrets.find(&at("blue")), KubeconfigLookup::Failed(failure()));
+        secrets.update("n", ReflectorEvent::ListStarted);
+        let blue = || secret("blue", "kubeconfig", "x");
+        assert!(secrets.update("n", ReflectorEvent::Listed(blue())));
+        secrets.update("n", ReflectorEvent::Listed(secret("odd", "other", "x")));
+        assert!(secrets.update("n", ReflectorEvent::Complete));
+        assert_eq!(
+            secrets.find(&at("blue")),
+            KubeconfigLookup::Kubeconfig(b"x".to_vec())
+        );
+        assert_eq!(
+            (secrets.find(&at("odd")), secrets.find(&at("green"))),
+            (KubeconfigLookup::NoKey, KubeconfigLookup::Absent)
+        );
+        assert!(
+            !secrets.update("n", ReflectorEvent::Applied(blue())),
+            "an equal Secret needs no notification"
+        );
+        // An incomplete list removes nothing.
+        secrets.update("n", ReflectorEvent::ListStarted);
+        secrets.update("n", ReflectorEvent::Failed(failure()));
+        assert_eq!(
+            secrets.find(&at("blue")),
+            KubeconfigLookup::Kubeconfig(b"x".to_vec())
+        );
+        secrets.update("n", ReflectorEvent::ListStarted);
+        secrets.update("n", ReflectorEvent::Complete);
+        assert_eq!(secrets.find(&at("blue")), KubeconfigLookup::Absent);
+        assert!(secrets.update("n", ReflectorEvent::Applied(blue())));
+        assert!(secrets.update("n", ReflectorEvent::Deleted(blue())));
+        assert_eq!(secrets.find(&at("blue")), KubeconfigLookup::Absent);
     }
 }

@@ -2,7 +2,9 @@ use kube::core::ObjectList;
 use serde_json::{Value, json};
 use virtfleet_collector_core::facts::{Fact, FactKey, InventoryEvent};
 
-use super::{failure::Failure, follow::Said, keeper::Keeper, kinds::Kind, object::Object};
+use super::{
+    failure::Failure, kinds::Kind, object::Object, reflector::ReflectorEvent, resource_cache::ResourceCache,
+};
 use crate::inventory::folder::reader::FolderState;
 
 fn object(value: &Value) -> Object {
@@ -114,7 +116,7 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
     ]
 }
 
-/// Every kind, filled wherever a reader looks: what `object.rs` keeps must be all of it.
+/// Every kind with all fields that a reader uses: `object.rs` must keep all of them.
 #[test]
 fn both_readers_give_the_same_fact() {
     let cluster = "prod".parse().unwrap();
@@ -145,7 +147,8 @@ fn both_readers_give_the_same_fact() {
     }
 }
 
-/// KubeVirt takes a guest's Ignition config, tokens and all, from an annotation of the VMI and copies it to its pod.
+/// KubeVirt reads a guest's Ignition config, including tokens, from an annotation of the VMI and
+/// copies it to its pod.
 #[test]
 fn an_ignition_config_is_never_kept_or_shown() {
     const SECRET: &str = "hunter2";
@@ -170,7 +173,7 @@ fn an_ignition_config_is_never_kept_or_shown() {
 }
 
 #[test]
-fn one_odd_object_hides_no_other() {
+fn one_malformed_object_hides_no_other() {
     let list = json!({
         "kind": "VirtualMachineInstanceList", "apiVersion": "kubevirt.io/v1", "metadata": { "resourceVersion": "7" },
         "items": [vmi("a", &json!({})), vmi("b", &json!("host-1")), [1], null],
@@ -193,21 +196,21 @@ fn deletes(events: &[InventoryEvent]) -> Vec<String> {
 }
 
 #[test]
-fn only_a_complete_list_says_that_something_is_gone() {
+fn only_a_complete_list_or_a_deletion_removes_objects() {
     let good = |name: &str| object(&vmi(name, &json!("host-1")));
     let odd = |name: &str| object(&vmi(name, &json!("no node")));
-    let mut keeper = Keeper::new(Kind::Vmi, None);
-    let mut say = |said: Said<Object>| keeper.take(&said);
-    say(Said::Begun);
+    let mut cache = ResourceCache::new(Kind::Vmi, None);
+    let mut say = |said: ReflectorEvent<Object>| cache.take(&said);
+    say(ReflectorEvent::ListStarted);
     for name in ["a", "b", "c"] {
-        assert_eq!(say(Said::Listed(good(name))).len(), 1);
+        assert_eq!(say(ReflectorEvent::Listed(good(name))).len(), 1);
     }
-    assert_eq!(say(Said::Complete), []);
-    // A list that fails half-way, again and again, deletes nothing.
+    assert_eq!(say(ReflectorEvent::Complete), []);
+    // A list that fails half-way, repeatedly, deletes nothing.
     for _ in 0..3 {
-        say(Said::Begun);
-        say(Said::Listed(good("a")));
-        let failed = Said::Failed(Failure {
+        say(ReflectorEvent::ListStarted);
+        say(ReflectorEvent::Listed(good("a")));
+        let failed = ReflectorEvent::Failed(Failure {
             code: Some(500),
             message: "x".to_owned(),
             count: 1,
@@ -215,15 +218,15 @@ fn only_a_complete_list_says_that_something_is_gone() {
         });
         assert_eq!(say(failed), []);
     }
-    // What is there and cannot be read is there.
-    say(Said::Begun);
-    say(Said::Listed(good("a")));
-    assert_eq!(say(Said::Listed(odd("b"))), []);
-    assert_eq!(deletes(&say(Said::Complete)), ["c"]);
-    assert_eq!(keeper.unreadable().len(), 1);
-    // Deleted by the watch; a second time it is no news.
-    assert_eq!(deletes(&keeper.take(&Said::Deleted(odd("b")))), ["b"]);
-    assert_eq!(keeper.take(&Said::Deleted(good("b"))), []);
-    assert_eq!((keeper.unreadable().len(), keeper.len()), (0, 1));
-    assert_eq!(deletes(&keeper.drain()), ["a"]);
+    // An unreadable object still exists.
+    say(ReflectorEvent::ListStarted);
+    say(ReflectorEvent::Listed(good("a")));
+    assert_eq!(say(ReflectorEvent::Listed(odd("b"))), []);
+    assert_eq!(deletes(&say(ReflectorEvent::Complete)), ["c"]);
+    assert_eq!(cache.unreadable().len(), 1);
+    // Deleted by the watch; a second deletion has no effect.
+    assert_eq!(deletes(&cache.take(&ReflectorEvent::Deleted(odd("b")))), ["b"]);
+    assert_eq!(cache.take(&ReflectorEvent::Deleted(good("b"))), []);
+    assert_eq!((cache.unreadable().len(), cache.len()), (0, 1));
+    assert_eq!(deletes(&cache.drain()), ["a"]);
 }

@@ -1,24 +1,25 @@
-//! One object of a manifest → a fact, by its kind and by where it lies.
+//! Converts an object of a manifest into a fact, by its kind and the manifest's scope.
 
 use virtfleet_collector_core::facts::Fact;
 
-use super::place::Place;
+use super::scope::ManifestScope;
 use crate::inventory::read::{self as objects, Field, Problem};
 
-/// What an object came to.
+/// Result of a conversion.
 #[derive(Debug)]
 pub(super) enum Converted {
     /// A fact.
     Fact(Fact),
-    /// A kind that is not used here, e.g. `v1 ConfigMap`.
+    /// An unused kind, e.g. `v1 ConfigMap`.
     Ignored(String),
 }
 
-/// Converts an object that lies at `place`. `of_list` is the version and kind that its list names, for an item that has none.
+/// Converts an object with the scope `scope`. `of_list` has version and kind from its list, for an
+/// item without them.
 pub(super) fn convert(
     object: &Field<'_>,
     of_list: Option<(&str, &str)>,
-    place: &Place,
+    scope: &ManifestScope,
 ) -> Result<Converted, Problem> {
     let (kind, version) = (object.get("kind")?, object.get("apiVersion")?);
     let (version, kind) = match of_list {
@@ -26,21 +27,23 @@ pub(super) fn convert(
         _ => (version.required_text()?, kind.required_text()?),
     };
     let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-    let fact = match (place, group, kind) {
-        (Place::Infra, "kubevirt.io", "VirtualMachineInstance") => Fact::Vmi(Box::new(objects::vmi(object)?)),
-        (Place::Infra, "kubevirt.io", "VirtualMachine") => Fact::Vm(objects::vm(object)?),
-        (Place::Infra, "kubevirt.io", "VirtualMachineInstanceMigration") => {
+    let fact = match (scope, group, kind) {
+        (ManifestScope::Infra, "kubevirt.io", "VirtualMachineInstance") => {
+            Fact::Vmi(Box::new(objects::vmi(object)?))
+        }
+        (ManifestScope::Infra, "kubevirt.io", "VirtualMachine") => Fact::Vm(objects::vm(object)?),
+        (ManifestScope::Infra, "kubevirt.io", "VirtualMachineInstanceMigration") => {
             Fact::VmiMove(objects::vmi_move(object)?)
         }
-        (Place::Infra, "", "Pod") if objects::is_launcher(object) => {
+        (ManifestScope::Infra, "", "Pod") if objects::is_launcher(object) => {
             Fact::LauncherPod(objects::launcher_pod(object)?)
         }
-        (Place::Policies, "virtfleet.io", "LabelPropagation") => {
+        (ManifestScope::Policies, "virtfleet.io", "LabelPropagation") => {
             Fact::Policy(Box::new(objects::policy(object)?))
         }
-        (Place::Infra, "", "Node") => Fact::InfraNode(objects::infra_node(object)?),
-        (Place::Cluster(cluster), "", "Node") => Fact::UserNode(objects::user_node(object, cluster)?),
-        (Place::Cluster(cluster), "virtfleet.io", "UserCluster") => {
+        (ManifestScope::Infra, "", "Node") => Fact::InfraNode(objects::infra_node(object)?),
+        (ManifestScope::Cluster(cluster), "", "Node") => Fact::UserNode(objects::user_node(object, cluster)?),
+        (ManifestScope::Cluster(cluster), "virtfleet.io", "UserCluster") => {
             Fact::UserCluster(objects::user_cluster(object, Some(cluster))?)
         }
         _ => return Ok(Converted::Ignored(format!("{version} {kind}"))),

@@ -1,4 +1,4 @@
-//! The text of one manifest → all its facts, or the first thing that is wrong with it.
+//! Parses one manifest into its facts, or its first problem.
 
 use std::collections::BTreeMap;
 
@@ -7,24 +7,24 @@ use virtfleet_wire::layered::{Node, parse_yaml};
 
 use super::{
     convert::{Converted, convert},
-    place::Place,
+    scope::ManifestScope,
 };
 use crate::inventory::read::{Field, Problem};
 
-/// The most bytes that a manifest may have.
+/// Maximum size of a manifest in bytes.
 pub(super) const MAX_MANIFEST_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a good manifest holds.
+/// Content of a valid manifest.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Manifest {
     /// Its facts, and the line of each.
     pub(super) facts: BTreeMap<FactKey, (usize, Fact)>,
-    /// Objects of kinds that are not used: line and kind.
+    /// Objects of unused kinds: line and kind.
     pub(super) ignored: Vec<(usize, String)>,
 }
 
-/// Reads a manifest: one or many documents, each an object or a list of them.
-pub(super) fn read(text: &str, place: &Place) -> Result<Manifest, Problem> {
+/// Parses a manifest: one or more documents, each an object or a list of objects.
+pub(super) fn read(text: &str, scope: &ManifestScope) -> Result<Manifest, Problem> {
     if text.len() > MAX_MANIFEST_BYTES {
         return Err(too_large(text.len() as u64));
     }
@@ -38,47 +38,48 @@ pub(super) fn read(text: &str, place: &Place) -> Result<Manifest, Problem> {
     }
     let mut manifest = Manifest::default();
     for document in &documents {
-        take(document, place, &mut manifest)?;
+        take(document, scope, &mut manifest)?;
     }
     Ok(manifest)
 }
 
 pub(super) fn too_large(bytes: u64) -> Problem {
-    let message = format!("{bytes} bytes, and a manifest has at most {MAX_MANIFEST_BYTES}; split it");
+    let message = format!("{bytes} bytes, but a manifest may have at most {MAX_MANIFEST_BYTES}; split it");
     Problem { line: 1, message }
 }
 
-fn take(document: &Node, place: &Place, manifest: &mut Manifest) -> Result<(), Problem> {
+fn take(document: &Node, scope: &ManifestScope, manifest: &mut Manifest) -> Result<(), Problem> {
     let object = Field::top(document);
     let kind = object.get("kind")?.required_text()?;
     let items = object.get("items")?;
-    // `kubectl get -o yaml` prints kind List; the API itself answers with VirtualMachineInstanceList and so on.
+    // `kubectl get -o yaml` prints the kind List; the API itself returns VirtualMachineInstanceList
+    // and so on.
     if kind.ends_with("List") && (items.is_there() || kind == "List") {
-        // In a typed list from the API itself the items have no kind of their own.
+        // Items of a typed list from the API have no kind.
         let version = object.get("apiVersion")?.text()?;
         let of_list = version.zip(kind.strip_suffix("List").filter(|kind| !kind.is_empty()));
         return items
             .items()?
             .iter()
-            .try_for_each(|item| take_one(item, of_list, place, manifest));
+            .try_for_each(|item| take_one(item, of_list, scope, manifest));
     }
-    take_one(&object, None, place, manifest)
+    take_one(&object, None, scope, manifest)
 }
 
 fn take_one(
     object: &Field<'_>,
     of_list: Option<(&str, &str)>,
-    place: &Place,
+    scope: &ManifestScope,
     manifest: &mut Manifest,
 ) -> Result<(), Problem> {
     let line = object.line;
-    match convert(object, of_list, place)? {
+    match convert(object, of_list, scope)? {
         Converted::Ignored(kind) => manifest.ignored.push((line, kind)),
         Converted::Fact(fact) => {
             let key = fact.key();
             if let Some((first, _)) = manifest.facts.get(&key) {
                 let message = format!(
-                    "{} stands in this file twice, first on line {first}",
+                    "{} occurs in this file twice, first on line {first}",
                     describe(&key)
                 );
                 return Err(Problem { line, message });
@@ -89,7 +90,7 @@ fn take_one(
     Ok(())
 }
 
-/// An object's kind and name for people.
+/// An object's kind and name for display.
 pub(super) fn describe(key: &FactKey) -> String {
     match key {
         FactKey::Vmi(vm) => format!("VirtualMachineInstance {vm}"),

@@ -16,7 +16,7 @@ use super::{
     tests::{key, vmi},
 };
 
-const GOOD: &str = "\
+const VALID: &str = "\
 apiVersion: virtfleet.io/v1alpha1
 kind: LabelPropagation
 metadata: {name: racks, generation: 3}
@@ -41,7 +41,7 @@ fn read(text: &str) -> Result<LabelPolicy, String> {
 
 #[test]
 fn a_policy_is_read_in_full() {
-    let policy = read(GOOD).unwrap();
+    let policy = read(VALID).unwrap();
     assert_eq!(
         (policy.name.as_str(), policy.generation, policy.dry_run),
         ("racks", 3, true)
@@ -95,12 +95,12 @@ fn a_policy_is_read_in_full() {
 }
 
 #[test]
-fn what_is_not_exactly_right_is_refused_with_line_and_path() {
+fn invalid_policies_are_rejected_with_line_and_path() {
     for (from, to, expected) in [
         (
             "dryRun: true",
             "dryrun: true",
-            "policies/p.yaml:6: spec.dryrun: unknown; known here: clusterSelector, dryRun, labels",
+            "policies/p.yaml:6: spec.dryrun: unknown; valid keys: clusterSelector, dryRun, labels",
         ),
         (
             "dryRun: true",
@@ -155,8 +155,8 @@ fn what_is_not_exactly_right_is_refused_with_line_and_path() {
             "metadata.generation: \"three\" is not a whole number",
         ),
     ] {
-        let text = GOOD.replacen(from, to, 1);
-        assert_ne!(text, GOOD, "{from}");
+        let text = VALID.replacen(from, to, 1);
+        assert_ne!(text, VALID, "{from}");
         let mut state = FolderState::default();
         assert!(state.update(Path::new("policies/p.yaml"), Some(&text)).is_empty());
         let found = state.findings();
@@ -172,13 +172,13 @@ fn what_is_not_exactly_right_is_refused_with_line_and_path() {
 }
 
 #[test]
-fn a_broken_policy_keeps_its_last_good_state_and_one_elsewhere_is_not_used() {
+fn an_invalid_policy_keeps_its_last_valid_version_and_others_are_ignored() {
     let mut state = FolderState::default();
     let path = Path::new("policies/p.yaml");
-    assert_eq!(state.update(path, Some(GOOD)).len(), 1);
+    assert_eq!(state.update(path, Some(VALID)).len(), 1);
     assert!(
         state
-            .update(path, Some(&GOOD.replace("dryRun", "dry")))
+            .update(path, Some(&VALID.replace("dryRun", "dry")))
             .is_empty()
     );
     assert_eq!(state.facts().count(), 1);
@@ -187,7 +187,7 @@ fn a_broken_policy_keeps_its_last_good_state_and_one_elsewhere_is_not_used() {
         [InventoryEvent::Delete(FactKey::Policy("racks".into()))]
     );
     for elsewhere in ["infra/p.yaml", "clusters/blue/p.yaml"] {
-        assert!(state.update(Path::new(elsewhere), Some(GOOD)).is_empty());
+        assert!(state.update(Path::new(elsewhere), Some(VALID)).is_empty());
     }
     let ids: Vec<_> = state.findings().into_iter().map(|finding| finding.id).collect();
     assert_eq!(ids, [findings::MANIFEST_KIND_IGNORED; 2]);
@@ -210,7 +210,7 @@ fn labels_are_planned_from_a_folder() {
     put("infra/vmi.yaml", &vmi("w0", "n1"));
     put("infra/node.yaml", host);
     put("clusters/blue/nodes.yaml", node);
-    put("policies/p.yaml", &GOOD.replace("dryRun: true", "dryRun: false"));
+    put("policies/p.yaml", &VALID.replace("dryRun: true", "dryRun: false"));
     let suspended = put("clusters/blue/cluster.yaml", cluster).unwrap();
     assert!(suspended.suspended && plan(&suspended, None).patch.is_none());
     let input = put(

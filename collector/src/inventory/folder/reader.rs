@@ -1,4 +1,4 @@
-//! The state of the folder as far as it is read: files in, events and findings out. Pure.
+//! State of the folder's files: takes texts of files, returns events and findings. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -13,49 +13,52 @@ use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{
     manifest::{self, Manifest, describe},
-    place::{Place, place},
+    scope::{ManifestScope, scope},
 };
 use crate::inventory::read::Problem;
 
-/// What is wrong with a file that could not be used. Prints as `line: field: what`.
+/// Why a file cannot be used. Displayed as `line: field: problem`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Broken {
-    /// Its text.
+enum InvalidManifest {
+    /// Its text is invalid.
     Text(Problem),
-    /// It could not be read at all.
+    /// It could not be read.
     Unreadable(String),
-    /// It lies where nothing is read from.
+    /// It is outside of the scopes.
     Misplaced(String),
 }
 
 #[derive(Debug, Default)]
-struct File {
-    /// The last good state.
+struct ManifestFile {
+    /// The last valid version.
     good: Manifest,
-    /// What is wrong with its present state.
-    broken: Option<Broken>,
+    /// The problem of its present version.
+    broken: Option<InvalidManifest>,
 }
 
-/// Every file's last good state, and what is wrong now. Paths are relative to the folder.
+/// The last valid version of every file, and the present problems. Paths are relative to the
+/// folder.
 #[derive(Debug, Default)]
 pub struct FolderState {
-    files: BTreeMap<PathBuf, File>,
-    /// Who holds each object, by path; the first is the one that counts.
+    files: BTreeMap<PathBuf, ManifestFile>,
+    /// The files that have each object, by path; the first one is used.
     holders: BTreeMap<FactKey, Vec<PathBuf>>,
 }
 
 impl FolderState {
-    /// The file at `path` has this text now, or (`None`) is gone. Returns what follows, deletions first.
+    /// Sets the text of the file at `path`; `None`: it was deleted. Returns the events, deletions
+    /// first.
     ///
-    /// A broken text yields no event: the file's last good state stays, and [`FolderState::findings`] names file and line.
+    /// An invalid text yields no event: the file's last valid version is used, and
+    /// [`FolderState::findings`] names file and line.
     pub fn update(&mut self, path: &Path, text: Option<&str>) -> Vec<InventoryEvent> {
         let Some(text) = text else {
             let good = self.files.remove(path).unwrap_or_default().good;
-            return self.turn(path, &good, &Manifest::default());
+            return self.update_owners(path, &good, &Manifest::default());
         };
-        let read = match place(path) {
-            Ok(place) => read_at(text, &place),
-            Err(reason) => Err(Broken::Misplaced(reason)),
+        let read = match scope(path) {
+            Ok(scope) => read_at(text, &scope),
+            Err(reason) => Err(InvalidManifest::Misplaced(reason)),
         };
         let file = self.files.entry(path.to_owned()).or_default();
         match read {
@@ -66,36 +69,37 @@ impl FolderState {
             Ok(new) => {
                 file.broken = None;
                 let old = std::mem::replace(&mut file.good, new.clone());
-                self.turn(path, &old, &new)
+                self.update_owners(path, &old, &new)
             }
         }
     }
 
-    /// The file at `path` is there and cannot be read; its last good state stays.
+    /// Marks the file at `path` as existing but unreadable; its last valid version is used.
     pub fn unreadable(&mut self, path: &Path, reason: String) {
-        self.files.entry(path.to_owned()).or_default().broken = Some(Broken::Unreadable(reason));
+        self.files.entry(path.to_owned()).or_default().broken = Some(InvalidManifest::Unreadable(reason));
     }
 
-    /// Every file that is known, good or broken.
+    /// All known files, valid or not.
     pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         self.files.keys()
     }
 
-    /// Every fact that counts.
+    /// All facts in use.
     pub fn facts(&self) -> impl Iterator<Item = &Fact> {
         self.holders
             .keys()
-            .filter_map(|key| self.winner(key).map(|(_, fact)| fact))
+            .filter_map(|key| self.in_use(key).map(|(_, fact)| fact))
     }
 
-    fn winner(&self, key: &FactKey) -> Option<(&Path, &Fact)> {
+    fn in_use(&self, key: &FactKey) -> Option<(&Path, &Fact)> {
         let path = self.holders.get(key)?.first()?;
         let (_, fact) = self.files.get(path)?.good.facts.get(key)?;
         Some((path, fact))
     }
 
-    /// Takes `path` from the objects of `old` to those of `new`, whose manifest `files` holds already.
-    fn turn(&mut self, path: &Path, old: &Manifest, new: &Manifest) -> Vec<InventoryEvent> {
+    /// Moves `path` from the objects of `old` to those of `new`; `files` already has the new
+    /// manifest.
+    fn update_owners(&mut self, path: &Path, old: &Manifest, new: &Manifest) -> Vec<InventoryEvent> {
         let mut deleted = Vec::new();
         let mut applied = Vec::new();
         let gone = old.facts.keys().filter(|key| !new.facts.contains_key(key));
@@ -120,11 +124,11 @@ impl FolderState {
                 }
                 continue;
             }
-            let Some((winner, fact)) = self.winner(key) else {
+            let Some((in_use, fact)) = self.in_use(key) else {
                 continue;
             };
             let before = old.facts.get(key).map(|(_, fact)| fact);
-            let unchanged = if winner == path {
+            let unchanged = if in_use == path {
                 was_first && before == Some(fact)
             } else {
                 others_first
@@ -137,7 +141,7 @@ impl FolderState {
         deleted
     }
 
-    /// What is wrong with the files, by path.
+    /// Findings about the files, by path.
     pub fn findings(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         for (path, file) in &self.files {
@@ -151,20 +155,20 @@ impl FolderState {
         found
     }
 
-    fn duplicates(&self, path: &Path, name: &str, file: &File) -> Option<Finding> {
+    fn duplicates(&self, path: &Path, name: &str, file: &ManifestFile) -> Option<Finding> {
         let mut doubles = file.good.facts.iter().filter_map(|(key, (line, _))| {
             let first = self.holders.get(key)?.first().filter(|first| *first != path)?;
             Some(format!(
-                "{} (line {line}; counts: {})",
+                "{} (line {line}; used: {})",
                 describe(key),
                 first.display()
             ))
         });
-        let named: Vec<_> = doubles.by_ref().take(MOST_NAMED).collect();
+        let named: Vec<_> = doubles.by_ref().take(MAX_NAMED).collect();
         let more = doubles.count();
         (!named.is_empty()).then(|| {
             let objects = listed(&named, more);
-            let message = format!("{name}: holds objects that another file holds, too: {objects}");
+            let message = format!("{name}: objects that are also in another file: {objects}");
             Finding::new(
                 findings::MANIFEST_DUPLICATE_OBJECT,
                 Severity::Warning,
@@ -173,13 +177,13 @@ impl FolderState {
                 message,
             )
             .with("objects", objects)
-            .remedy("delete the object from one of the files; the first by path counts")
+            .remedy("delete the object from one of the files; the first file by path is used")
         })
     }
 }
 
-/// How many objects a finding names.
-const MOST_NAMED: usize = 5;
+/// Maximum objects that a finding names.
+const MAX_NAMED: usize = 5;
 
 fn listed(named: &[String], more: usize) -> String {
     let named = named.join(", ");
@@ -190,23 +194,23 @@ fn listed(named: &[String], more: usize) -> String {
     }
 }
 
-fn read_at(text: &str, place: &Place) -> Result<Manifest, Broken> {
-    manifest::read(text, place).map_err(Broken::Text)
+fn read_at(text: &str, scope: &ManifestScope) -> Result<Manifest, InvalidManifest> {
+    manifest::read(text, scope).map_err(InvalidManifest::Text)
 }
 
-fn broken_finding(name: &str, broken: &Broken) -> Finding {
+fn broken_finding(name: &str, broken: &InvalidManifest) -> Finding {
     let found = broken_manifest(name, broken);
     // A user cluster's files leave a gap in that cluster only: see `findings::gap`.
-    match place(name.as_ref()) {
-        Ok(Place::Cluster(cluster)) => found.with("cluster", cluster),
+    match scope(name.as_ref()) {
+        Ok(ManifestScope::Cluster(cluster)) => found.with("cluster", cluster),
         _ => found,
     }
 }
 
-fn broken_manifest(name: &str, broken: &Broken) -> Finding {
+fn broken_manifest(name: &str, broken: &InvalidManifest) -> Finding {
     let subject = ("Manifest", name);
     match broken {
-        Broken::Text(problem) => {
+        InvalidManifest::Text(problem) => {
             let message = format!("{name}:{problem}");
             Finding::new(
                 findings::MANIFEST_BROKEN,
@@ -217,9 +221,9 @@ fn broken_manifest(name: &str, broken: &Broken) -> Finding {
             )
             .with("line", problem.line)
             .with("problem", &problem.message)
-            .remedy("mend the file; until then its last good state counts")
+            .remedy("fix the file; until then the last valid version is used")
         }
-        Broken::Unreadable(reason) => {
+        InvalidManifest::Unreadable(reason) => {
             let message = format!("{name}: {reason}");
             Finding::new(
                 findings::MANIFEST_BROKEN,
@@ -229,9 +233,9 @@ fn broken_manifest(name: &str, broken: &Broken) -> Finding {
                 message,
             )
             .with("problem", reason)
-            .remedy("make the file readable for the collector; until then its last good state counts")
+            .remedy("make the file readable for the collector; until then the last valid version is used")
         }
-        Broken::Misplaced(reason) => {
+        InvalidManifest::Misplaced(reason) => {
             let message = format!("{name}: not read: {reason}");
             Finding::new(
                 findings::MANIFEST_MISPLACED,
@@ -249,13 +253,13 @@ fn ignored_finding(name: &str, manifest: &Manifest) -> Finding {
     let all = &manifest.ignored;
     let named: Vec<_> = all
         .iter()
-        .take(MOST_NAMED)
+        .take(MAX_NAMED)
         .map(|(line, kind)| format!("{kind} on line {line}"))
         .collect();
     let objects = listed(&named, all.len() - named.len());
     let line = all.first().map_or(1, |(line, _)| *line);
-    let message = format!("{name}:{line}: objects that are not used here: {objects}");
+    let message = format!("{name}:{line}: objects of unused kinds: {objects}");
     Finding::new(findings::MANIFEST_KIND_IGNORED, Severity::Info, ("Manifest", name), "KindIgnored", message)
         .with("objects", objects)
-        .remedy("infra/ takes VirtualMachineInstance, VirtualMachine, VirtualMachineInstanceMigration and Node; clusters/<name>/ takes UserCluster and Node; policies/ takes LabelPropagation")
+        .remedy("infra/ may have VirtualMachineInstance, VirtualMachine, VirtualMachineInstanceMigration and Node; clusters/<name>/ UserCluster and Node; policies/ LabelPropagation")
 }

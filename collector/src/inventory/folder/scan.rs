@@ -1,4 +1,4 @@
-//! What files the folder holds, and whether each has changed: names and metadata only.
+//! Scans the folder for files and their changes: names and metadata only.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,12 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::place::{is_hidden, is_manifest};
+use super::scope::{is_hidden, is_manifest};
 
-/// How deep folders are followed below the manifest folder.
+/// Maximum depth of folders below the manifest folder.
 const MAX_DEPTH: usize = 8;
 
-/// What changes whenever a file's content may have: another inode, size, or time of modification or status change.
+/// Metadata that changes whenever a file's content may have changed: inode, size, time of
+/// modification or of status change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) size: u64,
@@ -21,35 +22,38 @@ pub(super) struct Stamp {
     changed: (i64, i64),
 }
 
-/// One look at the folder.
+/// Result of one scan.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct FolderScan {
     /// Manifests by path relative to the folder.
     pub(super) files: BTreeMap<PathBuf, Result<Stamp, String>>,
-    /// Folders below, the folder itself included (empty path).
+    /// Folders, including the manifest folder itself (empty path).
     pub(super) folders: BTreeSet<PathBuf>,
-    /// Folders elsewhere that hold what symlinks point to.
+    /// Folders outside that contain targets of symlinks.
     pub(super) links: BTreeSet<PathBuf>,
-    /// Folders that could not be listed: what was known below them is not gone.
+    /// Folders that could not be listed: known files below them are not considered deleted.
     pub(super) unreadable: BTreeMap<PathBuf, String>,
 }
 
-/// Looks at every manifest. Symlinks are followed, as mounted ConfigMaps need it; hidden names are passed by, so that what a
-/// ConfigMap holds under `..data` is seen once. Errors: the folder itself cannot be listed.
-pub(super) fn look(folder: &Path) -> io::Result<Look> {
-    let mut look = Look::default();
+/// Scans all manifests. Symlinks are followed, for mounted ConfigMaps; hidden names are ignored, so
+/// that a ConfigMap's files under `..data` are found once.
+///
+/// # Errors
+/// The folder itself cannot be listed.
+pub(super) fn scan(folder: &Path) -> io::Result<FolderScan> {
+    let mut result = FolderScan::default();
     let entries = fs::read_dir(folder)?;
-    list(folder, Path::new(""), entries, 0, &mut look);
-    Ok(look)
+    list(folder, Path::new(""), entries, 0, &mut result);
+    Ok(result)
 }
 
-fn list(folder: &Path, below: &Path, entries: fs::ReadDir, depth: usize, look: &mut Look) {
-    look.folders.insert(below.to_owned());
+fn list(folder: &Path, below: &Path, entries: fs::ReadDir, depth: usize, result: &mut FolderScan) {
+    result.folders.insert(below.to_owned());
     for entry in entries {
         let name = match entry {
             Ok(entry) => entry.file_name(),
             Err(error) => {
-                look.unreadable.insert(below.to_owned(), error.to_string());
+                result.unreadable.insert(below.to_owned(), error.to_string());
                 continue;
             }
         };
@@ -63,33 +67,34 @@ fn list(folder: &Path, below: &Path, entries: fs::ReadDir, depth: usize, look: &
                 .as_deref()
                 .and_then(Path::parent)
         {
-            look.links.insert(parent.to_owned());
+            result.links.insert(parent.to_owned());
         }
         match fs::metadata(folder.join(&path)) {
             Ok(metadata) if metadata.is_dir() => {
                 if depth == MAX_DEPTH {
-                    look.unreadable
+                    result
+                        .unreadable
                         .insert(path, format!("more than {MAX_DEPTH} folders deep"));
                     continue;
                 }
                 match fs::read_dir(folder.join(&path)) {
-                    Ok(entries) => list(folder, &path, entries, depth + 1, look),
-                    Err(error) => drop(look.unreadable.insert(path, error.to_string())),
+                    Ok(entries) => list(folder, &path, entries, depth + 1, result),
+                    Err(error) => drop(result.unreadable.insert(path, error.to_string())),
                 }
             }
             _ if !is_manifest(text) => {}
             Ok(metadata) if metadata.is_file() => {
-                look.files.insert(path, Ok(stamp(&metadata)));
+                result.files.insert(path, Ok(stamp(&metadata)));
             }
-            Ok(_) => drop(look.files.insert(path, Err("not a regular file".to_owned()))),
-            // It went between the listing and now.
+            Ok(_) => drop(result.files.insert(path, Err("not a regular file".to_owned()))),
+            // Deleted between the listing and now.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !is_symlink(&folder.join(&path)) => {}
-            Err(error) => drop(look.files.insert(path, Err(error.to_string()))),
+            Err(error) => drop(result.files.insert(path, Err(error.to_string()))),
         }
     }
 }
 
-/// A dangling link is a file that cannot be read, not a file that is gone.
+/// A dangling symlink is an unreadable file, not a deleted one.
 fn is_symlink(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink())
 }

@@ -29,7 +29,7 @@ pub(super) fn vmi(name: &str, node: &str) -> String {
     )
 }
 
-/// Updates a file and gives what followed, shortly.
+/// Updates a file and summarizes the events.
 fn update(state: &mut FolderState, path: &str, text: Option<&str>) -> Vec<String> {
     let events = state.update(Path::new(path), text);
     let told = events.iter().map(|event| match event {
@@ -50,7 +50,7 @@ fn messages(state: &FolderState) -> Vec<String> {
 }
 
 #[test]
-fn the_fixtures_are_read_as_kubectl_prints_them() {
+fn fixtures_in_the_form_of_kubectl_are_read() {
     let mut state = FolderState::default();
     for path in [
         "infra/vmis.yaml",
@@ -103,20 +103,20 @@ fn the_fixtures_are_read_as_kubectl_prints_them() {
     assert_eq!((b1.zone(), b1.ready), (Some("eu-west-b"), None));
     assert_eq!(
         messages(&state),
-        ["infra/vms.yml:22: objects that are not used here: v1 ConfigMap on line 22"]
+        ["infra/vms.yml:22: objects of unused kinds: v1 ConfigMap on line 22"]
     );
 }
 
 #[test]
-fn a_broken_file_keeps_its_last_good_state_and_is_named() {
+fn an_invalid_file_keeps_its_last_valid_version_and_is_named() {
     let mut state = FolderState::default();
-    let good = format!("{}---\n{}", vmi("a", "n1"), vmi("b", "n1"));
+    let valid = format!("{}---\n{}", vmi("a", "n1"), vmi("b", "n1"));
     assert_eq!(
-        update(&mut state, "infra/v.yaml", Some(&good)),
+        update(&mut state, "infra/v.yaml", Some(&valid)),
         ["+a n1", "+b n1"]
     );
     assert_eq!(
-        update(&mut state, "infra/v.yaml", Some(&good)),
+        update(&mut state, "infra/v.yaml", Some(&valid)),
         Vec::<String>::new()
     );
     let half = format!("{}---\n{}", vmi("a", "n2"), vmi("b", "Not_A_Node"));
@@ -147,7 +147,7 @@ fn a_broken_file_keeps_its_last_good_state_and_is_named() {
     assert_eq!(
         update(&mut state, "infra/w.yaml", Some(&vmi("c", "n1"))),
         ["+c n1"],
-        "other files go on"
+        "other files are not affected"
     );
     assert_eq!(
         update(&mut state, "infra/v.yaml", Some(&vmi("a", "n2"))),
@@ -158,7 +158,7 @@ fn a_broken_file_keeps_its_last_good_state_and_is_named() {
 }
 
 #[test]
-fn each_field_that_is_wrong_is_named_with_line_and_path() {
+fn invalid_fields_are_named_with_line_and_path() {
     let head = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata:\n  namespace: tenants\n  name: a\n";
     let user = "apiVersion: virtfleet.io/v1alpha1\nkind: UserCluster\nmetadata: {name: blue}\nspec:\n";
     for (path, text, expected) in [
@@ -200,12 +200,12 @@ fn each_field_that_is_wrong_is_named_with_line_and_path() {
         (
             "infra/v.yaml",
             format!("{head}---\n{head}"),
-            "infra/v.yaml:7: VirtualMachineInstance tenants/a stands in this file twice, first on line 1",
+            "infra/v.yaml:7: VirtualMachineInstance tenants/a occurs in this file twice, first on line 1",
         ),
         (
             "clusters/green/c.yaml",
             format!("{user}  vmis: {{namespace: tenants}}\n"),
-            "clusters/green/c.yaml:3: metadata.name: \"blue\" lies in clusters/green/",
+            "clusters/green/c.yaml:3: metadata.name: \"blue\" is in clusters/green/",
         ),
         (
             "clusters/blue/c.yaml",
@@ -251,7 +251,7 @@ fn each_field_that_is_wrong_is_named_with_line_and_path() {
 }
 
 #[test]
-fn what_a_guest_agent_says_never_breaks_a_file() {
+fn guest_agent_values_never_make_a_file_invalid() {
     let text = |source: &str| {
         vmi("a", "n1").replace(
             "phase: Running",
@@ -278,12 +278,12 @@ fn what_a_guest_agent_says_never_breaks_a_file() {
     assert_eq!(
         messages(&state).len(),
         1,
-        "what the infra cluster writes is checked"
+        "values of the infra cluster are checked"
     );
 }
 
 #[test]
-fn an_object_in_two_files_counts_from_the_first_and_moves_without_a_gap() {
+fn the_first_of_two_files_is_used_and_objects_move_without_a_gap() {
     let mut state = FolderState::default();
     assert_eq!(
         update(&mut state, "infra/b.yaml", Some(&vmi("a", "n1"))),
@@ -295,7 +295,7 @@ fn an_object_in_two_files_counts_from_the_first_and_moves_without_a_gap() {
     );
     let found = messages(&state);
     assert!(
-        found.len() == 1 && found[0].contains("infra/c.yaml") && found[0].contains("counts: infra/b.yaml"),
+        found.len() == 1 && found[0].contains("infra/c.yaml") && found[0].contains("used: infra/b.yaml"),
         "{found:?}"
     );
     assert_eq!(
@@ -313,7 +313,7 @@ fn an_object_in_two_files_counts_from_the_first_and_moves_without_a_gap() {
 }
 
 #[test]
-fn a_typed_list_gives_its_kind_to_items_that_have_none() {
+fn items_of_a_typed_list_have_its_kind() {
     let mut state = FolderState::default();
     let text = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstanceList\nitems:\n- metadata: {namespace: tenants, name: a}\n  status: {nodeName: n}\n";
     assert_eq!(update(&mut state, "infra/l.yaml", Some(text)), ["+a n"]);
@@ -321,14 +321,14 @@ fn a_typed_list_gives_its_kind_to_items_that_have_none() {
     assert_eq!(
         update(&mut state, "infra/l.yaml", Some(empty)),
         ["-a"],
-        "an empty list says that there are none"
+        "an empty list is valid"
     );
 }
 
-/// Many sequences of 4 updates out of: three files, each with one of two VMs, both, something broken, or gone. What the events
-/// build is what the state holds.
+/// Many sequences of 4 updates, each of one of three files: one of two VMs, both, an invalid text,
+/// or deletion. The events must add up to the state.
 #[test]
-fn the_events_build_what_the_state_holds() {
+fn the_events_add_up_to_the_state() {
     let files = ["infra/a.yaml", "infra/b.yaml", "infra/c.yaml"];
     let texts = [
         None,

@@ -1,5 +1,5 @@
-//! Follows the folder for as long as the collector runs: woken by the kernel (inotify), and by a slow rescan where the
-//! kernel does not tell.
+//! Watches the folder while the collector runs: by inotify, and by slow rescans for changes that
+//! inotify does not report.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,43 +12,48 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::facts::InventoryEvent;
 use virtfleet_wire::finding::Finding;
 
-use super::follow::{Follower, Step};
+use super::follower::{FolderFollower, FollowStep};
 use crate::inventory::log_new;
 
-/// From a change to the look at it, and between two looks at a file that changes: it is read when both see the same.
+/// Delay between a change and the scan, and between two scans of a changing file: it is read once
+/// two scans are equal.
 const DEBOUNCE: Duration = Duration::from_millis(150);
-/// Between looks when nobody tells of a change: symlinks and network filesystems change silently.
-const RESCAN: Duration = Duration::from_secs(15);
-/// The same while the kernel tells nothing at all, or the folder is away.
-const RESCAN_UNTOLD: Duration = Duration::from_secs(1);
-/// How many looks the first pass waits for files that are being written.
-const FIRST_LOOKS: u32 = 10;
+/// Interval between scans without any notification: symlinks and network filesystems change
+/// silently.
+const RESCAN_INTERVAL: Duration = Duration::from_secs(15);
+/// The same while inotify does not work at all, or the folder is missing.
+const RESCAN_INTERVAL_WITHOUT_INOTIFY: Duration = Duration::from_secs(1);
+/// Maximum scans of the first read that wait for files that are being written.
+const MAX_FIRST_SCANS: u32 = 10;
 
-/// Why the folder is not followed.
+/// Why the folder cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// It is not there at the start, or is no folder.
-    #[error("the manifest folder {} cannot be read; make it, or set inventory.folder", folder.display())]
+    /// It is missing at the start, or is not a folder.
+    #[error("the manifest folder {} cannot be read; create it, or set inventory.folder", folder.display())]
     Folder {
         /// The folder.
         folder: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// A step panicked: a bug.
-    #[error("reading the manifest folder {} failed inside the collector", folder.display())]
-    Step {
+    /// A step panicked, which is a bug.
+    #[error("reading the manifest folder {} panicked", folder.display())]
+    FollowStep {
         /// The folder.
         folder: PathBuf,
-        /// What happened.
+        /// The panic.
         source: task::JoinError,
     },
 }
 
-/// Reads the folder completely (`Init`, its objects, `Synced`), then follows it until `stop` or until nobody takes the
-/// events. What is wrong with the folder's files goes to `problems`, whole each time, before the events of the same look.
+/// Reads the folder completely (`Init`, its objects, `Synced`), then follows it until `stop` or
+/// until the receiver of events is dropped. Sends the complete findings about files to `problems`,
+/// before the events of the same scan.
 ///
-/// Errors: the folder cannot be read at the start. When it goes away later, that is a problem and the last good state stays.
+/// # Errors
+/// The folder cannot be read at the start. A folder that disappears later is a finding, and its
+/// last valid content is used.
 pub async fn watch(
     folder: PathBuf,
     events: mpsc::Sender<InventoryEvent>,
@@ -67,15 +72,15 @@ async fn follow(
     if let Err(source) = std::fs::read_dir(&folder) {
         return Err(WatchError::Folder { folder, source });
     }
-    let (told, mut wake) = mpsc::channel(1);
-    let mut follower = Follower::new(folder.clone(), watcher(told));
+    let (notifications, mut wake) = mpsc::channel(1);
+    let mut follower = FolderFollower::new(folder.clone(), watcher(notifications));
     let mut first = vec![InventoryEvent::Init];
     let mut looks = 0;
     let mut step = loop {
         looks += 1;
-        let step = next(&mut follower, looks >= FIRST_LOOKS, &folder).await?;
-        // The first look only learns the names; a file is read when a second one sees the same.
-        if !step.settling || looks >= FIRST_LOOKS {
+        let step = next(&mut follower, looks >= MAX_FIRST_SCANS, &folder).await?;
+        // The first scan only collects names; a file is read once two scans are equal.
+        if !step.settling || looks >= MAX_FIRST_SCANS {
             break step;
         }
         first.extend(step.events);
@@ -85,41 +90,41 @@ async fn follow(
     first.push(InventoryEvent::Synced);
     step.events = first;
     loop {
-        let (settling, lost) = (step.settling, step.lost);
-        if !tell(step, events, problems).await {
+        let (settling, folder_missing) = (step.settling, step.folder_missing);
+        if !publish(step, events, problems).await {
             return Ok(());
         }
-        let patience = match (settling, lost || !follower.is_told()) {
+        let patience = match (settling, folder_missing || !follower.has_inotify()) {
             (true, _) => DEBOUNCE,
-            (false, true) => RESCAN_UNTOLD,
-            (false, false) => RESCAN,
+            (false, true) => RESCAN_INTERVAL_WITHOUT_INOTIFY,
+            (false, false) => RESCAN_INTERVAL,
         };
         if settling {
             sleep(patience).await;
         } else if let Ok(Some(())) = timeout(patience, wake.recv()).await {
             sleep(DEBOUNCE).await;
         } else if wake.is_closed() {
-            // No watcher: `recv` returned at once.
+            // No inotify: `recv` returned at once.
             sleep(patience).await;
         }
-        // Whatever was told until here is seen by this look.
+        // This scan covers all notifications so far.
         while wake.try_recv().is_ok() {}
         step = next(&mut follower, false, &folder).await?;
     }
 }
 
-/// Runs one step where it may block.
+/// Runs one step on a blocking thread.
 async fn next(
-    follower: &mut Follower,
+    follower: &mut FolderFollower,
     last_look: bool,
     folder: &std::path::Path,
-) -> Result<Step, WatchError> {
-    let mut moved = std::mem::replace(follower, Follower::new(PathBuf::new(), None));
+) -> Result<FollowStep, WatchError> {
+    let mut moved = std::mem::replace(follower, FolderFollower::new(PathBuf::new(), None));
     let stepped = task::spawn_blocking(move || {
         let step = moved.step(last_look);
         (moved, step)
     });
-    let (moved, step) = stepped.await.map_err(|source| WatchError::Step {
+    let (moved, step) = stepped.await.map_err(|source| WatchError::FollowStep {
         folder: folder.to_owned(),
         source,
     })?;
@@ -127,9 +132,9 @@ async fn next(
     Ok(step)
 }
 
-/// Passes on what a step came to. Returns false when nobody takes events any more.
-async fn tell(
-    step: Step,
+/// Sends the findings and events of a step. Returns false if the receiver of events was dropped.
+async fn publish(
+    step: FollowStep,
     events: &mpsc::Sender<InventoryEvent>,
     problems: &channel::Sender<Vec<Finding>>,
 ) -> bool {
@@ -149,18 +154,19 @@ async fn tell(
     true
 }
 
-/// A watcher that wakes whoever holds the receiver. None, with a warning, when the kernel has no watch left to give.
-fn watcher(told: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
+/// A watcher that notifies the receiver. None, with a warning, if the kernel allows no further
+/// watch.
+fn watcher(notifications: mpsc::Sender<()>) -> Option<notify::RecommendedWatcher> {
     let made = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Our own reads are events, too.
+        // The collector's own reads cause events, too.
         if event.as_ref().is_ok_and(|event| event.kind.is_access()) {
             return;
         }
-        // Full means that a look is due already.
-        told.try_send(()).ok();
+        // A full queue means that a scan is already due.
+        notifications.try_send(()).ok();
     });
     made.inspect_err(
-        |error| tracing::warn!(%error, "no inotify: the manifest folder is scanned every second"),
+        |error| tracing::warn!(%error, "inotify is not available: the manifest folder is scanned every second"),
     )
     .ok()
 }

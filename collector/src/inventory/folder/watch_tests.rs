@@ -1,4 +1,4 @@
-//! The folder as it is followed: every change of a file reaches the fleet.
+//! Tests of the watched folder: every change of a file reaches the fleet.
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
@@ -52,7 +52,7 @@ impl Followed {
         }
     }
 
-    /// Waits until the fleet is so, within the time that a change may take, with room for a busy machine.
+    /// Waits until the fleet matches, with a timeout for a loaded machine.
     async fn until(&self, what: &str, is_so: impl Fn(&FleetSnapshot) -> bool) {
         let mut revisions = self.fleet.revisions();
         let wait = async {
@@ -91,7 +91,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn stands_on(name: &str, node: &str) -> impl Fn(&FleetSnapshot) -> bool {
+fn runs_on(name: &str, node: &str) -> impl Fn(&FleetSnapshot) -> bool {
     move |snapshot| {
         let vm = snapshot.vms.get(&key(name));
         vm.and_then(|vm| vm.infra_node.as_ref())
@@ -126,14 +126,14 @@ async fn the_folder_is_read_and_followed() {
         "blue"
     );
 
-    // Edited in place, then by rename.
+    // Edited in place, then replaced by rename.
     let vmis = folder.join("infra/vmis.yaml");
     let text = fs::read_to_string(&vmis)
         .unwrap()
         .replace("nodeName: infra-a1\n    phase", "nodeName: infra-b1\n    phase");
     fs::write(&vmis, &text).unwrap();
     followed
-        .until("a move", stands_on("blue-worker-0", "infra-b1"))
+        .until("a move", runs_on("blue-worker-0", "infra-b1"))
         .await;
     fs::write(
         folder.join("infra/.new"),
@@ -142,10 +142,10 @@ async fn the_folder_is_read_and_followed() {
     .unwrap();
     fs::rename(folder.join("infra/.new"), &vmis).unwrap();
     followed
-        .until("a move by rename", stands_on("blue-worker-0", "infra-a1"))
+        .until("a move by rename", runs_on("blue-worker-0", "infra-a1"))
         .await;
 
-    // Truncated: named, and nothing is lost. Other files go on, also in new folders.
+    // Truncated: reported, and no object is removed. Other files are read, also in new folders.
     fs::write(&vmis, "").unwrap();
     followed
         .until_problems("the empty file", |found| {
@@ -155,7 +155,7 @@ async fn the_folder_is_read_and_followed() {
     fs::create_dir_all(folder.join("infra/more")).unwrap();
     fs::write(folder.join("infra/more/late.yaml"), vmi("late", "infra-a1")).unwrap();
     followed
-        .until("a file in a new folder", stands_on("late", "infra-a1"))
+        .until("a file in a new folder", runs_on("late", "infra-a1"))
         .await;
     assert_eq!(followed.fleet.snapshot().vms.len(), 4);
 
@@ -169,7 +169,7 @@ async fn the_folder_is_read_and_followed() {
         })
         .await;
 
-    // The folder goes and comes back.
+    // The folder is removed and restored.
     let away = dir.path().join("away");
     fs::rename(&folder, &away).unwrap();
     followed
@@ -190,7 +190,7 @@ async fn the_folder_is_read_and_followed() {
         .await;
     fs::write(folder.join("infra/more/late.yaml"), vmi("late", "infra-b1")).unwrap();
     followed
-        .until("a move after that", stands_on("late", "infra-b1"))
+        .until("a move after that", runs_on("late", "infra-b1"))
         .await;
     followed.stop().await;
 }
@@ -206,10 +206,10 @@ async fn a_mounted_config_map_is_followed_through_its_links() {
     std::os::unix::fs::symlink("..v1", infra.join("..data")).unwrap();
     std::os::unix::fs::symlink("..data/v.yaml", infra.join("v.yaml")).unwrap();
     let followed = Followed::start(dir.path());
-    followed.until("the first version", stands_on("a", "n1")).await;
+    followed.until("the first version", runs_on("a", "n1")).await;
     std::os::unix::fs::symlink("..v2", infra.join("..next")).unwrap();
     fs::rename(infra.join("..next"), infra.join("..data")).unwrap();
-    followed.until("the second version", stands_on("a", "n2")).await;
+    followed.until("the second version", runs_on("a", "n2")).await;
     assert_eq!(
         followed.fleet.snapshot().findings.len(),
         1,
@@ -219,7 +219,7 @@ async fn a_mounted_config_map_is_followed_through_its_links() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_not_there_is_an_error_at_the_start() {
+async fn a_missing_folder_is_an_error_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let (events, _events) = mpsc::channel(1);
     let (problems, _problems) = channel::channel(Vec::new());

@@ -1,4 +1,4 @@
-//! A walk into an object that remembers where it is, so that every error names line and field path.
+//! A reader of object fields that tracks line and field path for error messages.
 
 use std::{fmt::Display, str::FromStr};
 
@@ -6,23 +6,23 @@ use serde_json::Value;
 use virtfleet_collector_core::facts::Labels;
 use virtfleet_wire::layered::{Node, NodeValue};
 
-/// What is wrong with an object, and where.
+/// A problem with an object, and its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{line}: {message}")]
 pub(in crate::inventory) struct Problem {
-    /// Line, from 1; 0 when it comes from an API server.
+    /// Line, from 1; 0 for an object of an API server.
     pub(in crate::inventory) line: usize,
-    /// Field path and what is wrong with it.
+    /// Field path and problem.
     pub(in crate::inventory) message: String,
 }
 
-/// One field: its node, when it is there and not null, and its path.
+/// One field: its path, and its node if it is present and not null.
 #[derive(Debug, Clone)]
 pub(in crate::inventory) struct Field<'a> {
     node: Option<&'a Node>,
-    /// The line of the field, or of what should hold it.
+    /// The line of the field, or of the mapping that should have it.
     pub(in crate::inventory) line: usize,
-    /// e.g. `spec.domain.firmware.uuid`; empty at the top.
+    /// e.g. `spec.domain.firmware.uuid`; empty for the object itself.
     pub(in crate::inventory) path: String,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    fn wrong(&self, expected: &str) -> Problem {
+    fn unexpected(&self, expected: &str) -> Problem {
         let found = match self.node.map(|node| &node.value) {
             None => return self.problem(format_args!("required, {expected}")),
             Some(NodeValue::Scalar(value)) => shorten(&value.to_string()),
@@ -61,7 +61,10 @@ impl<'a> Field<'a> {
         self.node.is_some()
     }
 
-    /// The field of this name. Errors: this one is neither absent nor a mapping.
+    /// The field with this name.
+    ///
+    /// # Errors
+    /// This field is neither absent nor a mapping.
     pub(in crate::inventory) fn get(&self, name: &str) -> Result<Self, Problem> {
         let path = match (self.path.is_empty(), name.contains(['.', '/'])) {
             (true, false) => name.to_owned(),
@@ -72,7 +75,7 @@ impl<'a> Field<'a> {
         let entries = match self.node.map(|node| &node.value) {
             None => &[][..],
             Some(NodeValue::Mapping(entries)) => entries,
-            Some(_) => return Err(self.wrong("a mapping")),
+            Some(_) => return Err(self.unexpected("a mapping")),
         };
         Ok(match entries.iter().find(|(key, ..)| key == name) {
             Some((_, line, node)) => Self {
@@ -88,46 +91,46 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// The field at the end of a path such as `spec.domain.firmware.uuid`.
+    /// The field at a path such as `spec.domain.firmware.uuid`.
     pub(in crate::inventory) fn at(&self, path: &str) -> Result<Self, Problem> {
         path.split('.')
             .try_fold(self.clone(), |field, name| field.get(name))
     }
 
-    /// Refuses every key but these.
+    /// Rejects all other keys.
     pub(in crate::inventory) fn only(&self, known: &[&str]) -> Result<(), Problem> {
         let entries = match self.node.map(|node| &node.value) {
             None => return Ok(()),
             Some(NodeValue::Mapping(entries)) => entries,
-            Some(_) => return Err(self.wrong("a mapping")),
+            Some(_) => return Err(self.unexpected("a mapping")),
         };
         match entries.iter().find(|(key, ..)| !known.contains(&key.as_str())) {
             None => Ok(()),
             Some((key, ..)) => Err(self
                 .get(key)?
-                .problem(format_args!("unknown; known here: {}", known.join(", ")))),
+                .problem(format_args!("unknown; valid keys: {}", known.join(", ")))),
         }
     }
 
-    /// The keys of a mapping; none when it is absent.
+    /// The keys of a mapping; none if it is absent.
     pub(in crate::inventory) fn keys(&self) -> Result<Vec<&'a str>, Problem> {
         match self.node.map(|node| &node.value) {
             None => Ok(Vec::new()),
             Some(NodeValue::Mapping(entries)) => Ok(entries.iter().map(|(key, ..)| key.as_str()).collect()),
-            Some(_) => Err(self.wrong("a mapping")),
+            Some(_) => Err(self.unexpected("a mapping")),
         }
     }
 
-    /// The whole number; none when it is absent.
+    /// The whole number; none if it is absent.
     pub(in crate::inventory) fn whole(&self) -> Result<Option<i64>, Problem> {
         match self.node.map(|node| &node.value) {
             None => Ok(None),
             Some(NodeValue::Scalar(Value::Number(number))) if number.is_i64() => Ok(number.as_i64()),
-            Some(_) => Err(self.wrong("a whole number")),
+            Some(_) => Err(self.unexpected("a whole number")),
         }
     }
 
-    /// The items of a list; none when it is absent.
+    /// The items of a list; none if it is absent.
     pub(in crate::inventory) fn items(&self) -> Result<Vec<Self>, Problem> {
         match self.node.map(|node| &node.value) {
             None => Ok(Vec::new()),
@@ -140,33 +143,33 @@ impl<'a> Field<'a> {
                     path: format!("{}[{index}]", self.path),
                 })
                 .collect()),
-            Some(_) => Err(self.wrong("a list")),
+            Some(_) => Err(self.unexpected("a list")),
         }
     }
 
-    /// The text; none when it is absent or empty, which Kubernetes does not tell apart.
+    /// The text; none if it is absent or empty, which Kubernetes treats alike.
     pub(in crate::inventory) fn text(&self) -> Result<Option<&'a str>, Problem> {
         let Some(node) = self.node else { return Ok(None) };
         match node.as_str() {
             Some(text) => Ok(Some(text).filter(|text| !text.is_empty())),
-            None => Err(self.wrong("a string (quote it)")),
+            None => Err(self.unexpected("a string (quote it)")),
         }
     }
 
     pub(in crate::inventory) fn required_text(&self) -> Result<&'a str, Problem> {
         self.text()?
-            .ok_or_else(|| self.problem("required, and it is absent or empty"))
+            .ok_or_else(|| self.problem("required, but absent or empty"))
     }
 
     pub(in crate::inventory) fn flag(&self) -> Result<bool, Problem> {
         match self.node.map(|node| &node.value) {
             None => Ok(false),
             Some(NodeValue::Scalar(Value::Bool(flag))) => Ok(*flag),
-            Some(_) => Err(self.wrong("true or false")),
+            Some(_) => Err(self.unexpected("true or false")),
         }
     }
 
-    /// The text, parsed; none when it is absent or empty.
+    /// The parsed text; none if it is absent or empty.
     pub(in crate::inventory) fn parsed<T: FromStr<Err: Display>>(&self) -> Result<Option<T>, Problem> {
         let text = self.text()?;
         text.map(|text| {
@@ -176,11 +179,11 @@ impl<'a> Field<'a> {
         .transpose()
     }
 
-    /// The text, parsed.
+    /// The parsed text.
     pub(in crate::inventory) fn required<T: FromStr<Err: Display>>(&self) -> Result<T, Problem> {
         self.required_text()?;
         self.parsed()?
-            .ok_or_else(|| self.problem("required, and it is absent or empty"))
+            .ok_or_else(|| self.problem("required, but absent or empty"))
     }
 
     /// Labels: a mapping of strings.
@@ -188,7 +191,7 @@ impl<'a> Field<'a> {
         let entries = match self.node.map(|node| &node.value) {
             None => return Ok(Labels::new()),
             Some(NodeValue::Mapping(entries)) => entries,
-            Some(_) => return Err(self.wrong("a mapping")),
+            Some(_) => return Err(self.unexpected("a mapping")),
         };
         let label = |(key, ..): &(String, usize, Node)| {
             let value = self.get(key)?.text()?.unwrap_or_default();
@@ -199,9 +202,9 @@ impl<'a> Field<'a> {
 }
 
 fn shorten(text: &str) -> String {
-    const MOST: usize = 160;
-    if text.chars().count() <= MOST {
+    const MAX_CHARS: usize = 160;
+    if text.chars().count() <= MAX_CHARS {
         return text.to_owned();
     }
-    text.chars().take(MOST).chain(['…']).collect()
+    text.chars().take(MAX_CHARS).chain(['…']).collect()
 }

@@ -1,19 +1,19 @@
-//! A virt-launcher pod → a fact. Only metadata, `spec.nodeName` and `status` are read.
+//! Converts a virt-launcher pod into a fact. Reads only metadata, `spec.nodeName` and `status`.
 //!
-//! Whoever may create pods in a tenant's namespace may give one the label. So nothing about a pod is an error but its name: a
-//! pod that says nothing useful is a fact that changes nothing.
+//! Everyone who may create pods in a tenant's namespace may set the label. So only an invalid name
+//! is an error; a pod without usable fields becomes a fact without effect.
 
 use virtfleet_collector_core::facts::LauncherPod;
 
 use super::field::{Field, Problem};
 
-/// The label by which KubeVirt marks these pods, and its value.
-const LABEL: (&str, &str) = ("kubevirt.io", "virt-launcher");
+/// The label of virt-launcher pods, and its value.
+const LAUNCHER_LABEL: (&str, &str) = ("kubevirt.io", "virt-launcher");
 
 /// Whether a pod has the label of virt-launcher pods.
 pub(in crate::inventory) fn is_launcher(object: &Field<'_>) -> bool {
     let labels = object.at("metadata.labels").and_then(|labels| labels.labels());
-    labels.is_ok_and(|labels| labels.get(LABEL.0) == Some(LABEL.1))
+    labels.is_ok_and(|labels| labels.get(LAUNCHER_LABEL.0) == Some(LAUNCHER_LABEL.1))
 }
 
 /// A `Pod` that has the label.
@@ -54,7 +54,7 @@ pub(in crate::inventory) fn launcher_pod(object: &Field<'_>) -> Result<LauncherP
     })
 }
 
-/// The VMI that controls the pod: KubeVirt's virt-controller sets it and adopts no pod of others.
+/// The VMI that controls the pod: virt-controller sets the owner and adopts no other pods.
 fn owner<'a>(metadata: &Field<'a>) -> Option<Field<'a>> {
     let owners = metadata.get("ownerReferences").ok()?.items().ok()?;
     owners.into_iter().find(|owner| {

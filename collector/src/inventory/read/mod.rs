@@ -1,4 +1,4 @@
-//! One Kubernetes object → one fact, or the field that is wrong.
+//! Converts one Kubernetes object into one fact, or an error that names the invalid field.
 
 mod field;
 mod launcher;

@@ -1,4 +1,4 @@
-//! One Kubernetes object → one fact of the domain.
+//! Converts Kubernetes objects into facts.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
     })
 }
 
-/// A `VirtualMachine`. The labels of its template go over its own.
+/// A `VirtualMachine`. The labels of its template override its own.
 pub(in crate::inventory) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
     let mut labels = object.at("metadata.labels")?.labels()?;
     labels.extend(object.at("spec.template.metadata.labels")?.labels()?);
@@ -74,7 +74,7 @@ pub(in crate::inventory) fn user_node(
         uid: object.at("metadata.uid")?.parsed()?,
         labels: object.at("metadata.labels")?.labels()?,
         provider_id: object.at("spec.providerID")?.text()?.map(str::to_owned),
-        // Machines without DMI have any text there, or none.
+        // Machines without DMI have an arbitrary or no text there.
         system_uuid: object
             .at("status.nodeInfo.systemUUID")?
             .text()?
@@ -82,20 +82,21 @@ pub(in crate::inventory) fn user_node(
         ready: status::condition(&object.get("status")?, "Ready")?,
         owned: owned(object)?,
         kubelet_labels: kubelet_labels(object)?,
-        // A manifest's is that of the day it was printed; the reader of a live cluster sets it.
+        // A manifest's value is outdated; the reader of a live cluster sets the present one.
         resource_version: None,
     })
 }
 
-/// Our own annotation. Others are not read, so that no message repeats one: some hold secrets (`kubevirt.io/ignitiondata`).
+/// The ownership annotation. Other annotations are not read, so that no message contains one: some
+/// hold secrets (`kubevirt.io/ignitiondata`).
 fn owned(object: &Field<'_>) -> Result<Option<String>, Problem> {
     let field = object.at("metadata.annotations")?.get(ANNOTATION)?;
     let text = field.text()?.unwrap_or_default();
     Ok(field.is_there().then(|| text.to_owned()))
 }
 
-/// Keys of labels that the Node's kubelet wrote last: `f:metadata.f:labels.f:<key>` of its entries in `managedFields`. Whoever
-/// writes another value takes the key out of them.
+/// Keys of labels that the Node's kubelet wrote last: `f:metadata.f:labels.f:<key>` of its entries
+/// in `managedFields`. A write of another value by another manager removes the key from them.
 fn kubelet_labels(object: &Field<'_>) -> Result<BTreeSet<String>, Problem> {
     let mut found = BTreeSet::new();
     for entry in object.at("metadata.managedFields")?.items()? {
@@ -120,7 +121,7 @@ pub(in crate::inventory) fn vmi_move(object: &Field<'_>) -> Result<VmiMove, Prob
     })
 }
 
-/// A `UserCluster`. In a folder its name must be that of the folder it lies in.
+/// A `UserCluster`. In a folder its name must equal the name of its folder.
 pub(in crate::inventory) fn user_cluster(
     object: &Field<'_>,
     folder: Option<&ClusterName>,
@@ -129,7 +130,7 @@ pub(in crate::inventory) fn user_cluster(
     let name: ClusterName = named.required()?;
     if let Some(folder) = folder.filter(|folder| **folder != name) {
         return Err(named.problem(format_args!(
-            "{name:?} lies in clusters/{folder}/; name and folder must be the same",
+            "{name:?} is in clusters/{folder}/; name and folder must be equal",
             name = name.as_str()
         )));
     }
@@ -142,9 +143,9 @@ pub(in crate::inventory) fn user_cluster(
     })
 }
 
-/// A label selector, read strictly.
+/// A label selector; unknown keys are errors.
 pub(super) fn selector(field: &Field<'_>) -> Result<Selector, Problem> {
-    // A key with a slip of the pen would select every VMI of the namespace, another tenant's too.
+    // A misspelled key would select every VMI of the namespace, also those of other tenants.
     field.only(&["matchLabels", "matchExpressions"])?;
     let expressions = field.get("matchExpressions")?.items()?;
     Ok(Selector {
@@ -176,7 +177,7 @@ fn requirement(field: &Field<'_>) -> Result<Requirement, Problem> {
     match (operator, values.is_empty()) {
         (Operator::In | Operator::NotIn, true) => Err(listed.problem("In and NotIn need at least one value")),
         (Operator::Exists | Operator::DoesNotExist, false) => {
-            Err(listed.problem("Exists and DoesNotExist take no values"))
+            Err(listed.problem("Exists and DoesNotExist must have no values"))
         }
         _ => Ok(Requirement {
             key: field.get("key")?.required_text()?.to_owned(),

@@ -1,4 +1,5 @@
-//! A `LabelPropagation` → a policy, read strictly: a slip of the pen would write labels on every Node of a fleet.
+//! Converts a `LabelPropagation` into a policy. Unknown keys are errors: a misspelling could write
+//! labels on every Node of a fleet.
 
 use virtfleet_collector_core::labels::{
     guard,
@@ -17,7 +18,7 @@ pub(in crate::inventory) fn policy(object: &Field<'_>) -> Result<LabelPolicy, Pr
     spec.only(&["clusterSelector", "dryRun", "labels"])?;
     let labels = spec.get("labels")?;
     if !labels.is_there() {
-        return Err(labels.problem("required: the labels that are wanted, each with key or prefix"));
+        return Err(labels.problem("required: the labels to copy, each with key or prefix"));
     }
     Ok(LabelPolicy {
         name: metadata.get("name")?.required_text()?.to_owned(),
@@ -34,9 +35,9 @@ fn rule(field: &Field<'_>) -> Result<Rule, Problem> {
     let (key, prefix, target) = (field.get("key")?, field.get("prefix")?, field.get("target")?);
     let source = match (key.text()?, prefix.text()?) {
         (Some(text), None) => {
-            good_key(&key, text)?;
+            check_key(&key, text)?;
             if let Some(text) = target.text()? {
-                good_key(&target, text)?;
+                check_key(&target, text)?;
             }
             Source::Key(text.to_owned())
         }
@@ -67,7 +68,7 @@ fn rule(field: &Field<'_>) -> Result<Rule, Problem> {
     })
 }
 
-fn good_key(field: &Field<'_>, key: &str) -> Result<(), Problem> {
+fn check_key(field: &Field<'_>, key: &str) -> Result<(), Problem> {
     guard::check_key(key).map_err(|rule| field.problem(rule))
 }
 

@@ -1,4 +1,4 @@
-//! Where a `UserCluster`'s kubeconfig is.
+//! Reference to a `UserCluster`'s kubeconfig.
 
 use super::field::{Field, Problem};
 
@@ -10,7 +10,7 @@ pub(in crate::inventory) struct SecretRef {
     pub(in crate::inventory) key: String,
 }
 
-/// `spec.kubeconfig.secret` of a `UserCluster`; none when there is no `spec.kubeconfig`.
+/// `spec.kubeconfig.secret` of a `UserCluster`; none without `spec.kubeconfig`.
 pub(in crate::inventory) fn kubeconfig_secret(object: &Field<'_>) -> Result<Option<SecretRef>, Problem> {
     let kubeconfig = object.at("spec.kubeconfig")?;
     if !kubeconfig.is_there() {

@@ -1,4 +1,4 @@
-//! The pieces of `status` that VMIs and Nodes bring: interfaces, migration, conditions.
+//! Reads parts of the `status` of VMIs and Nodes: interfaces, migration, conditions.
 
 use std::net::IpAddr;
 
@@ -13,12 +13,12 @@ pub(super) fn interfaces(status: &Field<'_>) -> Result<Vec<VmiInterface>, Proble
 
 fn interface(field: &Field<'_>) -> Result<VmiInterface, Problem> {
     let source = field.get("infoSource")?.text()?.unwrap_or_default();
-    let guest_spoke = has_source(source, GUEST_AGENT);
+    let from_guest = has_source(source, GUEST_AGENT);
     let mut addresses: Vec<IpAddr> = Vec::new();
     let first = field.get("ipAddress")?;
     let rest = field.get("ipAddresses")?.items()?;
     for address in std::iter::once(&first).chain(&rest) {
-        if let Some(address) = unless_guest(guest_spoke, address_of(address))?
+        if let Some(address) = ignore_guest_error(from_guest, address_of(address))?
             && !addresses.contains(&address)
         {
             addresses.push(address);
@@ -26,24 +26,25 @@ fn interface(field: &Field<'_>) -> Result<VmiInterface, Problem> {
     }
     Ok(VmiInterface {
         name: field.get("name")?.text()?.unwrap_or_default().to_owned(),
-        mac: unless_guest(guest_spoke, field.get("mac")?.parsed())?,
+        mac: ignore_guest_error(from_guest, field.get("mac")?.parsed())?,
         addresses,
-        addresses_claimed: guest_spoke,
-        mac_claimed: guest_spoke && !has_source(source, DOMAIN),
+        addresses_claimed: from_guest,
+        mac_claimed: from_guest && !has_source(source, DOMAIN),
     })
 }
 
-/// A guest may say what it likes, and breaks no file with it: what cannot be read of an interface that its guest agent has
-/// described is passed by.
-fn unless_guest<T>(guest_spoke: bool, read: Result<Option<T>, Problem>) -> Result<Option<T>, Problem> {
-    if guest_spoke {
+/// Ignores an invalid value of an interface that the guest agent described: a guest must not be
+/// able to make a file invalid.
+fn ignore_guest_error<T>(from_guest: bool, read: Result<Option<T>, Problem>) -> Result<Option<T>, Problem> {
+    if from_guest {
         Ok(read.unwrap_or(None))
     } else {
         read
     }
 }
 
-/// KubeVirt writes plain addresses; older versions gave those of the guest agent with a prefix length.
+/// KubeVirt writes plain addresses; older versions wrote those of the guest agent with a prefix
+/// length.
 fn address_of(field: &Field<'_>) -> Result<Option<IpAddr>, Problem> {
     let Some(text) = field.text()? else {
         return Ok(None);
@@ -53,10 +54,11 @@ fn address_of(field: &Field<'_>) -> Result<Option<IpAddr>, Problem> {
     plain.parse().map(Some).map_err(wrong)
 }
 
-/// KubeVirt's word in `infoSource` for what the guest agent has said.
+/// The value of `infoSource` for data of the guest agent.
 const GUEST_AGENT: &str = "guest-agent";
 
-/// KubeVirt's word in `infoSource` for libvirt's domain, which has the hardware address and no IP address.
+/// The value of `infoSource` for data of libvirt's domain, which has hardware addresses but no IP
+/// addresses.
 const DOMAIN: &str = "domain";
 
 /// Whether `infoSource`, a list such as `domain, guest-agent, multus-status`, has an item.
@@ -81,7 +83,7 @@ pub(super) fn migration(status: &Field<'_>) -> Result<Option<Migration>, Problem
     }))
 }
 
-/// `status.phase` of a VMI; a word that is not KubeVirt's is [`Phase::Unknown`].
+/// `status.phase` of a VMI; [`Phase::Unknown`] for an unknown value.
 pub(super) fn phase(status: &Field<'_>) -> Result<Phase, Problem> {
     Ok(match status.get("phase")?.text()? {
         Some("Pending") => Phase::Pending,
@@ -94,7 +96,7 @@ pub(super) fn phase(status: &Field<'_>) -> Result<Phase, Problem> {
     })
 }
 
-/// The condition of this type: `True`, `False`, or neither.
+/// The condition of this type: `True`, `False`, or none for another value.
 pub(super) fn condition(status: &Field<'_>, kind: &str) -> Result<Option<bool>, Problem> {
     for condition in status.get("conditions")?.items()? {
         if condition.get("type")?.text()? == Some(kind) {
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_guest_agent_touched_is_a_claim() {
+    fn interfaces_of_the_guest_agent_are_claims() {
         for (source, addresses, mac) in [
             ("guest-agent", true, true),
             (" guest-agent ", true, true),

@@ -22,7 +22,7 @@ use virtfleet_wire::ids::NodeName;
 
 use super::super::*;
 use crate::events::NewEvent;
-use crate::leader::Writing;
+use crate::leader::WriteAccess;
 
 /// How requests to a cluster fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,12 +216,12 @@ pub(super) fn settings() -> SenderSettings {
 }
 
 impl Harness {
-    pub(super) fn new(writing: Writing, settings: SenderSettings) -> Self {
-        Self::with(FakeNodeWriter::default(), writing, settings)
+    pub(super) fn new(write_access: WriteAccess, settings: SenderSettings) -> Self {
+        Self::with(FakeNodeWriter::default(), write_access, settings)
     }
 
     /// A writer with an empty inventory that is not synced.
-    pub(super) fn with(fake: FakeNodeWriter, writing: Writing, settings: SenderSettings) -> Self {
+    pub(super) fn with(fake: FakeNodeWriter, write_access: WriteAccess, settings: SenderSettings) -> Self {
         let fleet = Arc::new(Fleet::new(DialRules::default(), || Timestamp::UNIX_EPOCH));
         let statuses = Arc::<LabelStatusStore>::default();
         let (sender, events) = EventRecorder::channel(None);
@@ -231,7 +231,7 @@ impl Harness {
         let reconciler = LabelReconciler::new(
             Arc::clone(&fleet),
             fake.clone(),
-            writing,
+            write_access,
             Arc::clone(&statuses),
             sender,
             LabelMetrics::register(&mut registry),

@@ -30,19 +30,19 @@ fn policy(name: &str, rules: &[Rule]) -> LabelPolicy {
 }
 
 /// `target ← source = value, mode, takeover (policies)`, or the conflict's policies.
-fn shown(wanted: &BTreeMap<String, MergedRule>) -> Vec<String> {
-    let one = |(target, wanted): (&String, &MergedRule)| match wanted {
+fn shown(desired: &BTreeMap<String, MergedRule>) -> Vec<String> {
+    let one = |(target, desired): (&String, &MergedRule)| match desired {
         MergedRule::Agreed(rule) => format!(
             "{target} ← {} = {} {:?} {:?} ({})",
             rule.source,
             rule.desired.as_deref().unwrap_or("-"),
             rule.mode,
             rule.takeover,
-            wanted.policy()
+            desired.policy()
         ),
-        MergedRule::Conflict(_) => format!("{target} ⚡ ({})", wanted.policy()),
+        MergedRule::Conflict(_) => format!("{target} ⚡ ({})", desired.policy()),
     };
-    wanted.iter().map(one).collect()
+    desired.iter().map(one).collect()
 }
 
 fn host() -> Labels {
@@ -60,7 +60,7 @@ fn real(policies: &[LabelPolicy]) -> Vec<String> {
 }
 
 #[test]
-fn keys_and_prefixes_lead_to_targets() {
+fn keys_and_prefixes_map_to_targets() {
     let rules = [
         prefix("rack.example.com/", Some("virtfleet.io/rack-")),
         prefix("rack.example.com/slot", Some("virtfleet.io/place")),
@@ -77,14 +77,14 @@ fn keys_and_prefixes_lead_to_targets() {
             "virtfleet.io/place/u ← rack.example.com/slot/u = bad FollowIfSafe IfPlacementMatches (p)",
             "virtfleet.io/rack-row ← rack.example.com/row = 7 FollowIfSafe IfPlacementMatches (p)",
         ],
-        "an exact key beats a prefix, a longer prefix a shorter one"
+        "an exact key precedes a prefix, a longer prefix a shorter one"
     );
     let twice = [key("other", None), key("other", Some("copy"))];
     assert_eq!(real(&[policy("p", &twice)]).len(), 2, "one label to two keys");
 }
 
 #[test]
-fn what_agrees_composes_and_what_differs_conflicts() {
+fn equal_rules_compose_and_different_ones_conflict() {
     let one = policy("one", &[key("other", None)]);
     let same = policy("two", &[key("other", Some("other"))]);
     assert_eq!(
@@ -99,7 +99,7 @@ fn what_agrees_composes_and_what_differs_conflicts() {
     assert_eq!(
         real(&[one.clone(), policy("two", std::slice::from_ref(&spelled))]).len(),
         1,
-        "a default spelled out is the same"
+        "an explicit default equals an implicit one"
     );
     for different in [
         key("rack.example.com/row", Some("other")),
@@ -132,7 +132,7 @@ fn what_agrees_composes_and_what_differs_conflicts() {
 }
 
 #[test]
-fn a_dry_run_says_nothing_where_a_real_policy_speaks() {
+fn dry_runs_are_ignored_for_keys_of_real_policies() {
     let dry = LabelPolicy {
         dry_run: true,
         ..policy("dry", &[prefix("", None)])
@@ -152,7 +152,7 @@ fn a_dry_run_says_nothing_where_a_real_policy_speaks() {
 }
 
 #[test]
-fn a_topology_label_and_its_beta_name_are_one() {
+fn a_topology_label_and_its_beta_name_are_one_target() {
     let both = [
         prefix("topology.kubernetes.io/", None),
         prefix("failure-domain.beta.kubernetes.io/", None),
@@ -173,12 +173,12 @@ fn a_topology_label_and_its_beta_name_are_one() {
     assert_eq!(
         real(&[policy("p", &copy)]),
         ["zone ← failure-domain.beta.kubernetes.io/zone = - FollowIfSafe IfPlacementMatches (p)"],
-        "elsewhere a key is what it says"
+        "other keys have no beta fallback"
     );
 }
 
 #[test]
-fn a_key_under_a_prefix_stays_wanted_when_its_source_goes() {
+fn a_key_under_a_prefix_stays_desired_without_its_source() {
     let rules = [
         prefix("rack.example.com/", Some("virtfleet.io/rack-")),
         key("rack.example.com/old", Some("elsewhere")),
@@ -197,13 +197,13 @@ fn a_key_under_a_prefix_stays_wanted_when_its_source_goes() {
     assert!(matches!(&merged["virtfleet.io/rack-row"], MergedRule::Agreed(rule) if rule.desired.is_some()));
     assert!(
         !merged.contains_key("virtfleet.io/rack-old"),
-        "an exact rule sends that source elsewhere"
+        "an exact rule gives that source another target"
     );
     assert!(!merged.contains_key("free"));
     let exact = policy("exact", &[key("a", Some("virtfleet.io/rack-gone"))]);
     let merged = merge(&[policy("p", &rules), exact], &host(), &owned).real;
     assert!(
         matches!(&merged["virtfleet.io/rack-gone"], MergedRule::Agreed(rule) if rule.source == "a"),
-        "what could be asked for does not conflict with what is"
+        "a rule for a missing source does not conflict with an actual one"
     );
 }

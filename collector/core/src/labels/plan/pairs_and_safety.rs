@@ -1,4 +1,5 @@
-//! What changes together: topology labels with their beta names, and what follows only if it is safe.
+//! Tests of keys that change together: topology labels with their beta names, and labels that
+//! follow only if that is safe.
 
 use super::{
     tests::{BETA, ZONE, decision, entry, input, owning, pod, policy, rule, settle},
@@ -16,9 +17,9 @@ use crate::{
 use Mode::{Follow, FollowIfSafe, InitialOnly, ReportDrift};
 use Takeover::{Always, IfPlacementMatches, Never};
 
-/// GA, beta: what the Node has of each; the outcome of each.
+/// GA and beta: values on the Node, and the outcomes.
 #[test]
-fn topology_labels_and_their_beta_names_go_together() {
+fn topology_labels_change_with_their_beta_names() {
     let host = [(ZONE, "b")];
     let pair = |node: &[(&str, &str)], owned: &Owned, takeover, mode| {
         let (plan, after) = settle(
@@ -36,7 +37,7 @@ fn topology_labels_and_their_beta_names_go_together() {
     };
     let both = |value: &str| (value.to_owned(), value.to_owned());
     let nothing = Owned::new();
-    // Written together, also when the Node had no beta label.
+    // Written together, even if the Node had no beta label.
     for mode in [Follow, FollowIfSafe, InitialOnly] {
         let (ga, beta, why, and) = pair(&[], &nothing, Never, mode);
         assert_eq!(
@@ -46,13 +47,13 @@ fn topology_labels_and_their_beta_names_go_together() {
     }
     let (ga, beta, ..) = pair(&[(ZONE, "a"), (BETA, "a")], &nothing, Always, Follow);
     assert_eq!((ga, beta), both("b"));
-    // Not wanted where the Node has none and the other one is not ours.
+    // Not written if the Node has no beta label and the other label is not owned.
     let (ga, beta, why, and) = pair(&[(ZONE, "b")], &nothing, Always, Follow);
     assert_eq!(
         (ga.as_str(), beta.as_str(), why, and),
         ("b", "", Reason::InLine, None)
     );
-    // One that may not be written holds the other.
+    // A key that may not be written prevents the change of the other one.
     let (ga, beta, why, and) = pair(&[(BETA, "a")], &nothing, Never, Follow);
     assert_eq!(
         (ga.as_str(), beta.as_str(), why, and),
@@ -67,9 +68,9 @@ fn topology_labels_and_their_beta_names_go_together() {
     assert_eq!((ga.as_str(), beta.as_str(), why), ("", "a", Reason::Initial));
     let (ga, beta, why, _) = pair(&[(BETA, "a")], &nothing, Never, ReportDrift);
     assert_eq!((ga.as_str(), beta.as_str(), why), ("", "a", Reason::Drift));
-    // Ours: repaired, followed, and a lost claim of the beta name alone goes.
-    let ours = owning(&[(ZONE, "b", None), (BETA, "b", None)]);
-    let (ga, beta, why, and) = pair(&[(ZONE, "b")], &ours, Never, Follow);
+    // Owned: repaired, followed; an entry for the beta name alone is dropped.
+    let owned_pair = owning(&[(ZONE, "b", None), (BETA, "b", None)]);
+    let (ga, beta, why, and) = pair(&[(ZONE, "b")], &owned_pair, Never, Follow);
     assert_eq!(
         ((ga, beta), why, and),
         (both("b"), Reason::InLine, Some(Reason::Repaired))
@@ -80,16 +81,16 @@ fn topology_labels_and_their_beta_names_go_together() {
 }
 
 #[test]
-fn a_pair_is_taken_back_and_its_kubelet_is_not_fought() {
-    let ours = owning(&[(ZONE, "a", Some("f")), (BETA, "a", None)]);
+fn pairs_are_reverted_unless_the_kubelet_imposes_them() {
+    let owned_pair = owning(&[(ZONE, "a", Some("f")), (BETA, "a", None)]);
     let node = [(ZONE, "a"), (BETA, "a")];
     for rules in [&[][..], &[rule(ZONE, Follow, Never)]] {
-        let (_, after) = settle(&input(&[], &node, &ours, rules), None);
+        let (_, after) = settle(&input(&[], &node, &owned_pair, rules), None);
         assert_eq!(after.labels, labels(&[(ZONE, "f")]));
         assert_eq!(after.owned, None);
     }
     let rules = [rule(ZONE, Follow, Always)];
-    let mut imposed = input(&[(ZONE, "b")], &[(ZONE, "k"), (BETA, "a")], &ours, &rules);
+    let mut imposed = input(&[(ZONE, "b")], &[(ZONE, "k"), (BETA, "a")], &owned_pair, &rules);
     imposed.kubelet_labels.insert(ZONE.into());
     let (plan, after) = settle(&imposed, None);
     assert_eq!(after.labels, imposed.labels);
@@ -101,12 +102,12 @@ fn a_pair_is_taken_back_and_its_kubelet_is_not_fought() {
     assert_eq!(
         after.labels,
         labels(&[(ZONE, "b"), (BETA, "b")]),
-        "asked for by its beta name"
+        "selected by its beta name"
     );
 }
 
 #[test]
-fn a_place_follows_when_that_is_safe_and_says_what_is_in_the_way() {
+fn topology_labels_follow_if_safe_and_name_the_obstacle() {
     let region = "topology.kubernetes.io/region";
     let rules = [
         rule(ZONE, FollowIfSafe, Never),
@@ -138,14 +139,14 @@ fn a_place_follows_when_that_is_safe_and_says_what_is_in_the_way() {
     assert_eq!(
         (&zone_stays[ZONE], &zone_stays[BETA]),
         ("a", "a"),
-        "the pair is one"
+        "both members of the pair are kept"
     );
     assert_eq!(&zone_stays[region], "s");
     assert_eq!((&pinned[ZONE], &pinned[region], &pinned["k"]), ("a", "r", "2"));
     let gone = after(&pod(&[("k", "1")]));
     assert_eq!(
         &gone[ZONE], "b",
-        "what another key breaks is not held against the zone"
+        "the zone may change although another key may not"
     );
 
     let message = settle(&now, Some(&pod(&[(ZONE, "a")]))).0;
@@ -159,14 +160,14 @@ fn a_place_follows_when_that_is_safe_and_says_what_is_in_the_way() {
 }
 
 #[test]
-fn safety_is_judged_of_all_that_changes_together() {
+fn safety_is_checked_for_all_changes_together() {
     let region = "topology.kubernetes.io/region";
     let rules = [ZONE, region].map(|key| rule(key, FollowIfSafe, Never));
     let owned = owning(&[(ZONE, "a", None), (BETA, "a", None), (region, "r", None)]);
     let node = [(ZONE, "a"), (BETA, "a"), (region, "r")];
     let now = input(&[(ZONE, "b"), (region, "s")], &node, &owned, &rules);
     let after = |evidence: &Evidence| settle(&now, Some(evidence)).1.labels;
-    // It holds by either of two keys: each may go alone, both may not.
+    // The volume matches by either of two keys: each may change alone, but not both.
     let either = |key: &str, value: &str| Term {
         expressions: vec![NodeRequirement {
             key: key.into(),
@@ -183,7 +184,7 @@ fn safety_is_judged_of_all_that_changes_together() {
         ..Evidence::default()
     };
     let one = after(&evidence);
-    assert_eq!((&one[region], &one[ZONE]), ("s", "a"), "the first by key goes");
+    assert_eq!((&one[region], &one[ZONE]), ("s", "a"), "the first key follows");
     let swap = Evidence {
         volumes: vec![Dependent {
             what: "PersistentVolume pv".into(),
@@ -212,7 +213,7 @@ fn safety_is_judged_of_all_that_changes_together() {
 }
 
 #[test]
-fn a_cloud_node_controller_that_rewrites_the_label_from_its_beta_name_is_at_peace_with_us() {
+fn cloud_node_controller_copies_cause_no_update_loop() {
     let rules = [rule(ZONE, FollowIfSafe, IfPlacementMatches)];
     let copied = [(ZONE, "a"), (BETA, "a")];
     let mut now = input(&[(ZONE, "b")], &copied, &Owned::new(), &rules);
@@ -235,16 +236,12 @@ fn a_cloud_node_controller_that_rewrites_the_label_from_its_beta_name_is_at_peac
     );
     now.policies.clear();
     let (_, after) = settle(&now, Some(&evidence));
-    assert_eq!(
-        after.labels,
-        labels(&copied),
-        "what it had copied is written back"
-    );
+    assert_eq!(after.labels, labels(&copied), "the copied value is restored");
 }
 
 /// The policy that asked for `FollowIfSafe` is deleted while a volume or a pod is bound to the zone.
 #[test]
-fn what_followed_if_safe_is_taken_back_only_if_that_is_safe() {
+fn labels_written_if_safe_are_reverted_only_if_safe() {
     let region = "topology.kubernetes.io/region";
     let rules = [ZONE, region].map(|key| rule(key, FollowIfSafe, Never));
     let host = [(ZONE, "b"), (region, "s")];
@@ -266,13 +263,13 @@ fn what_followed_if_safe_is_taken_back_only_if_that_is_safe() {
     assert_eq!(
         after.labels,
         labels(&[(ZONE, "b"), (BETA, "b")]),
-        "the pair is one, and the region goes"
+        "both members of the pair are kept, the region is removed"
     );
     assert!(decision(&held, ZONE).message.contains("pod shop/db-0"));
     let (_, after) = settle(&after, Some(&free));
     assert_eq!((after.labels, after.owned), (Labels::new(), None));
 
-    // The mode that was asked for last counts, and only what was written under FollowIfSafe is held.
+    // The mode that applied last decides: only labels written under FollowIfSafe are kept.
     now.policies = vec![policy("p", &[ZONE, region].map(|key| rule(key, Follow, Never)))];
     let (changed, mut now) = settle(&now, None);
     assert_eq!(changed.patch.unwrap().labels, BTreeMap::new());

@@ -1,9 +1,10 @@
-//! Properties over random histories: policies come, change and go, the VM moves, hosts are relabelled, others write and remove
-//! labels, the kubelet imposes one, the Node is recreated, patches are lost, evidence is missing or speaks against it.
+//! Properties over random histories: policies are added, changed and removed, the VM moves, hosts
+//! are relabelled, other writers set and remove labels, the kubelet imposes one, the Node is
+//! recreated, patches are lost, evidence is missing or forbids the change.
 //!
-//! Others write one value a key, which no host has, and always both names of a zone, as cloud controllers do; takeover is fixed
-//! for each source. Then the end is a function of the last facts: each key's policy, the last host's value, and what others did
-//! last.
+//! Other writers use one value that no host has, and always write both names of a zone, as cloud
+//! controllers do; takeover is fixed for each source. So the end state is a function of the last
+//! facts: each key's policy, the last host's value, and the last action of other writers.
 
 use proptest::prelude::*;
 
@@ -13,12 +14,12 @@ use super::{
 };
 use crate::labels::policy::{Rule, Source, Takeover};
 
-/// What others write.
+/// Value written by other writers.
 const FOREIGN: &str = "others";
 const ROW: &str = "virtfleet.io/a";
 const SHELF: &str = "virtfleet.io/b";
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// What others write to: together, and whether a kubelet may impose it here.
+/// Keys that other writers set together, and whether a kubelet may impose them here.
 const WRITTEN: [(&[&str], bool); 6] = [
     (&["rack"], true),
     (&[ROW], false),
@@ -27,7 +28,7 @@ const WRITTEN: [(&[&str], bool); 6] = [
     (&["mine"], false),
     (&[HOSTNAME], false),
 ];
-/// What the infra nodes have.
+/// Label keys of the infra nodes.
 const SOURCES: [&str; 6] = ["rack", "other", "loc/a", "loc/b", ZONE, RESTRICTED];
 
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ enum Event {
     Others(usize, bool),
     Kubelet(usize),
     Recreate,
-    /// Plan with this evidence, and whether the patch arrives.
+    /// Plan with this evidence; the flag tells whether the patch arrives.
     Plan(EvidenceCase, bool),
 }
 
@@ -58,7 +59,7 @@ fn modes() -> impl Strategy<Value = Mode> {
     ]
 }
 
-fn acts() -> impl Strategy<Value = Event> {
+fn events() -> impl Strategy<Value = Event> {
     let rules = prop::collection::vec((0..6usize, modes()), 0..5);
     prop_oneof![
         3 => (0..3usize, prop::option::weighted(0.7, rules)).prop_map(|(slot, rules)| Event::Policy(slot, rules)),
@@ -99,9 +100,9 @@ struct History {
     hosts: [Labels; 3],
     at: Option<usize>,
     stood: BTreeSet<usize>,
-    /// What others did last: the labels as they would be without us.
+    /// The labels as they would be without the collector: the last action of other writers.
     foreign: Labels,
-    /// Labels whose value was last written by us.
+    /// Labels whose value the collector wrote last.
     ours: BTreeSet<String>,
 }
 
@@ -123,7 +124,7 @@ impl History {
         }
     }
 
-    /// The input as the index would give it.
+    /// The input as the index would build it.
     fn seen(&mut self) -> LabelInput {
         let mut host = input(&[], &[], &Owned::new(), &[]).host;
         if let (Some(host), Some(at)) = (&mut host, self.at) {
@@ -134,8 +135,8 @@ impl History {
         self.now.clone()
     }
 
-    fn act(&mut self, act: &Event) {
-        match act {
+    fn event(&mut self, event: &Event) {
+        match event {
             Event::Policy(slot, rules) => {
                 let name = ["p", "q", "dry"][*slot];
                 self.now.policies.retain(|policy| policy.name != name);
@@ -198,7 +199,8 @@ impl History {
         }
     }
 
-    /// Plans; what arrives is applied. Checks that only what is ours changes, and that planning again finds nothing to do.
+    /// Plans and applies the patch if it arrives. Checks that only owned labels change, and that
+    /// planning again gives no patch.
     fn plan(&mut self, evidence_case: EvidenceCase, arrives: bool) {
         let seen = self.seen();
         let evidence = self.evidence(evidence_case);
@@ -213,7 +215,7 @@ impl History {
         }
         self.now = patched(&seen, patch);
         for (key, value) in &patch.labels {
-            // What is written back is theirs again.
+            // A restored value belongs to the other writers again.
             let theirs = value.is_none() || value == &self.foreign.get(key).map(str::to_owned);
             if theirs {
                 self.ours.remove(key);
@@ -223,14 +225,14 @@ impl History {
             }
         }
         let again = super::plan(&self.seen(), evidence.as_ref());
-        // Somebody who needs the labels as they are, all of them, does not match any more once one has changed.
+        // An object that requires all present labels does not match any more after one changed.
         if evidence_case != EvidenceCase::Unsafe || patch.labels.is_empty() {
             assert_eq!(again.patch, None, "after {patch:?}");
         }
         assert_eq!(
             self.now.labels.get(ZONE),
             self.now.labels.get(BETA),
-            "the pair is one"
+            "both members of the pair are equal"
         );
     }
 
@@ -239,7 +241,7 @@ impl History {
             .decisions
             .iter()
             .filter(|decision| !decision.dry_run && decision.key == key);
-        let decision = real.next().expect("what changes is decided");
+        let decision = real.next().expect("every change has a decision");
         assert!(
             matches!(decision.action, Action::Set | Action::Remove | Action::Restore),
             "{decision:?}"
@@ -267,7 +269,8 @@ impl History {
         }
     }
 
-    /// Without placement, with a broken annotation, with a conflict about every key, in a suspended cluster: nothing goes.
+    /// Without placement, with a broken annotation, with a conflict about every key, in a suspended
+    /// cluster: no patch.
     fn frozen(seen: &LabelInput) {
         let free = Evidence::default();
         let none = |input: LabelInput| assert_eq!(plan(&input, Some(&free)).patch, None, "{input:?}");
@@ -292,7 +295,7 @@ impl History {
             policy(&format!("conflict-{}", source.len()), &[catch_all])
         };
         if let Some(host) = &seen.host {
-            let owned = owned::read(seen.owned.as_deref()).expect("ours can be read");
+            let owned = owned::read(seen.owned.as_deref()).expect("the annotation can be read");
             let mut host = host.clone();
             for key in owned.keys() {
                 host.labels.insert(format!("x/{key}"), "v".into());
@@ -312,12 +315,12 @@ impl History {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
-    fn the_end_follows_from_the_last_facts(acts in prop::collection::vec(acts(), 0..60), end in 0..3usize) {
+    fn the_end_state_follows_from_the_last_facts(events in prop::collection::vec(events(), 0..60), end in 0..3usize) {
         let mut history = History::new();
-        for act in &acts {
-            history.act(act);
+        for event in &events {
+            history.event(event);
         }
-        history.act(&Event::Move(Some(end)));
+        history.event(&Event::Move(Some(end)));
         history.plan(EvidenceCase::Safe, true);
         let after = history.seen();
         let last = plan(&after, Some(&Evidence::default()));
@@ -334,7 +337,7 @@ proptest! {
         fresh.plan(EvidenceCase::Safe, true);
 
         for key in ["rack", ROW, SHELF, ZONE, BETA, "mine", HOSTNAME] {
-            // The beta name is asked for by the other one.
+            // The beta name is selected by the other name.
             let asked = if key == BETA { ZONE } else { key };
             let mut real = last.decisions.iter().filter(|decision| !decision.dry_run && decision.key == asked);
             let decision = real.next();

@@ -1,4 +1,4 @@
-//! Every branch of what becomes of one key.
+//! Every branch of the outcome of one key.
 
 use super::{
     tests::{BETA, RESTRICTED, ZONE, decision, input, owning, policy, rule, settle},
@@ -9,14 +9,15 @@ use crate::{
     store::tests::labels,
 };
 
-/// What the Node has, what was written over what, what the host has.
+/// Value on the Node; written value and the value before it; value on the host.
 type Facts = (
     Option<&'static str>,
     Option<(&'static str, Option<&'static str>)>,
     Option<&'static str>,
 );
 
-/// Plans the key `k` and gives action, reason, the label afterwards, and whether there is an entry afterwards.
+/// Plans the key `k`. Returns action, reason, the label afterwards, and whether there is an entry
+/// afterwards.
 fn outcome(
     (current, owned, desired): Facts,
     mode: Mode,
@@ -52,8 +53,8 @@ fn outcome_of(
     )
 }
 
-/// What the Node has, what we wrote there over what, what the host has; mode and takeover; then what is done, why, and what the
-/// Node has afterwards, with `*` when the annotation has an entry.
+/// Value on the Node, written value over previous value, value on the host; mode and takeover; then
+/// action, reason, and the label afterwards, with `*` if the annotation has an entry.
 const TABLE: &str = r"
     b  -    b    Follow       Always  Keep    InLine       b     in line: not claimed when it is not ours
     b  b    b    Follow       Never   Keep    InLine       b*
@@ -123,7 +124,7 @@ fn every_mode_and_state() {
 }
 
 #[test]
-fn what_others_had_is_remembered_from_the_first_takeover_until_somebody_removes_ours() {
+fn previous_value_is_kept_until_another_writer_removes_the_label() {
     let previous = |facts: Facts| {
         outcome(facts, Mode::Follow, Takeover::Always, |_| {})
             .3
@@ -143,7 +144,7 @@ fn what_others_had_is_remembered_from_the_first_takeover_until_somebody_removes_
 }
 
 #[test]
-fn a_value_of_a_place_where_the_vm_stood_is_stale_and_may_go() {
+fn values_of_previous_hosts_are_replaced() {
     let rule = (Mode::Follow, Takeover::IfPlacementMatches);
     let facts = (Some("old"), None, Some("b"));
     let known = |stood: &'static [(&str, &str)]| {
@@ -157,7 +158,7 @@ fn a_value_of_a_place_where_the_vm_stood_is_stale_and_may_go() {
 }
 
 #[test]
-fn what_the_kubelet_imposes_is_reported_and_not_fought() {
+fn labels_imposed_by_the_kubelet_are_reported_only() {
     for mode in [Mode::Follow, Mode::InitialOnly, Mode::ReportDrift] {
         for owned in [None, Some(("a", Some("f")))] {
             let facts = (Some("k"), owned, Some("b"));
@@ -172,11 +173,11 @@ fn what_the_kubelet_imposes_is_reported_and_not_fought() {
     let (_, reason, ..) = outcome_of(ZONE, ours, Mode::Follow, Takeover::Never, |input| {
         input.kubelet_labels.insert(ZONE.into());
     });
-    assert_eq!(reason, Reason::Moved, "while it has our value it is ours");
+    assert_eq!(reason, Reason::Moved, "owned while it has the written value");
 }
 
 #[test]
-fn a_source_that_is_gone_for_a_moment_takes_nothing_back() {
+fn unconfirmed_removal_of_the_source_reverts_nothing() {
     let facts = (Some("a"), Some(("a", Some("f"))), None);
     for mode in [Mode::Follow, Mode::FollowIfSafe] {
         let (action, reason, label, entry) = outcome(facts, mode, Takeover::Never, |input| {
@@ -188,7 +189,7 @@ fn a_source_that_is_gone_for_a_moment_takes_nothing_back() {
 }
 
 #[test]
-fn a_source_that_has_just_changed_rewrites_nothing() {
+fn unconfirmed_change_of_the_source_writes_nothing() {
     let facts = (Some("a"), Some(("a", Some("f"))), Some("b"));
     for mode in [Mode::Follow, Mode::FollowIfSafe] {
         let (action, reason, label, entry) = outcome(facts, mode, Takeover::Never, |input| {
@@ -199,9 +200,9 @@ fn a_source_that_has_just_changed_rewrites_nothing() {
     }
 }
 
-/// A kubelet writes a key of the admin's own only when it registers the Node, so the takeover rule decides.
+/// A kubelet writes other keys only when it registers the Node, so the takeover rule decides.
 #[test]
-fn what_the_kubelet_wrote_at_registration_is_others() {
+fn labels_written_at_registration_belong_to_another_writer() {
     for (takeover, expected) in [
         (Takeover::Always, Reason::TakenOver),
         (Takeover::Never, Reason::Foreign),
@@ -214,9 +215,9 @@ fn what_the_kubelet_wrote_at_registration_is_others() {
     }
 }
 
-/// What the annotation of a Node claims under `node-restriction.kubernetes.io` a kubelet may have written.
+/// A kubelet may have written the annotation's entries under `node-restriction.kubernetes.io`.
 #[test]
-fn a_source_that_is_gone_is_told_of_a_restricted_key_only_where_it_is_claimed() {
+fn missing_source_of_a_restricted_key_is_reported_only_with_an_entry() {
     let of = |owned| {
         outcome_of(
             RESTRICTED,
@@ -233,7 +234,7 @@ fn a_source_that_is_gone_is_told_of_a_restricted_key_only_where_it_is_claimed() 
 }
 
 #[test]
-fn what_is_withdrawn_is_taken_back_while_it_is_ours() {
+fn withdrawn_labels_are_reverted_while_owned() {
     let none = |input: &mut LabelInput| input.policies.clear();
     for (facts, action, label) in [
         ((Some("a"), Some(("a", None)), Some("b")), Action::Remove, None),
@@ -261,7 +262,7 @@ fn what_is_withdrawn_is_taken_back_while_it_is_ours() {
 }
 
 #[test]
-fn the_annotation_authorises_nothing_that_a_kubelet_must_not_touch() {
+fn the_annotation_does_not_authorise_restricted_keys() {
     use Mode::{Follow, InitialOnly};
     use Takeover::{Always, Never};
     let at = |facts, mode, takeover, change: fn(&mut LabelInput)| {
@@ -282,7 +283,7 @@ fn the_annotation_authorises_nothing_that_a_kubelet_must_not_touch() {
     assert_eq!(
         at((Some("a"), claimed, Some("b")), Follow, Never, keep),
         (Reason::Foreign, some("a"), true),
-        "a claim is not enough"
+        "the entry alone does not authorise it"
     );
     assert_eq!(
         at((Some("a"), claimed, Some("b")), Follow, Always, keep),
@@ -314,7 +315,7 @@ fn the_annotation_authorises_nothing_that_a_kubelet_must_not_touch() {
 }
 
 #[test]
-fn a_protected_key_is_not_touched_whatever_the_annotation_says() {
+fn protected_keys_never_change() {
     let host = "kubernetes.io/hostname";
     for change in [
         |_: &mut LabelInput| {},
@@ -328,7 +329,11 @@ fn a_protected_key_is_not_touched_whatever_the_annotation_says() {
             change,
         );
         assert_eq!((action, reason), (Action::Report, Reason::Protected));
-        assert_eq!((label.as_deref(), entry), (Some("w0"), None), "the claim goes");
+        assert_eq!(
+            (label.as_deref(), entry),
+            (Some("w0"), None),
+            "the entry is dropped"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! What the tests of the planner share, and the plan as a whole: patch, order, placement, annotation.
+//! Shared helpers of the planner's tests, and tests of whole plans: patch, order, placement,
+//! annotation.
 
 use super::*;
 use crate::{
@@ -35,7 +36,7 @@ pub(super) fn rule(source: &str, mode: Mode, takeover: Takeover) -> Rule {
     }
 }
 
-/// On host `h` with these labels; the Node has these, and this annotation.
+/// A VM on host `h` with these labels; the labels and the annotation of its Node.
 pub(super) fn input(
     host: &[(&str, &str)],
     node: &[(&str, &str)],
@@ -81,7 +82,7 @@ pub(super) fn owning(entries: &[(&str, &str, Option<&str>)]) -> Owned {
     entries.iter().map(one).collect()
 }
 
-/// A pod that needs these labels.
+/// A pod that requires these labels.
 pub(super) fn pod(selector: &[(&str, &str)]) -> Evidence {
     Evidence {
         pods: vec![Dependent {
@@ -93,7 +94,7 @@ pub(super) fn pod(selector: &[(&str, &str)]) -> Evidence {
     }
 }
 
-/// JSON merge patch (RFC 7396) on an object.
+/// Applies a JSON merge patch (RFC 7396).
 pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *target = patch.clone();
@@ -112,7 +113,7 @@ pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// The Node after the patch, through its JSON, as the API server does it.
+/// The Node after the patch, applied as JSON like the API server does.
 pub(super) fn patched(input: &LabelInput, patch: &NodePatch) -> LabelInput {
     let mut node = json!({
         "metadata": {
@@ -150,7 +151,7 @@ pub(super) fn decision<'a>(plan: &'a NodePlan, key: &str) -> &'a Decision {
     first
 }
 
-/// Plans, applies, and plans again, which must find nothing to do.
+/// Plans, applies the patch and plans again, which must give no patch.
 pub(super) fn settle(input: &LabelInput, evidence: Option<&Evidence>) -> (NodePlan, LabelInput) {
     let plan = plan(input, evidence);
     let after = plan
@@ -187,7 +188,7 @@ fn the_patch_is_metadata_with_preconditions_and_null_removes() {
 }
 
 #[test]
-fn all_changes_go_in_one_patch_with_the_annotation() {
+fn all_changes_and_the_annotation_are_one_patch() {
     let rules = [
         rule("rack", Mode::Follow, Takeover::Never),
         rule("row", Mode::Follow, Takeover::Never),
@@ -216,7 +217,7 @@ fn all_changes_go_in_one_patch_with_the_annotation() {
 }
 
 #[test]
-fn another_uid_or_another_spelling_alone_is_no_reason_to_write() {
+fn changed_uid_or_formatting_alone_causes_no_patch() {
     let rules = [rule("rack", Mode::Follow, Takeover::Never)];
     let (_, mut steady) = settle(&input(&[("rack", "r")], &[], &Owned::new(), &rules), None);
     steady.vmi_uid = Some("another".parse().unwrap());
@@ -232,8 +233,9 @@ fn another_uid_or_another_spelling_alone_is_no_reason_to_write() {
 }
 
 #[test]
-fn a_patch_of_labels_alone_leaves_the_annotation_as_it_is_spelled() {
-    // A label under node-restriction whose entry already says what is written: only the label changes.
+fn a_patch_of_labels_alone_keeps_the_annotation_text() {
+    // A label under node-restriction whose entry already has the written value: only the label
+    // changes.
     let rules = [rule(RESTRICTED, Mode::Follow, Takeover::Always)];
     let host = [(RESTRICTED, "7")];
     let (_, mut now) = settle(&input(&host, &[], &Owned::new(), &rules), None);
@@ -266,7 +268,7 @@ fn without_placement_nothing_changes() {
 }
 
 #[test]
-fn with_a_broken_annotation_nothing_changes_and_the_way_out_is_named() {
+fn with_a_broken_annotation_nothing_changes_and_a_remedy_is_given() {
     let rules = [rule("rack", Mode::Follow, Takeover::Always)];
     for broken in ["{", r#"{"v":2,"labels":{}}"#] {
         let mut now = input(&[("rack", "r")], &[("rack", "old")], &Owned::new(), &rules);
@@ -296,7 +298,7 @@ fn with_a_broken_annotation_nothing_changes_and_the_way_out_is_named() {
 }
 
 #[test]
-fn a_suspended_cluster_is_planned_and_not_written() {
+fn a_suspended_cluster_is_planned_but_not_written() {
     let rules = [
         rule("rack", Mode::Follow, Takeover::Never),
         rule("row", Mode::Follow, Takeover::Never),
@@ -337,7 +339,7 @@ fn a_dry_run_is_shown_and_never_sent() {
     let mut now = input(&host, &[("row", "1"), (ZONE, "a")], &owned, &[]);
     now.policies.push(dry.clone());
     let shown = plan(&now, None);
-    assert!(!shown.needs_evidence, "nothing waits for it");
+    assert!(!shown.needs_evidence, "a dry run needs no evidence");
     let rack = decision(&shown, "rack");
     assert!(rack.dry_run && rack.action == Action::Set && rack.message.contains("dry run"));
     let row: Vec<_> = shown.decisions.iter().filter(|one| one.key == "row").collect();
@@ -349,7 +351,7 @@ fn a_dry_run_is_shown_and_never_sent() {
             (false, Action::Remove, Reason::Withdrawn),
             (true, Action::Keep, Reason::InLine)
         ],
-        "a dry run holds nothing"
+        "a dry run delays nothing"
     );
     let (_, after) = settle(&now, Some(&pod(&[(ZONE, "a")])));
     assert_eq!(after.labels, labels(&[(ZONE, "a")]));

@@ -1,5 +1,6 @@
-//! To which addresses the collector connects for a user cluster. A name is resolved here, and the address that was checked is
-//! the one that is dialled, so that a name whose address changes in between opens nothing.
+//! Checks the addresses of user clusters before connecting. Names are resolved here, and the
+//! checked address is the one that is dialled, so that a name with changing addresses cannot bypass
+//! the check.
 
 use std::{
     io,
@@ -22,23 +23,24 @@ use virtfleet_collector_core::dial::{DialRules, Refusal};
 
 use super::kubeconfig::host_and_port;
 
-/// Maximum time for one of several addresses of a name.
-const ONE_ADDRESS: Duration = Duration::from_secs(2);
-/// Maximum number of addresses of a name that are tried.
+/// Timeout per address of a name.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 8;
 
-/// Which addresses may be dialled for user clusters. The infra cluster's own API server never may.
+/// Addresses that may be dialled for user clusters. The infra cluster's own API server is never
+/// allowed.
 #[derive(Debug)]
 pub(in crate::inventory::cluster) struct DialGuard {
     rules: RwLock<DialRules>,
     /// Host and port under which the collector reaches the infra API server.
     infra: (String, u16),
-    /// Where else that server answers.
+    /// Further addresses of the infra API server.
     endpoints: RwLock<Vec<SocketAddr>>,
 }
 
 impl DialGuard {
-    /// `rules` say what is open; `infra` is the URL of the infra API server.
+    /// A guard with the dial rules `rules`; `infra` is the URL of the infra API server.
     pub(in crate::inventory::cluster) fn new(rules: DialRules, infra: &Uri) -> Self {
         Self {
             rules: RwLock::new(rules),
@@ -47,7 +49,7 @@ impl DialGuard {
         }
     }
 
-    /// Replaces the infra cluster's service networks. Returns whether that is a change.
+    /// Replaces the infra cluster's service networks. Returns whether they changed.
     pub(in crate::inventory::cluster) fn set_service_networks(&self, networks: Vec<IpNet>) -> bool {
         let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         rules.set_service_networks(networks)
@@ -58,10 +60,10 @@ impl DialGuard {
         *self.endpoints.write().unwrap_or_else(PoisonError::into_inner) = endpoints;
     }
 
-    /// Whether an address may be dialled, as far as that is known without asking a resolver.
+    /// Checks an address, without any name resolution.
     ///
     /// # Errors
-    /// Why not, and what opens it.
+    /// Why it is not allowed, and which setting allows it.
     pub(super) fn check(&self, address: SocketAddr) -> Result<(), String> {
         let ip = address.ip().to_canonical();
         let same = |known: &SocketAddr| (known.ip().to_canonical(), known.port()) == (ip, address.port());
@@ -75,7 +77,7 @@ impl DialGuard {
         match rules.check(ip) {
             Ok(()) => Ok(()),
             Err(Refusal::Special(what, range)) => Err(format!(
-                "{ip} is {what} ({range}); only an entry of inventory.cluster.userClusters.allowCIDRs inside that range opens it"
+                "{ip} is {what} ({range}); only an entry of inventory.cluster.userClusters.allowCIDRs inside that range allows it"
             )),
             Err(_) => Err(format!(
                 "{ip} is in no network of inventory.cluster.userClusters.allowCIDRs"
@@ -83,11 +85,11 @@ impl DialGuard {
         }
     }
 
-    /// The addresses behind a URL that may be dialled, and why the others may not.
+    /// The allowed addresses of a URL, and why the others are not allowed.
     async fn resolve(&self, uri: &Uri) -> io::Result<(Vec<SocketAddr>, Vec<String>)> {
         let (host, port) = host_and_port(uri);
         let infra = async {
-            // A literal was compared by `check`.
+            // A literal address was compared by `check`.
             let name = (self.infra.0.as_str(), self.infra.1);
             match lookup_host(name).await {
                 Ok(found) => found.collect(),
@@ -119,7 +121,7 @@ impl DialGuard {
                 dial.await
             } else {
                 let late = |_| Err(io::ErrorKind::TimedOut.into());
-                timeout(ONE_ADDRESS, dial).await.unwrap_or_else(late)
+                timeout(ADDRESS_TIMEOUT, dial).await.unwrap_or_else(late)
             };
             match dialled {
                 Ok(stream) => {
@@ -136,7 +138,7 @@ impl DialGuard {
     }
 }
 
-/// Connects by a [`DialGuard`].
+/// Connects to addresses that its [`DialGuard`] allows.
 #[derive(Debug, Clone)]
 pub(super) struct GuardedConnector(pub(super) Arc<DialGuard>);
 
@@ -161,7 +163,7 @@ pub(super) mod tests {
     use super::*;
     use crate::config::UserClusterSettings;
 
-    /// A guard for an infra API server at 198.51.100.7:6443, with further networks opened.
+    /// A guard for an infra API server at 198.51.100.7:6443, with further networks allowed.
     pub(in super::super) fn guard(more: &[&str]) -> DialGuard {
         let mut settings = UserClusterSettings::default();
         settings
@@ -176,7 +178,8 @@ pub(super) mod tests {
         let uri = Uri::from_static("https://localhost:1");
         let error = guard(&[]).connect(uri.clone()).await.unwrap_err().to_string();
         assert!(error.contains("loopback"), "{error}");
-        // The infra API server goes by a name, and somebody else has another name for the same address.
+        // The infra API server has a name, and the kubeconfig has another name for the same
+        // address.
         let opened = guard(&["127.0.0.0/8", "::1/128"]);
         let refused = opened.connect(uri.clone()).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{refused}");

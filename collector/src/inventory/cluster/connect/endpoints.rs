@@ -1,4 +1,5 @@
-//! Where else the infra API server answers: the addresses behind the Service `kubernetes`, which no user cluster may have.
+//! Further addresses of the infra API server: the endpoints of the Service `kubernetes`. No user
+//! cluster may use them.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -9,19 +10,20 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
-use super::Gate;
+use super::ConnectionPolicy;
 
-/// Between two looks: an API server that is replaced has another address.
-const AGAIN: Duration = Duration::from_mins(5);
-/// How long one request may take.
-const ANSWER: Duration = Duration::from_secs(15);
+/// Interval between two reads: a replaced API server has another address.
+const READ_INTERVAL: Duration = Duration::from_mins(5);
+/// Timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Keeps the gate's list of them, for ever. Without the right to read them the URL of the infra API server is all that is refused.
-pub(in crate::inventory::cluster) async fn follow_endpoints(infra: Client, gate: Gate) {
+/// Keeps the policy's list of these addresses up to date. Without the right to read them, only the
+/// address in the infra API server's URL is forbidden.
+pub(in crate::inventory::cluster) async fn follow_endpoints(infra: Client, policy: ConnectionPolicy) {
     let api: Api<EndpointSlice> = Api::namespaced(infra, "default");
     loop {
-        match timeout(ANSWER, api.get("kubernetes")).await {
-            Ok(Ok(slice)) => gate.guard.set_endpoints(addresses(&slice)),
+        match timeout(REQUEST_TIMEOUT, api.get("kubernetes")).await {
+            Ok(Ok(slice)) => policy.guard.set_endpoints(addresses(&slice)),
             Ok(Err(error)) => tracing::debug!(
                 %error,
                 "the EndpointSlice default/kubernetes cannot be read: a user cluster's kubeconfig may name an address of the \
@@ -29,7 +31,7 @@ pub(in crate::inventory::cluster) async fn follow_endpoints(infra: Client, gate:
             ),
             Err(_) => {}
         }
-        sleep(AGAIN).await;
+        sleep(READ_INTERVAL).await;
     }
 }
 

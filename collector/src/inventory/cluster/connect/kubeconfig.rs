@@ -1,5 +1,6 @@
-//! What a user cluster's kubeconfig may say. Whoever may write the Secret must not reach further by it than to that cluster's
-//! API server: no programs, no files, no proxy, no HTTP, no unverified TLS, no path behind which another service could answer.
+//! Checks a user cluster's kubeconfig. It must give its author access to nothing but that cluster's
+//! API server: no programs, no files, no proxy, no HTTP, no unverified TLS, no path under which
+//! another service could answer.
 
 use std::net::IpAddr;
 
@@ -14,16 +15,16 @@ pub(in crate::inventory::cluster) const MAX_KUBECONFIG: usize = 256 * 1024;
 /// Reads and checks a kubeconfig.
 ///
 /// # Errors
-/// What is wrong with it and what to write instead, never any part of it that is secret.
+/// What is wrong with it and how to fix it, without any secret part of it.
 pub(super) fn read(bytes: &[u8], guard: &DialGuard) -> Result<Kubeconfig, String> {
     if bytes.len() > MAX_KUBECONFIG {
         return Err(format!("the kubeconfig has more than {MAX_KUBECONFIG} bytes"));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| "the kubeconfig is not UTF-8 text".to_owned())?;
-    // The parser's message may quote the text, and with it a token.
+    // The parser's message may quote the text, which may contain a token.
     let kubeconfig =
         Kubeconfig::from_yaml(text).map_err(|_| "the kubeconfig is not a valid kubeconfig".to_owned())?;
-    check(&kubeconfig, guard).map_err(|why| format!("the kubeconfig is refused: {why}"))?;
+    check(&kubeconfig, guard).map_err(|why| format!("the kubeconfig is rejected: {why}"))?;
     Ok(kubeconfig)
 }
 
@@ -73,7 +74,8 @@ fn cluster(cluster: &Cluster, guard: &DialGuard) -> Result<(), String> {
     }
     if cluster.insecure_skip_tls_verify == Some(true) {
         return Err(
-            "insecure-skip-tls-verify is set, so anybody could answer; set certificate-authority-data".into(),
+            "insecure-skip-tls-verify is set, so any server could answer; set certificate-authority-data"
+                .into(),
         );
     }
     let (host, port) = origin(cluster.server.as_deref().unwrap_or_default())?;
@@ -81,15 +83,15 @@ fn cluster(cluster: &Cluster, guard: &DialGuard) -> Result<(), String> {
         Ok(address) => guard
             .check((address, port).into())
             .map_err(|why| format!("server: {why}")),
-        // Its addresses are checked with each connection.
+        // Its addresses are checked at each connection.
         Err(_) => Ok(()),
     }
 }
 
-/// Host and port of a server that is nothing but `https://host[:port]`.
+/// Host and port of a server of the form `https://host[:port]`.
 ///
 /// # Errors
-/// What else it is. The text itself is not repeated: a user part may hold a password.
+/// What is wrong. The text itself is not included: it may contain a password.
 fn origin(server: &str) -> Result<(String, u16), String> {
     let refuse = |what: &str| {
         Err(format!(
@@ -114,12 +116,12 @@ fn origin(server: &str) -> Result<(String, u16), String> {
     }
     let (host, port) = host_and_port(&uri);
     if host.is_empty() || port == 0 {
-        return refuse("has no host or a port that cannot be");
+        return refuse("has no host or an invalid port");
     }
     Ok((host, port))
 }
 
-/// Host without brackets, and port, 443 when it is left out.
+/// Host without brackets, and port, by default 443.
 pub(super) fn host_and_port(uri: &Uri) -> (String, u16) {
     let host = uri.host().unwrap_or_default();
     let host = host

@@ -1,8 +1,8 @@
-//! What a user cluster's API server may answer: bodies, lines of a watch and error answers of bounded size. It stands under
-//! kube's client, which collects whatever comes.
+//! Limits on the responses of a user cluster's API server: size of bodies, of lines of a watch and
+//! of error responses. Applied below kube's client, which collects whole bodies.
 //!
-//! The text of an error answer never passes: it is the tenant's, and behind a kubeconfig that names another service it would be
-//! that service's. In its place stands what the HTTP status means.
+//! The text of an error response is never passed on: it is the tenant's, or that of another service
+//! that its kubeconfig names. It is replaced by a text for the HTTP status.
 
 use std::{
     pin::Pin,
@@ -23,35 +23,35 @@ use serde_json::json;
 use tokio::time::timeout;
 use tower::{BoxError, Service};
 
-/// Maximum size of a page of a list, bytes. Longer ones are asked for again in smaller pages.
-pub(in crate::inventory::cluster) const MAX_ANSWER: usize = 4 << 20;
-/// Maximum size of one object, as a line of a watch or as an answer, bytes. etcd takes objects of 1.5 MiB; Nodes have some tens of
-/// KiB.
-pub(in crate::inventory::cluster) const MAX_OBJECT: usize = 1 << 20;
-/// Bytes that all user clusters' answers may hold in memory at once, while they are read.
-const MAX_IN_FLIGHT: usize = 32 << 20;
-/// An answer of at most this size, bytes, is read even if [`MAX_IN_FLIGHT`] is used up by others.
-const ALWAYS: usize = 256 << 10;
-/// An error answer of at most this size, bytes, is read and dropped, so that its connection can be used again.
-const MAX_ERROR: usize = 64 << 10;
-/// Maximum time for that.
-const ERROR_ENDS: Duration = Duration::from_secs(1);
+/// Maximum bytes of a page of a list. Larger pages are requested again in smaller parts.
+pub(in crate::inventory::cluster) const MAX_RESPONSE_BYTES: usize = 4 << 20;
+/// Maximum bytes of one object, as a line of a watch or as a response. etcd accepts objects of 1.5
+/// MiB; Nodes have some tens of KiB.
+pub(in crate::inventory::cluster) const MAX_OBJECT_BYTES: usize = 1 << 20;
+/// Maximum bytes of all user clusters' responses held in memory while they are read.
+const MAX_IN_FLIGHT_BYTES: usize = 32 << 20;
+/// Responses of up to this size are read even if [`MAX_IN_FLIGHT_BYTES`] is exhausted.
+const ALWAYS_ALLOWED_BYTES: usize = 256 << 10;
+/// Error responses of up to this size are read and dropped, so that the connection can be reused.
+const MAX_ERROR_BYTES: usize = 64 << 10;
+/// Maximum time to read an error response.
+const ERROR_READ_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why an answer was not read to its end.
+/// Why a response was not read completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::inventory::cluster) enum LimitError {
-    /// An answer is longer than [`MAX_ANSWER`].
-    #[error("an answer has more than {MAX_ANSWER} bytes")]
-    Answer,
-    /// An object is longer than [`MAX_OBJECT`].
-    #[error("an object has more than {MAX_OBJECT} bytes")]
+    /// The response is larger than [`MAX_RESPONSE_BYTES`].
+    #[error("a response has more than {MAX_RESPONSE_BYTES} bytes")]
+    Response,
+    /// An object is larger than [`MAX_OBJECT_BYTES`].
+    #[error("an object has more than {MAX_OBJECT_BYTES} bytes")]
     Object,
-    /// Others have used up [`MAX_IN_FLIGHT`].
-    #[error("the answers of all user clusters have more than {MAX_IN_FLIGHT} bytes at this moment")]
+    /// The responses of all user clusters use [`MAX_IN_FLIGHT_BYTES`].
+    #[error("the responses of all user clusters have more than {MAX_IN_FLIGHT_BYTES} bytes at present")]
     Busy,
 }
 
-/// Bytes of the answers that are being read, over all user clusters.
+/// Bytes of the responses being read, over all user clusters.
 #[derive(Debug, Default)]
 pub(in crate::inventory::cluster) struct Budget(AtomicUsize);
 
@@ -68,15 +68,15 @@ impl<S> LimitedClient<S> {
     }
 }
 
-/// What kube's client reads: an answer within limits, or what stands in the place of an error answer.
-type Answer<B> = Either<LimitedBody<B>, Full<Bytes>>;
+/// Body for kube's client: a limited response, or the replacement of an error response.
+type ResponseBody<B> = Either<LimitedBody<B>, Full<Bytes>>;
 
 impl<S, B> Service<Request<Body>> for LimitedClient<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error: Into<BoxError>, Future: Send + 'static>,
     B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
-    type Response = Response<Answer<B>>;
+    type Response = Response<ResponseBody<B>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
 
@@ -88,11 +88,11 @@ where
         let query = request.uri().query().unwrap_or_default();
         let has = |wanted: &str| query.split('&').any(|pair| pair.starts_with(wanted));
         let shape = if has("watch=true") {
-            Shape::Watch
+            BodyForm::Watch
         } else if has("limit=") {
-            Shape::List
+            BodyForm::List
         } else {
-            Shape::Object
+            BodyForm::Object
         };
         let budget = Arc::clone(&self.budget);
         let answer = self.inner.call(request);
@@ -103,23 +103,23 @@ where
                 let limit = |body| Either::Left(LimitedBody::new(body, shape, budget));
                 return Ok(answer.map(limit));
             }
-            // A redirect is not followed, and is no answer.
-            let body = Limited::new(answer.into_body(), MAX_ERROR);
-            drop(timeout(ERROR_ENDS, body.collect()).await);
-            Ok(in_place_of(status))
+            // A redirect is not followed and is an error.
+            let body = Limited::new(answer.into_body(), MAX_ERROR_BYTES);
+            drop(timeout(ERROR_READ_TIMEOUT, body.collect()).await);
+            Ok(replacement(status))
         })
     }
 }
 
-/// The `Status` that kube makes an error of.
-fn in_place_of<B>(status: StatusCode) -> Response<Answer<B>> {
+/// The `Status` from which kube builds its error.
+fn replacement<B>(status: StatusCode) -> Response<ResponseBody<B>> {
     let code = status.as_u16();
     let (reason, message) = meaning(code);
     let body = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message,
     });
     let mut answer = Response::new(Either::Right(Full::from(body.to_string())));
-    // kube takes 3xx for a success.
+    // kube treats 3xx as success.
     *answer.status_mut() = if status.is_redirection() {
         StatusCode::BAD_GATEWAY
     } else {
@@ -130,14 +130,14 @@ fn in_place_of<B>(status: StatusCode) -> Response<Answer<B>> {
     answer
 }
 
-/// What an HTTP status says, with Kubernetes' word for it (`metav1.StatusReason`).
+/// Message for an HTTP status, with the reason of Kubernetes (`metav1.StatusReason`).
 pub(in crate::inventory::cluster) fn meaning(code: u16) -> (&'static str, &'static str) {
     match code {
         300..=399 => (
             "Unknown",
             "the server answered with a redirect, which is not followed",
         ),
-        400 => ("BadRequest", "the API server takes the request for malformed"),
+        400 => ("BadRequest", "the API server considers the request malformed"),
         401 => (
             "Unauthorized",
             "the API server does not accept the kubeconfig's credentials",
@@ -148,7 +148,7 @@ pub(in crate::inventory::cluster) fn meaning(code: u16) -> (&'static str, &'stat
         410 => ("Expired", "the API server has forgotten this version"),
         422 => (
             "Invalid",
-            "the API server or an admission policy refuses the change",
+            "the API server or an admission policy rejects the change",
         ),
         429 => ("TooManyRequests", "the API server has too many requests"),
         500 => ("InternalError", "the API server failed"),
@@ -158,26 +158,26 @@ pub(in crate::inventory::cluster) fn meaning(code: u16) -> (&'static str, &'stat
     }
 }
 
-/// What an answer is.
+/// Form of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum BodyForm {
     List,
     Object,
-    /// One object a line, without end.
+    /// One object per line, without end.
     Watch,
 }
 
-/// A body that ends with an error when it is too long.
+/// A body that ends with an error if it is too large.
 pub(super) struct LimitedBody<B> {
     inner: B,
-    shape: Shape,
-    /// Bytes of this answer, or of its present line.
+    shape: BodyForm,
+    /// Bytes of this response, or of its present line.
     held: usize,
     budget: Arc<Budget>,
 }
 
 impl<B> LimitedBody<B> {
-    fn new(inner: B, shape: Shape, budget: Arc<Budget>) -> Self {
+    fn new(inner: B, shape: BodyForm, budget: Arc<Budget>) -> Self {
         Self {
             inner,
             shape,
@@ -190,13 +190,13 @@ impl<B> LimitedBody<B> {
         self.held += bytes;
         let all = self.budget.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let (most, error) = match self.shape {
-            Shape::List => (MAX_ANSWER, LimitError::Answer),
-            Shape::Object | Shape::Watch => (MAX_OBJECT, LimitError::Object),
+            BodyForm::List => (MAX_RESPONSE_BYTES, LimitError::Response),
+            BodyForm::Object | BodyForm::Watch => (MAX_OBJECT_BYTES, LimitError::Object),
         };
         if self.held > most {
             return Err(error);
         }
-        if self.held > ALWAYS && all > MAX_IN_FLIGHT {
+        if self.held > ALWAYS_ALLOWED_BYTES && all > MAX_IN_FLIGHT_BYTES {
             return Err(LimitError::Busy);
         }
         Ok(())
@@ -208,7 +208,7 @@ impl<B> LimitedBody<B> {
     }
 
     fn count(&mut self, mut data: &[u8]) -> Result<(), LimitError> {
-        while self.shape == Shape::Watch
+        while self.shape == BodyForm::Watch
             && let Some(end) = data.iter().position(|byte| *byte == b'\n')
         {
             self.hold(end)?;
@@ -251,20 +251,20 @@ where
 mod tests {
     use super::*;
 
-    fn body(shape: Shape, budget: &Arc<Budget>) -> LimitedBody<Full<Bytes>> {
+    fn body(shape: BodyForm, budget: &Arc<Budget>) -> LimitedBody<Full<Bytes>> {
         LimitedBody::new(Full::default(), shape, Arc::clone(budget))
     }
 
     #[test]
-    fn an_answer_and_a_line_have_a_longest() {
+    fn responses_and_lines_have_a_maximum_size() {
         let budget = Arc::new(Budget::default());
-        let mut answer = body(Shape::List, &budget);
-        let half = vec![b'\n'; MAX_ANSWER / 2];
+        let mut answer = body(BodyForm::List, &budget);
+        let half = vec![b'\n'; MAX_RESPONSE_BYTES / 2];
         assert_eq!([answer.count(&half), answer.count(&half)], [Ok(()), Ok(())]);
-        assert_eq!(answer.count(b"x"), Err(LimitError::Answer));
+        assert_eq!(answer.count(b"x"), Err(LimitError::Response));
         drop(answer);
-        let mut watch = body(Shape::Watch, &budget);
-        let line = vec![b'x'; MAX_OBJECT];
+        let mut watch = body(BodyForm::Watch, &budget);
+        let line = vec![b'x'; MAX_OBJECT_BYTES];
         for _ in 0..5 {
             watch.count(&line).unwrap();
             watch.count(b"\n{}\n").unwrap();
@@ -272,28 +272,28 @@ mod tests {
         watch.count(&line).unwrap();
         assert_eq!(watch.count(b"x"), Err(LimitError::Object));
         drop(watch);
-        let mut object = body(Shape::Object, &budget);
+        let mut object = body(BodyForm::Object, &budget);
         object.count(&line).unwrap();
         assert_eq!(object.count(b"\n"), Err(LimitError::Object));
         drop(object);
-        assert_eq!(budget.0.load(Ordering::Relaxed), 0, "all is given back");
+        assert_eq!(budget.0.load(Ordering::Relaxed), 0, "all bytes are released");
     }
 
     #[test]
-    fn many_long_answers_at_once_cost_the_long_ones() {
+    fn over_the_budget_only_large_responses_fail() {
         let budget = Arc::new(Budget::default());
-        let part = vec![b'x'; MAX_ANSWER];
-        let mut many: Vec<_> = (0..MAX_IN_FLIGHT / MAX_ANSWER)
-            .map(|_| body(Shape::List, &budget))
+        let part = vec![b'x'; MAX_RESPONSE_BYTES];
+        let mut many: Vec<_> = (0..MAX_IN_FLIGHT_BYTES / MAX_RESPONSE_BYTES)
+            .map(|_| body(BodyForm::List, &budget))
             .collect();
         for one in &mut many {
             one.count(&part).unwrap();
         }
-        let mut late = body(Shape::List, &budget);
-        assert_eq!(late.count(&part[..=ALWAYS]), Err(LimitError::Busy));
-        let mut small = body(Shape::List, &budget);
-        small.count(&part[..ALWAYS]).unwrap();
+        let mut late = body(BodyForm::List, &budget);
+        assert_eq!(late.count(&part[..=ALWAYS_ALLOWED_BYTES]), Err(LimitError::Busy));
+        let mut small = body(BodyForm::List, &budget);
+        small.count(&part[..ALWAYS_ALLOWED_BYTES]).unwrap();
         drop((many, late));
-        small.count(&part[..ALWAYS]).unwrap();
+        small.count(&part[..ALWAYS_ALLOWED_BYTES]).unwrap();
     }
 }

@@ -1,4 +1,5 @@
-//! The service networks of the infra cluster, as its API server has them (`ServiceCIDR`, Kubernetes 1.33 and newer).
+//! Service networks of the infra cluster, read from its API server (`ServiceCIDR`, Kubernetes 1.33
+//! and newer).
 
 use std::time::Duration;
 
@@ -11,50 +12,54 @@ use tokio::{
 };
 use virtfleet_collector_core::facts::InventoryEvent;
 
-use super::Gate;
+use super::ConnectionPolicy;
 
-/// Between two reads: a range is added once in years.
-const AGAIN: Duration = Duration::from_mins(5);
-/// Between two reads while the API server does not answer.
-const RETRY: Duration = Duration::from_secs(10);
-/// Maximum time for one read.
-const ANSWER: Duration = Duration::from_secs(5);
+/// Interval between two reads: ranges are added rarely.
+const READ_INTERVAL: Duration = Duration::from_mins(5);
+/// Interval between two reads while the API server does not answer.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Timeout of one read.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Passes the networks to the gate and to the fleet, whenever they change, for ever. Reads them once before it returns, so that
-/// nothing is dialled by the default range of a cluster that has another one.
+/// Passes the networks to the policy and the fleet at every change. Reads them once before it
+/// returns, so that nothing is dialled by the default range in a cluster with another one.
 pub(in crate::inventory::cluster) async fn follow_services(
     infra: Client,
-    gate: Gate,
+    policy: ConnectionPolicy,
     events: mpsc::Sender<InventoryEvent>,
 ) -> impl Future<Output = ()> {
     let api: Api<ServiceCIDR> = Api::all(infra);
-    let mut pause = pass_on(&api, &gate, &events).await;
+    let mut pause = pass_on(&api, &policy, &events).await;
     async move {
         loop {
             sleep(pause).await;
-            pause = pass_on(&api, &gate, &events).await;
+            pause = pass_on(&api, &policy, &events).await;
         }
     }
 }
 
-/// Reads once; returns when to read again.
-async fn pass_on(api: &Api<ServiceCIDR>, gate: &Gate, events: &mpsc::Sender<InventoryEvent>) -> Duration {
+/// Reads once; returns the delay until the next read.
+async fn pass_on(
+    api: &Api<ServiceCIDR>,
+    policy: &ConnectionPolicy,
+    events: &mpsc::Sender<InventoryEvent>,
+) -> Duration {
     const FALLBACK: &str = "the default of scrape.serviceCIDRs is used";
-    match timeout(ANSWER, api.list(&ListParams::default())).await {
+    match timeout(REQUEST_TIMEOUT, api.list(&ListParams::default())).await {
         Ok(Ok(list)) => {
             let networks = networks(&list.items);
-            if !networks.is_empty() && gate.guard.set_service_networks(networks.clone()) {
+            if !networks.is_empty() && policy.guard.set_service_networks(networks.clone()) {
                 tracing::info!(?networks, "service networks of the infra cluster");
                 events.send(InventoryEvent::ServiceNetworks(networks)).await.ok();
             }
-            AGAIN
+            READ_INTERVAL
         }
-        // No such kind before 1.33, or no right to list it.
+        // The kind does not exist before 1.33, or the right to list it is missing.
         Ok(Err(kube::Error::Api(status))) => {
             tracing::debug!(code = status.code, "ServiceCIDRs cannot be listed: {FALLBACK}");
-            AGAIN
+            READ_INTERVAL
         }
-        Ok(Err(_)) | Err(_) => RETRY,
+        Ok(Err(_)) | Err(_) => RETRY_INTERVAL,
     }
 }
 
@@ -73,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_range_of_every_object() {
+    fn all_ranges_of_all_objects_are_read() {
         let of = |cidrs: &[&str]| serde_json::from_value(json!({ "spec": { "cidrs": cidrs } })).unwrap();
         let all = [
             of(&["10.96.0.0/16", "fd00:1::/112"]),

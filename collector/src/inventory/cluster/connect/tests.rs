@@ -1,4 +1,4 @@
-//! A user cluster's API server that sends what it likes, behind a kubeconfig like any other.
+//! A hostile API server of a user cluster, behind a valid kubeconfig.
 
 use std::sync::{
     Arc,
@@ -25,17 +25,17 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     super::{
         failure::Failure,
-        follow::{Follower, Said},
-        keeper::Keeper,
         kinds::Kind,
         object::Object,
+        reflector::{Reflector, ReflectorEvent},
+        resource_cache::ResourceCache,
     },
     *,
 };
 use crate::tls_testing::TlsListener;
 
-/// Starts a server that answers by `answer`; returns its clients.
-async fn server(answer: impl Fn(Uri) -> Response + Clone + Send + Sync + 'static) -> Clients {
+/// Starts a server that answers with `answer`; returns its clients.
+async fn server(answer: impl Fn(Uri) -> Response + Clone + Send + Sync + 'static) -> ClusterClients {
     install_crypto();
     let mut ca = CertificateParams::default();
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -63,32 +63,32 @@ async fn server(answer: impl Fn(Uri) -> Response + Clone + Send + Sync + 'static
         "users": [{ "name": "u", "user": { "token": token } }],
         "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
     });
-    let gate = Gate {
+    let policy = ConnectionPolicy {
         guard: Arc::new(dial::tests::guard(&["127.0.0.0/8"])),
         budget: Arc::default(),
     };
-    tenant(kubeconfig.to_string().as_bytes(), &gate).await.unwrap()
+    tenant(kubeconfig.to_string().as_bytes(), &policy).await.unwrap()
 }
 
-/// The first failure of a follower that may keep 100 Nodes.
-async fn failure(clients: Clients) -> Failure {
+/// The first failure of a reflector with a limit of 100 Nodes.
+async fn failure(clients: ClusterClients) -> Failure {
     let cluster = "prod".parse().unwrap();
-    let api = Api::all_with(clients.watching, &Kind::UserNode.resource());
-    let mut follower: Follower<Object> = Follower::tenant(api, 100);
-    let mut keeper = Keeper::new(Kind::UserNode, Some(cluster));
+    let api = Api::all_with(clients.watch_client, &Kind::UserNode.resource());
+    let mut follower: Reflector<Object> = Reflector::tenant(api, 100);
+    let mut cache = ResourceCache::new(Kind::UserNode, Some(cluster));
     loop {
         let said = follower.next().await;
-        if let Some(why) = keeper.exceeds(&said, 100) {
+        if let Some(why) = cache.exceeds(&said, 100) {
             return follower.reject(why);
         }
-        keeper.take(&said);
-        if let Said::Failed(failure) = said {
+        cache.take(&said);
+        if let ReflectorEvent::Failed(failure) = said {
             return failure;
         }
     }
 }
 
-/// A body that never ends, of this text again and again.
+/// An endless body that repeats a text.
 fn endless(text: &'static str) -> Body {
     let chunk = bytes::Bytes::from(text.repeat(64 * 1024 / text.len()));
     Body::from_stream(stream::repeat_with(move || {
@@ -106,7 +106,7 @@ fn node(name: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn no_text_of_an_error_is_repeated() {
+async fn failures_contain_no_text_of_errors() {
     for code in [401, 403, 404, 422, 500, 302] {
         let status = StatusCode::from_u16(code).unwrap();
         let clients = server(move |_| {
@@ -122,10 +122,13 @@ async fn no_text_of_an_error_is_repeated() {
         assert!(!failure.message.contains("hunter2"), "{failure:?}");
         assert!(failure.message.len() < 200 && !failure.over_limit, "{failure:?}");
     }
-    // Nor of an answer that is none, nor in the stream of a watch.
+    // Nor of a malformed response or an error in the stream of a watch.
     let clients = server(|_| r#"{"items":["hunter2"],"metadata":"hunter2"}"#.into_response());
     let found = failure(clients.await).await;
-    assert!(found.message.contains("not what Kubernetes sends"), "{found:?}");
+    assert!(
+        found.message.contains("does not have the expected form"),
+        "{found:?}"
+    );
     assert!(!found.message.contains("hunter2"), "{found:?}");
     let clients = server(|uri| {
         if !uri.to_string().contains("watch=true") {
@@ -147,7 +150,7 @@ async fn lists_lines_pages_and_nodes_have_limits() {
     let clients = server(|_| endless(" ").into_response());
     let found = failure(clients.await).await;
     assert!(
-        found.over_limit && found.message.contains("an answer has more than"),
+        found.over_limit && found.message.contains("a response has more than"),
         "{found:?}"
     );
 
@@ -164,7 +167,7 @@ async fn lists_lines_pages_and_nodes_have_limits() {
         "{found:?}"
     );
 
-    // Always the same Node, and always more pages.
+    // Always the same Node, and always another page.
     let clients = server(|_| list(&[node("a")], "more"));
     let found = failure(clients.await).await;
     assert!(
@@ -175,11 +178,11 @@ async fn lists_lines_pages_and_nodes_have_limits() {
     let clients = server(|_| list(&vec![json!({}); 10_000], ""));
     let found = failure(clients.await).await;
     assert!(
-        found.over_limit && found.message.contains("than the 32 objects"),
+        found.over_limit && found.message.contains("than the 32 requested objects"),
         "{found:?}"
     );
 
-    // Node after Node in a watch.
+    // A watch that sends ever more Nodes.
     let count = Arc::new(AtomicUsize::new(0));
     let clients = server(move |uri| {
         if !uri.to_string().contains("watch=true") {
@@ -213,18 +216,18 @@ async fn one_large_node_is_named_and_the_others_are_read() {
         }
     });
     let cluster = "prod".parse().unwrap();
-    let api = Api::all_with(clients.await.watching, &Kind::UserNode.resource());
-    let mut follower: Follower<Object> = Follower::tenant(api, 100);
-    let mut keeper = Keeper::new(Kind::UserNode, Some(cluster));
+    let api = Api::all_with(clients.await.watch_client, &Kind::UserNode.resource());
+    let mut follower: Reflector<Object> = Reflector::tenant(api, 100);
+    let mut cache = ResourceCache::new(Kind::UserNode, Some(cluster));
     loop {
         let said = follower.next().await;
-        assert_eq!(keeper.exceeds(&said, 100), None);
-        keeper.take(&said);
-        if matches!(said, Said::Complete) {
+        assert_eq!(cache.exceeds(&said, 100), None);
+        cache.take(&said);
+        if matches!(said, ReflectorEvent::Complete) {
             break;
         }
     }
-    assert_eq!(keeper.len(), 2);
-    let problem = keeper.unreadable().values().next().unwrap();
+    assert_eq!(cache.len(), 2);
+    let problem = cache.unreadable().values().next().unwrap();
     assert!(problem.contains("more than 131072 bytes"), "{problem}");
 }

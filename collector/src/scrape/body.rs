@@ -1,11 +1,11 @@
-//! A body in pieces, never more than is allowed.
+//! Reads a response body in pieces, up to a limit.
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use virtfleet_collector_core::pull_result::{Failure, FailureClass};
 
-/// Hands each piece of `body` to `take`, and refuses to read beyond `limit` bytes.
+/// Passes each piece of `body` to `take`, and stops with an error at `limit` bytes.
 pub(super) async fn pieces(
     mut body: Incoming,
     what: &str,
@@ -26,7 +26,7 @@ pub(super) async fn pieces(
             return Err(Failure::new(
                 FailureClass::TooLarge,
                 format_args!(
-                    "{what} has more than {limit} bytes; reading stopped there, and nothing of it is kept"
+                    "{what} has more than {limit} bytes; the rest was not read, and nothing of it is kept"
                 ),
             ));
         }

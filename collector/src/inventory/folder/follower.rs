@@ -1,4 +1,5 @@
-//! One step of following the folder: look, read what has changed and settled, and say what follows. Blocking.
+//! One step of following the folder: scan it, read files that changed and are stable, and return
+//! the events. Blocking.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,37 +15,37 @@ use virtfleet_wire::finding::{Finding, Severity};
 use super::{
     manifest::{MAX_MANIFEST_BYTES, too_large},
     reader::FolderState,
-    scan::{self, Look, Stamp},
+    scan::{self, FolderScan, Stamp},
 };
 
-/// What a look says of a file: its stamp, or why it has none.
-type Seen = Result<Stamp, String>;
+/// Result of a scan for a file: its stamp, or why it has none.
+type ScannedFile = Result<Stamp, String>;
 
-/// The folder as it is followed.
-pub(super) struct Follower {
+/// Follows the folder.
+pub(super) struct FolderFollower {
     folder: PathBuf,
-    /// None when the kernel does not tell us of changes; then only looks find them.
+    /// None if inotify is not available; then only rescans find changes.
     watcher: Option<RecommendedWatcher>,
     state: FolderState,
-    /// The last look.
-    seen: BTreeMap<PathBuf, Seen>,
-    /// The stamp, or the error, at which each file was last taken.
-    taken: BTreeMap<PathBuf, Seen>,
+    /// The last scan.
+    seen: BTreeMap<PathBuf, ScannedFile>,
+    /// The stamp, or the error, with which each file was last read.
+    taken: BTreeMap<PathBuf, ScannedFile>,
     watched: BTreeSet<PathBuf>,
 }
 
-/// What one step came to.
+/// Result of one step.
 #[derive(Debug, Default)]
-pub(super) struct Step {
+pub(super) struct FollowStep {
     pub(super) events: Vec<InventoryEvent>,
     pub(super) findings: Vec<Finding>,
-    /// Something is changing: look again soon.
+    /// A file is changing: scan again soon.
     pub(super) settling: bool,
     /// The folder itself could not be listed.
-    pub(super) lost: bool,
+    pub(super) folder_missing: bool,
 }
 
-impl Follower {
+impl FolderFollower {
     pub(super) fn new(folder: PathBuf, watcher: Option<RecommendedWatcher>) -> Self {
         Self {
             folder,
@@ -56,52 +57,58 @@ impl Follower {
         }
     }
 
-    /// Whether the kernel tells of changes.
-    pub(super) fn is_told(&self) -> bool {
+    /// Whether inotify reports changes.
+    pub(super) fn has_inotify(&self) -> bool {
         self.watcher.is_some()
     }
 
-    /// Looks, and takes every file that differs from what was taken and is the same as at the last look. With `final_look`
-    /// a file that does not settle is named as unreadable instead of being waited for.
-    pub(super) fn step(&mut self, final_look: bool) -> Step {
-        let look = match scan::look(&self.folder) {
-            Ok(look) => look,
+    /// Scans, and reads every file that differs from its last read and is the same as in the last
+    /// scan. With `final_scan` a file that keeps changing is reported as unreadable.
+    pub(super) fn step(&mut self, final_scan: bool) -> FollowStep {
+        let scan_result = match scan::scan(&self.folder) {
+            Ok(scan_result) => scan_result,
             Err(error) => {
                 self.watched.clear();
                 let mut findings = self.state.findings();
                 findings.push(lost_finding(&self.folder, &error.to_string()));
-                return Step {
+                return FollowStep {
                     findings,
-                    lost: true,
-                    ..Step::default()
+                    folder_missing: true,
+                    ..FollowStep::default()
                 };
             }
         };
-        let mut step = Step {
-            settling: self.keep_watching(&look),
-            ..Step::default()
+        let mut step = FollowStep {
+            settling: self.update_watches(&scan_result),
+            ..FollowStep::default()
         };
-        // What is there first, what is gone then: an object that moves to another file is not absent in between.
-        for (path, seen) in &look.files {
+        // Apply before delete: an object that moves to another file must not be absent in between.
+        for (path, seen) in &scan_result.files {
             if self.taken.get(path) == Some(seen) {
                 continue;
             }
             if self.seen.get(path) == Some(seen) {
                 step.settling |= !self.take(path, seen, &mut step.events);
-            } else if final_look {
-                self.state.unreadable(path, "it is being written to".to_owned());
+            } else if final_scan {
+                self.state.unreadable(path, "it keeps changing".to_owned());
             } else {
                 step.settling = true;
             }
         }
-        let kept = |path: &Path| look.unreadable.keys().any(|folder| path.starts_with(folder));
+        let kept = |path: &Path| {
+            scan_result
+                .unreadable
+                .keys()
+                .any(|folder| path.starts_with(folder))
+        };
         let gone = self.state.paths().chain(self.seen.keys());
         let gone: BTreeSet<PathBuf> = gone
-            .filter(|path| !look.files.contains_key(*path) && !kept(path))
+            .filter(|path| !scan_result.files.contains_key(*path) && !kept(path))
             .cloned()
             .collect();
         for path in gone {
-            // Editors that write by renaming leave a moment without the file: believe the second look.
+            // Editors that write by renaming leave a moment without the file: only the second scan
+            // counts.
             if self.seen.contains_key(&path) {
                 step.settling = true;
             } else {
@@ -110,15 +117,15 @@ impl Follower {
             }
         }
         step.findings = self.state.findings();
-        for (path, reason) in &look.unreadable {
+        for (path, reason) in &scan_result.unreadable {
             step.findings.push(folder_finding(path, reason));
         }
-        self.seen = look.files;
+        self.seen = scan_result.files;
         step
     }
 
-    /// Takes a settled file. Returns false when it changed while it was read.
-    fn take(&mut self, path: &Path, seen: &Seen, events: &mut Vec<InventoryEvent>) -> bool {
+    /// Reads a stable file. Returns false if it changed while it was read.
+    fn take(&mut self, path: &Path, seen: &ScannedFile, events: &mut Vec<InventoryEvent>) -> bool {
         let read = match seen {
             Ok(stamp) => read(&self.folder.join(path), *stamp),
             Err(reason) => Err(reason.clone()),
@@ -129,35 +136,38 @@ impl Follower {
                 events.extend(self.state.update(path, Some(&text)));
                 self.taken.insert(path.to_owned(), seen.clone());
             }
-            // Not taken: the next look tries again, as what ails a disk or a mount may pass without a new stamp.
+            // Not recorded as read: the next scan retries, because an error of a disk or mount may
+            // end without a new stamp.
             Err(reason) => self.state.unreadable(path, reason),
         }
         true
     }
 
-    /// Watches every folder that there is now. Returns whether one of them is new: what came into it before it was watched
-    /// is found by another look.
-    fn keep_watching(&mut self, look: &Look) -> bool {
+    /// Watches all present folders. Returns whether one of them is new: another scan finds files
+    /// that were created before it was watched.
+    /// is found by another scan.
+    fn update_watches(&mut self, scan_result: &FolderScan) -> bool {
         let Some(watcher) = &mut self.watcher else {
             return false;
         };
-        let below = look.folders.iter().map(|folder| self.folder.join(folder));
-        let present: BTreeSet<PathBuf> = below.chain(look.links.iter().cloned()).collect();
+        let below = scan_result.folders.iter().map(|folder| self.folder.join(folder));
+        let present: BTreeSet<PathBuf> = below.chain(scan_result.links.iter().cloned()).collect();
         for gone in self.watched.difference(&present) {
-            // The kernel has mostly dropped this watch with the folder.
+            // The kernel usually has removed this watch with the folder.
             drop(watcher.unwatch(gone));
         }
         let mut new = false;
         let mut accepted = BTreeSet::new();
         for folder in present {
-            // Again each time: a folder that was made anew under its name is another one to the kernel.
+            // Repeated each time: a recreated folder of the same name is another one for the
+            // kernel.
             match watcher.watch(&folder, RecursiveMode::NonRecursive) {
                 Ok(()) => {
                     new |= !self.watched.contains(&folder);
                     accepted.insert(folder);
                 }
                 Err(error) => {
-                    tracing::warn!(folder = %folder.display(), %error, "changes in this folder are found late: cannot watch it");
+                    tracing::warn!(folder = %folder.display(), %error, "cannot watch this folder: changes are found late");
                 }
             }
         }
@@ -166,7 +176,7 @@ impl Follower {
     }
 }
 
-/// The text of a file that has this stamp; none when it has changed.
+/// The text of a file with this stamp; none if it changed.
 fn read(path: &Path, stamp: Stamp) -> Result<Option<String>, String> {
     if stamp.size > MAX_MANIFEST_BYTES as u64 {
         return Err(too_large(stamp.size).message);
@@ -202,7 +212,7 @@ fn lost_finding(folder: &Path, reason: &str) -> Finding {
         message,
     )
     .with("problem", reason)
-    .remedy("bring the folder back; until then its last good state counts")
+    .remedy("restore the folder; until then its last valid content is used")
 }
 
 fn folder_finding(path: &Path, reason: &str) -> Finding {
@@ -216,5 +226,5 @@ fn folder_finding(path: &Path, reason: &str) -> Finding {
         message,
     )
     .with("problem", reason)
-    .remedy("make the folder readable for the collector; until then what was read from it counts")
+    .remedy("make the folder readable for the collector; until then its last valid content is used")
 }

@@ -1,4 +1,4 @@
-//! The long poll: a snapshot at once, or as soon as the fleet has changed.
+//! Long polls: returns a snapshot at once, or when the fleet changes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,15 +6,16 @@ use virtfleet_collector_core::view::FleetSnapshot;
 
 use super::{ApiState, error::ApiError, query::Query};
 
-/// How long `wait` lasts when `timeout` is not given.
+/// Default of `timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The snapshot to answer with: at once without `wait`, else when the revision differs from it, at `timeout`, or when
-/// the collector shuts down. A lower revision differs as well: the collector has been started anew.
+/// The snapshot for a response: at once without `wait`, else when the revision differs from it, at
+/// `timeout`, or at a shutdown. A lower revision differs as well: the collector was restarted.
 ///
-/// Errors: too many wait already; they would take the places of those who ask for an answer at once, Prometheus among them.
+/// # Errors
+/// Too many long polls: they would block other requests, among them those of Prometheus.
 pub(super) async fn snapshot(api: &ApiState, query: &Query) -> Result<Arc<FleetSnapshot>, ApiError> {
-    // Subscribed before the first look, so that no change falls between the two.
+    // Subscribe before the first comparison, so that no change is missed.
     let mut revisions = api.fleet.revisions();
     let now = api.fleet.snapshot();
     let Some(known) = query.number("wait") else {

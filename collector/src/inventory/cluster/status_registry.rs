@@ -1,5 +1,5 @@
-//! How every watch stands: what is not read yet, what fails, what cannot be read; as findings, metrics, and the word that the
-//! inventory is complete.
+//! Status of all watches: which have not listed yet, which fail, which objects cannot be read.
+//! Reported as findings, metrics, and as the event that the inventory is complete.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +15,13 @@ use virtfleet_wire::{
 
 use super::{failure::Failure, kinds::Kind, metrics::WatchMetrics};
 
-/// Names a watch.
+/// Identifies a watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WatchId {
     pub(super) kind: Kind,
     /// A user cluster; none: the infra cluster.
     pub(super) cluster: Option<ClusterName>,
-    /// The only namespace that it watches.
+    /// The namespace, if it watches a single one.
     pub(super) namespace: Option<Namespace>,
 }
 
@@ -42,16 +42,16 @@ impl WatchId {
 }
 
 #[derive(Debug, Default)]
-struct Stand {
-    /// It has listed completely once.
+struct WatchStatus {
+    /// It has listed completely at least once.
     listed: bool,
     failure: Option<Failure>,
     objects: usize,
     unreadable: Vec<Finding>,
 }
 
-impl Stand {
-    /// Whether the inventory is complete as far as this watch goes.
+impl WatchStatus {
+    /// Whether the inventory is complete with respect to this watch.
     fn is_settled(&self, kind: Kind) -> bool {
         let without = self.failure.as_ref().is_some_and(Failure::is_definite);
         self.listed || (kind.is_optional() && without)
@@ -59,131 +59,134 @@ impl Stand {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    stands: BTreeMap<WatchId, Stand>,
+struct RegistryState {
+    statuses: BTreeMap<WatchId, WatchStatus>,
     /// Findings about user clusters.
     clusters: BTreeMap<ClusterName, Finding>,
-    /// Those in namespaces that are not watched.
+    /// Findings about user clusters in namespaces that are not watched.
     unwatched: BTreeMap<ClusterName, Finding>,
     synced: bool,
 }
 
-/// See the module.
+/// Registry of the status of all watches.
 #[derive(Debug)]
-pub(super) struct Board {
-    state: Mutex<State>,
+pub(super) struct StatusRegistry {
+    state: Mutex<RegistryState>,
     problems: watch::Sender<Vec<Finding>>,
     metrics: WatchMetrics,
 }
 
-impl Board {
-    /// A board of the infra cluster's watches, none of which has listed.
+impl StatusRegistry {
+    /// A registry with the infra cluster's watches, none of which has listed.
     pub(super) fn new(
         infra: &[WatchId],
         problems: watch::Sender<Vec<Finding>>,
         metrics: WatchMetrics,
     ) -> Self {
-        let stands = infra.iter().map(|id| (id.clone(), Stand::default())).collect();
-        let board = Self {
-            state: Mutex::new(State {
-                stands,
-                ..State::default()
+        let statuses = infra
+            .iter()
+            .map(|id| (id.clone(), WatchStatus::default()))
+            .collect();
+        let registry = Self {
+            state: Mutex::new(RegistryState {
+                statuses,
+                ..RegistryState::default()
             }),
             problems,
             metrics,
         };
-        board.tell(&board.lock());
+        registry.publish(&registry.lock());
         for id in infra {
-            board.measure(&board.lock(), id);
+            registry.update_metrics(&registry.lock(), id);
         }
-        board
+        registry
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A list begins.
-    pub(super) fn begun(&self, id: &WatchId) {
-        self.metrics.begun(id.kind.word(), id.cluster());
+    /// A list starts.
+    pub(super) fn list_started(&self, id: &WatchId) {
+        self.metrics.list_started(id.kind.name(), id.cluster());
     }
 
-    /// It has listed completely. Returns whether the inventory is complete now, once: whoever hears it says so after all that
-    /// it has said before.
+    /// A list is complete. Returns true once, when it completes the inventory: the caller then
+    /// emits `Synced` after all events of the list.
     pub(super) fn listed(&self, id: &WatchId) -> bool {
-        self.change(id, |stand| {
-            stand.listed = true;
-            stand.failure = None;
+        self.change(id, |status| {
+            status.listed = true;
+            status.failure = None;
         })
     }
 
-    /// It works.
-    pub(super) fn fine(&self, id: &WatchId) {
-        self.change(id, |stand| stand.failure = None);
+    /// The watch works.
+    pub(super) fn works(&self, id: &WatchId) {
+        self.change(id, |status| status.failure = None);
     }
 
-    /// It failed. A first failure after it worked is passed over, unless waiting does not mend it: every API server restarts
-    /// now and then. Returns as [`Board::listed`] does.
+    /// The watch failed. A first failure after success is ignored, because every API server
+    /// restarts now and then, unless retrying cannot help. Returns like [`StatusRegistry::listed`].
     pub(super) fn failed(&self, id: &WatchId, failure: &Failure) -> bool {
-        self.metrics.failed(id.kind.word(), id.cluster());
-        self.change(id, |stand| {
-            if !stand.listed || failure.is_definite() || failure.count > 1 {
-                stand.failure = Some(failure.clone());
+        self.metrics.failed(id.kind.name(), id.cluster());
+        self.change(id, |status| {
+            if !status.listed || failure.is_definite() || failure.count > 1 {
+                status.failure = Some(failure.clone());
             }
         })
     }
 
-    /// What it knows now.
-    pub(super) fn knows(
+    /// Sets the number of objects and the unreadable ones.
+    pub(super) fn set_objects(
         &self,
         id: &WatchId,
         objects: usize,
         unreadable: &BTreeMap<(String, String), String>,
     ) {
         {
-            // The usual event changes one object of many, and nobody needs to hear of it.
+            // Usually one of many objects changed, which needs no new findings.
             let mut state = self.lock();
-            let stand = state.stands.entry(id.clone()).or_default();
-            if stand.unreadable.is_empty() && unreadable.is_empty() {
-                if std::mem::replace(&mut stand.objects, objects) != objects {
-                    self.measure(&state, id);
+            let status = state.statuses.entry(id.clone()).or_default();
+            if status.unreadable.is_empty() && unreadable.is_empty() {
+                if std::mem::replace(&mut status.objects, objects) != objects {
+                    self.update_metrics(&state, id);
                 }
                 return;
             }
         }
-        let found = unreadable.iter().take(MOST_NAMED);
+        let found = unreadable.iter().take(MAX_NAMED);
         let found = found
             .map(|((namespace, name), problem)| object_finding(id, namespace, name, problem))
             .collect();
-        self.change(id, |stand| {
-            stand.objects = objects;
-            stand.unreadable = found;
+        self.change(id, |status| {
+            status.objects = objects;
+            status.unreadable = found;
         });
     }
 
-    /// It is not watched any more, because its cluster is gone.
+    /// Removes a watch whose cluster is gone.
     pub(super) fn remove(&self, id: &WatchId) {
         let mut state = self.lock();
-        state.stands.remove(id);
+        state.statuses.remove(id);
         if let Some(cluster) = &id.cluster {
             state.clusters.remove(cluster);
             state.unwatched.remove(cluster);
         }
-        self.metrics.remove(id.kind.word(), id.cluster());
-        self.tell(&state);
+        self.metrics.remove(id.kind.name(), id.cluster());
+        self.publish(&state);
     }
 
-    /// What is wrong with a user cluster, or that nothing is.
+    /// Sets or clears the finding about a user cluster.
     pub(super) fn cluster(&self, name: &ClusterName, finding: Option<Finding>) {
         let mut state = self.lock();
         match finding {
             Some(finding) => drop(state.clusters.insert(name.clone(), finding)),
             None => drop(state.clusters.remove(name)),
         }
-        self.tell(&state);
+        self.publish(&state);
     }
 
-    /// A user cluster's namespace is not watched, or is.
+    /// Sets or clears the finding that a user cluster's namespace is not watched.
     pub(super) fn unwatched(&self, name: &ClusterName, finding: Option<Finding>) {
         let mut state = self.lock();
         match finding {
@@ -191,45 +194,45 @@ impl Board {
             None if state.unwatched.remove(name).is_none() => return,
             None => {}
         }
-        self.tell(&state);
+        self.publish(&state);
     }
 
-    fn change(&self, id: &WatchId, change: impl FnOnce(&mut Stand)) -> bool {
+    fn change(&self, id: &WatchId, change: impl FnOnce(&mut WatchStatus)) -> bool {
         let mut state = self.lock();
-        change(state.stands.entry(id.clone()).or_default());
-        self.measure(&state, id);
+        change(state.statuses.entry(id.clone()).or_default());
+        self.update_metrics(&state, id);
         let complete = state
-            .stands
+            .statuses
             .iter()
             .filter(|(id, _)| id.cluster.is_none())
-            .all(|(id, stand)| stand.is_settled(id.kind));
+            .all(|(id, status)| status.is_settled(id.kind));
         let now = complete && !state.synced;
         state.synced |= complete;
-        self.tell(&state);
+        self.publish(&state);
         now
     }
 
-    fn measure(&self, state: &State, id: &WatchId) {
+    fn update_metrics(&self, state: &RegistryState, id: &WatchId) {
         let same = state
-            .stands
+            .statuses
             .iter()
             .filter(|(other, _)| other.kind == id.kind && other.cluster == id.cluster);
-        let (synced, objects) = same.fold((true, 0), |(synced, objects), (_, stand)| {
-            let works = stand.listed && stand.failure.is_none();
-            (synced && works, objects + stand.objects)
+        let (synced, objects) = same.fold((true, 0), |(synced, objects), (_, status)| {
+            let works = status.listed && status.failure.is_none();
+            (synced && works, objects + status.objects)
         });
-        self.metrics.stands(id.kind.word(), id.cluster(), synced, objects);
+        self.metrics.set(id.kind.name(), id.cluster(), synced, objects);
     }
 
-    fn tell(&self, state: &State) {
+    fn publish(&self, state: &RegistryState) {
         let about = state.clusters.values().chain(state.unwatched.values());
         let mut found: Vec<_> = about.cloned().collect();
-        for (id, stand) in &state.stands {
-            // A user cluster's watch is spoken of by its cluster's finding.
+        for (id, status) in &state.statuses {
+            // The finding about a user cluster also covers its watch.
             if id.cluster.is_none() {
-                found.extend(watch_finding(id, stand));
+                found.extend(watch_finding(id, status));
             }
-            found.extend(stand.unreadable.iter().cloned());
+            found.extend(status.unreadable.iter().cloned());
         }
         self.problems.send_if_modified(|known| {
             let changed = *known != found;
@@ -242,15 +245,15 @@ impl Board {
     }
 }
 
-/// How many unreadable objects of a watch are named.
-const MOST_NAMED: usize = 50;
+/// Maximum unreadable objects of a watch that are named.
+const MAX_NAMED: usize = 50;
 
-fn watch_finding(id: &WatchId, stand: &Stand) -> Option<Finding> {
+fn watch_finding(id: &WatchId, status: &WatchStatus) -> Option<Finding> {
     let what = id.what();
     let subject = ("Watch", what.as_str());
-    let Some(failure) = &stand.failure else {
+    let Some(failure) = &status.failure else {
         let message = format!("{what}: not listed completely yet");
-        return (!stand.listed).then(|| {
+        return (!status.listed).then(|| {
             Finding::new(
                 findings::INVENTORY_WATCH_WAITING,
                 Severity::Info,
@@ -258,7 +261,7 @@ fn watch_finding(id: &WatchId, stand: &Stand) -> Option<Finding> {
                 "NotListedYet",
                 message,
             )
-            .remedy("wait; if it stays so, look at the API server and the collector's log")
+            .remedy("wait; if it persists, check the API server and the collector's log")
         });
     };
     let scope = if id.namespace.is_some() {
@@ -267,23 +270,23 @@ fn watch_finding(id: &WatchId, stand: &Stand) -> Option<Finding> {
         "ClusterRole"
     };
     let message = format!("{what}: {}", failure.message);
-    if failure.code == Some(404) && id.kind.is_optional() && !stand.listed {
+    if failure.code == Some(404) && id.kind.is_optional() && !status.listed {
         return Some(
             Finding::new(findings::INVENTORY_KIND_ABSENT, Severity::Info, subject, "KindAbsent", message)
-                .remedy("nothing, if the cluster has no such kind: without it, fewer labels that others wrote are replaced"),
+                .remedy("nothing, if the cluster has no such kind: without it, fewer labels of other writers are replaced"),
         );
     }
     let (reason, remedy) = match failure.code {
         Some(403) => (
             "Forbidden",
             format!(
-                "allow the collector the verbs list and watch on {} with a {scope}",
+                "grant the collector the verbs list and watch on {} with a {scope}",
                 id.kind.rbac()
             ),
         ),
         Some(401) => (
             "Unauthorized",
-            "give the collector a token or certificate that the API server knows".to_owned(),
+            "configure a token or certificate that the API server accepts".to_owned(),
         ),
         Some(404) if matches!(id.kind, Kind::UserCluster | Kind::Policy) => (
             "KindAbsent",
@@ -292,7 +295,7 @@ fn watch_finding(id: &WatchId, stand: &Stand) -> Option<Finding> {
         Some(404) => ("KindAbsent", "install KubeVirt".to_owned()),
         _ => (
             "WatchFails",
-            "look at the API server; it is tried again, and the last known state stays".to_owned(),
+            "check the API server; the collector retries and keeps the last known state".to_owned(),
         ),
     };
     let (finding, severity) = if id.kind.is_optional() {
@@ -308,8 +311,9 @@ fn watch_finding(id: &WatchId, stand: &Stand) -> Option<Finding> {
     Some(found.remedy(&remedy))
 }
 
-/// The finding with the tenant whose objects alone it leaves unknown, if there is one: see [`findings::gap`].
-fn confined(found: Finding, id: &WatchId, name: &str, namespace: &str) -> Finding {
+/// Restricts the finding to the tenant whose objects are unknown because of it, if it is only one:
+/// see [`findings::gap`].
+fn restrict_to_tenant(found: Finding, id: &WatchId, name: &str, namespace: &str) -> Finding {
     match (id.kind, &id.cluster) {
         (_, Some(cluster)) => found.with("cluster", cluster),
         (Kind::UserCluster, None) => found.with("cluster", name),
@@ -319,7 +323,7 @@ fn confined(found: Finding, id: &WatchId, name: &str, namespace: &str) -> Findin
 }
 
 fn object_finding(id: &WatchId, namespace: &str, name: &str, problem: &str) -> Finding {
-    let kind = id.kind.word();
+    let kind = id.kind.name();
     let mut object = name.to_owned();
     if !namespace.is_empty() {
         object = format!("{namespace}/{name}");
@@ -336,5 +340,6 @@ fn object_finding(id: &WatchId, namespace: &str, name: &str, problem: &str) -> F
         message,
     )
     .with("problem", problem);
-    confined(found, id, name, namespace).remedy("mend the object; until then its last good state counts")
+    restrict_to_tenant(found, id, name, namespace)
+        .remedy("fix the object; until then its last valid version is used")
 }

@@ -1,16 +1,17 @@
-//! Follows one collection of an API server for ever: list, watch, and again when the server has forgotten where we were.
+//! Reflects one collection of an API server: list, watch, and list again when the server has
+//! dropped the resource version.
 //!
 //! ```text
-//! list, page by page ─▶ watch from there ─ ends ─▶ watch from the last version seen
-//!        ▲                                 │
-//!        └───── 410: version forgotten ────┘       any failure: wait (growing, jittered), then where it was
+//! list, page by page ─▶ watch ─ ends ─▶ watch from the last version seen
+//!        ▲                     │
+//!        └─ 410: version expired ┘     any failure: wait (growing, jittered), then resume
 //! ```
-//! kube's own `watcher` does the same and says nothing when a watch that failed works again, nor does it limit how long a
-//! server may take to answer; here both matter, so this is built on `Api::list` and `Api::watch`. Lists are paged and never
-//! streamed: servers before 1.27 refuse streamed ones.
+//! kube's own `watcher` does not report when a failed watch works again, and has no timeout for
+//! responses. Both are needed here, so this uses `Api::list` and `Api::watch`. Lists are paged and
+//! never streamed: servers before 1.27 reject streamed lists.
 //!
-//! A user cluster's API server is not trusted: its lists, its pace and what it makes the collector say have limits, see
-//! [`Follower::tenant`].
+//! A user cluster's API server is not trusted: the size of its lists, its event rate and its error
+//! messages are limited, see [`Reflector::tenant`].
 
 use std::{fmt::Debug, pin::Pin, time::Duration, vec};
 
@@ -34,52 +35,54 @@ use crate::{
 };
 
 /// Objects in a page of a list.
-const PAGE: u32 = 500;
-/// Objects in a page of a user cluster's list, so that a page of Nodes is far below [`LimitError::Answer`].
-const TENANT_PAGE: u32 = 32;
-/// Bytes of a user cluster's list, per object that it may have.
+const PAGE_SIZE: u32 = 500;
+/// Objects in a page of a user cluster's list; a page of Nodes is then far below
+/// [`LimitError::Response`].
+const TENANT_PAGE_SIZE: u32 = 32;
+/// Maximum bytes of a user cluster's list, per object of its limit.
 const BYTES_PER_OBJECT: usize = 64 << 10;
-/// Objects per second that a user cluster's watch may send in the long run. A cluster of 5,000 Nodes sends some tens.
+/// Sustained maximum rate of events in a user cluster's watch. A cluster of 5,000 Nodes sends some
+/// tens per second.
 const TENANT_EVENTS_PER_SECOND: u32 = 500;
-/// Time between the beginnings of two lists of a user cluster.
+/// Minimum interval between two lists of a user cluster.
 const TENANT_LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// Wait after a limit was exceeded.
-const LIMIT_WAIT: Duration = Duration::from_secs(30);
-/// How long a page, or the answer to the begin of a watch, may take.
-const ANSWER: Duration = Duration::from_secs(20);
-/// How long the server is asked to keep a watch open.
+/// Delay after a limit was exceeded.
+const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(30);
+/// Timeout for a page, and for the response to the start of a watch.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Duration of a watch that is requested from the server.
 const WATCH_SECONDS: u32 = 150;
-/// After how long without a word the connection of a watch is taken for dead.
-const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
-/// The longest wait between two tries.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// A watch that holds so long has worked.
-const HOLDS: Duration = Duration::from_secs(5);
-/// So many refusals to go on from a version, and everything is listed again.
-const REFUSALS: u32 = 5;
+/// A watch without any event for this time counts as disconnected.
+const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
+/// Maximum delay between two tries.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// A watch that lasts this long counts as working.
+const STABLE_AFTER: Duration = Duration::from_secs(5);
+/// After this many consecutive rejections of a resource version everything is listed again.
+const MAX_VERSION_REJECTIONS: u32 = 5;
 
-/// What a followed collection says.
+/// Output of a [`Reflector`].
 #[derive(Debug)]
-pub(super) enum Said<K> {
-    /// A list begins.
-    Begun,
-    /// It is in the list.
+pub(super) enum ReflectorEvent<K> {
+    /// A list starts.
+    ListStarted,
+    /// An object of the list.
     Listed(K),
-    /// The list is complete: what was not in it is not there.
+    /// The list is complete: objects that were not in it do not exist.
     Complete,
-    /// It was made or changed.
+    /// The object was created or changed.
     Applied(K),
-    /// It was deleted.
+    /// The object was deleted.
     Deleted(K),
-    /// A watch has begun: the server answers as it should.
-    Fine,
-    /// Something went wrong; the next call waits and tries again.
+    /// A watch started: the server works.
+    Watching,
+    /// A request failed; the next call waits and retries.
     Failed(Failure),
 }
 
-type Events<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
+type WatchStream<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
 
-enum State<K> {
+enum ReflectorState<K> {
     Start,
     Page {
         items: vec::IntoIter<K>,
@@ -91,46 +94,46 @@ enum State<K> {
     },
     Watch {
         version: String,
-        events: Events<K>,
+        events: WatchStream<K>,
         since: Instant,
     },
 }
 
-/// What is kept of a user cluster that is not trusted.
-struct Limits {
-    /// Objects that a list may have.
+/// TenantLimits on a user cluster, which is not trusted.
+struct TenantLimits {
+    /// Maximum objects of a list.
     objects: usize,
-    /// Objects and bytes that the list under way has had; an empty page counts as one object.
+    /// Objects and bytes of the current list; an empty page counts as one object.
     listed: (usize, usize),
-    /// When the last list began.
+    /// Start of the last list.
     list_began: Option<Instant>,
     pace: TokenBucket,
 }
 
-/// See the module.
-pub(super) struct Follower<K: Clone> {
+/// Lists and watches one collection.
+pub(super) struct Reflector<K: Clone> {
     api: Api<K>,
     client: Client,
     labels: Option<&'static str>,
-    state: State<K>,
+    state: ReflectorState<K>,
     /// Objects in a page.
     page: u32,
     /// Only for a user cluster.
-    limits: Option<Limits>,
+    limits: Option<TenantLimits>,
     backoff: DefaultBackoff,
     wait_until: Option<Instant>,
     failures: u32,
 }
 
-impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K> {
-    /// Follows all of `api` on the infra cluster.
+impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<K> {
+    /// Reflects all of `api` on the infra cluster.
     pub(super) fn new(api: Api<K>) -> Self {
         Self {
             client: api.clone().into_client(),
             api,
             labels: None,
-            state: State::Start,
-            page: PAGE,
+            state: ReflectorState::Start,
+            page: PAGE_SIZE,
             limits: None,
             backoff: DefaultBackoff::default(),
             wait_until: None,
@@ -138,19 +141,19 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         }
     }
 
-    /// The same with so many objects in a page.
-    pub(super) fn pages_of(mut self, objects: u32) -> Self {
+    /// Sets the number of objects in a page.
+    pub(super) fn page_size(mut self, objects: u32) -> Self {
         self.page = objects;
         self
     }
 
-    /// Follows all of `api` on a user cluster, of which a list may have so many `objects`. Lists, pages and events have limits,
-    /// and a failure repeats nothing that the server said.
+    /// Reflects all of `api` on a user cluster, with at most `objects` objects in a list. Lists,
+    /// pages and events are limited, and failures contain no text of the server.
     pub(super) fn tenant(api: Api<K>, objects: usize) -> Self {
         let pace = TokenBucket::new(TENANT_EVENTS_PER_SECOND, Instant::now().into_std());
         Self {
-            page: TENANT_PAGE,
-            limits: Some(Limits {
+            page: TENANT_PAGE_SIZE,
+            limits: Some(TenantLimits {
                 objects,
                 listed: (0, 0),
                 list_began: None,
@@ -160,20 +163,20 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         }
     }
 
-    /// What it has said is more than may be kept: begins anew, after a while.
+    /// Rejects the collection because it exceeds a limit: it is listed again after a delay.
     pub(super) fn reject(&mut self, message: String) -> Failure {
-        self.state = State::Start;
+        self.state = ReflectorState::Start;
         self.exceeded(message)
     }
 
-    /// The same for what a label selector selects.
+    /// Selects objects by label.
     pub(super) fn labelled(mut self, labels: Option<&'static str>) -> Self {
         self.labels = labels;
         self
     }
 
-    /// What it says next. A call that is dropped loses nothing but the request that was under way.
-    pub(super) async fn next(&mut self) -> Said<K> {
+    /// The next event. Dropping a call only cancels the current request.
+    pub(super) async fn next(&mut self) -> ReflectorEvent<K> {
         loop {
             if let Some(until) = self.wait_until {
                 sleep_until(until).await;
@@ -185,9 +188,9 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         }
     }
 
-    async fn step(&mut self) -> Option<Said<K>> {
+    async fn step(&mut self) -> Option<ReflectorEvent<K>> {
         match &mut self.state {
-            State::Start => {
+            ReflectorState::Start => {
                 if let Some(limits) = &mut self.limits {
                     let now = Instant::now();
                     let earliest = limits.list_began.map(|began| began + TENANT_LIST_INTERVAL);
@@ -197,23 +200,23 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
                     }
                     (limits.list_began, limits.listed) = (Some(now), (0, 0));
                 }
-                self.state = State::Page {
+                self.state = ReflectorState::Page {
                     items: Vec::new().into_iter(),
                     more: Some(String::new()),
                     version: None,
                 };
-                Some(Said::Begun)
+                Some(ReflectorEvent::ListStarted)
             }
-            State::Page { items, more, version } => {
+            ReflectorState::Page { items, more, version } => {
                 if let Some(item) = items.next() {
-                    return Some(Said::Listed(item));
+                    return Some(ReflectorEvent::Listed(item));
                 }
                 match (more, version) {
                     (None, Some(version)) => {
-                        self.state = State::Resume {
+                        self.state = ReflectorState::Resume {
                             version: std::mem::take(version),
                         };
-                        Some(Said::Complete)
+                        Some(ReflectorEvent::Complete)
                     }
                     (more, _) => {
                         let from = more.clone().filter(|token| !token.is_empty());
@@ -221,15 +224,15 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
                     }
                 }
             }
-            State::Resume { version } => {
+            ReflectorState::Resume { version } => {
                 let version = version.clone();
                 self.resume(version).await
             }
-            State::Watch { .. } => self.event().await,
+            ReflectorState::Watch { .. } => self.event().await,
         }
     }
 
-    async fn page(&mut self, continue_token: Option<String>) -> Option<Said<K>> {
+    async fn page(&mut self, continue_token: Option<String>) -> Option<ReflectorEvent<K>> {
         let params = ListParams {
             label_selector: self.labels.map(str::to_owned),
             limit: Some(self.page),
@@ -239,34 +242,34 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         let request = Request::new(self.api.resource_url()).list(&params);
         let request = match request {
             Ok(request) => request,
-            Err(error) => return self.restart(None, format!("the list cannot be asked for: {error}")),
+            Err(error) => return self.restart(None, format!("the list cannot be requested: {error}")),
         };
-        match timeout(ANSWER, self.client.request_text(request)).await {
+        match timeout(RESPONSE_TIMEOUT, self.client.request_text(request)).await {
             Ok(Ok(text)) => self.read_page(&text),
-            // Whatever failed: a list is taken whole or not at all.
+            // After any failure the list starts again: a list is used completely or not at all.
             Ok(Err(error)) => match limit_of(&error) {
-                Some(LimitError::Answer | LimitError::Busy) if self.page > 1 => {
+                Some(LimitError::Response | LimitError::Busy) if self.page > 1 => {
                     self.page = (self.page / 4).max(1);
-                    self.state = State::Start;
+                    self.state = ReflectorState::Start;
                     None
                 }
-                Some(limit @ (LimitError::Answer | LimitError::Object)) => {
-                    Some(Said::Failed(self.reject(limit.to_string())))
+                Some(limit @ (LimitError::Response | LimitError::Object)) => {
+                    Some(ReflectorEvent::Failed(self.reject(limit.to_string())))
                 }
                 _ => {
                     let (code, message) = explain(&error, self.limits.is_some());
                     self.restart(code, message)
                 }
             },
-            Err(_) => self.restart(None, late("the list")),
+            Err(_) => self.restart(None, timed_out("the list")),
         }
     }
 
-    fn read_page(&mut self, text: &str) -> Option<Said<K>> {
+    fn read_page(&mut self, text: &str) -> Option<ReflectorEvent<K>> {
         let page = match Page::read(text, self.page as usize) {
             Ok(page) => page,
             Err(error @ (PageError::TooMany(_) | PageError::LongToken)) => {
-                return Some(Said::Failed(self.reject(error.to_string())));
+                return Some(ReflectorEvent::Failed(self.reject(error.to_string())));
             }
             Err(error) => return self.restart(None, error.to_string()),
         };
@@ -275,12 +278,12 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
             limits.listed.1 += text.len();
             let (objects, bytes) = (limits.objects, limits.objects * BYTES_PER_OBJECT);
             if limits.listed.0 > objects {
-                return Some(Said::Failed(
+                return Some(ReflectorEvent::Failed(
                     self.reject(format!("a list has more than {objects} objects")),
                 ));
             }
             if limits.listed.1 > bytes {
-                return Some(Said::Failed(
+                return Some(ReflectorEvent::Failed(
                     self.reject(format!("a list has more than {bytes} bytes")),
                 ));
             }
@@ -288,7 +291,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         if page.version.is_none() && page.more.is_none() {
             return self.restart(None, "a list without metadata.resourceVersion".to_owned());
         }
-        self.state = State::Page {
+        self.state = ReflectorState::Page {
             items: page.items.into_iter(),
             more: page.more,
             version: page.version,
@@ -296,40 +299,40 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         None
     }
 
-    async fn resume(&mut self, version: String) -> Option<Said<K>> {
+    async fn resume(&mut self, version: String) -> Option<ReflectorEvent<K>> {
         let params = WatchParams {
             label_selector: self.labels.map(str::to_owned),
             timeout: Some(WATCH_SECONDS),
             ..WatchParams::default()
         };
-        match timeout(ANSWER, self.api.watch(&params, &version)).await {
+        match timeout(RESPONSE_TIMEOUT, self.api.watch(&params, &version)).await {
             Ok(Ok(events)) => {
-                self.state = State::Watch {
+                self.state = ReflectorState::Watch {
                     version,
                     events: events.boxed(),
                     since: Instant::now(),
                 };
-                Some(Said::Fine)
+                Some(ReflectorEvent::Watching)
             }
             Ok(Err(error)) => {
                 let (code, message) = explain(&error, self.limits.is_some());
                 if code == Some(410) {
-                    self.forgotten();
+                    self.relist();
                     return None;
                 }
                 let said = self.fail(code, message);
-                // A server that lost its data refuses a version from its future for ever.
-                if code.is_some() && self.failures >= REFUSALS {
-                    self.state = State::Start;
+                // A server that lost its data would reject a version from its future for ever.
+                if code.is_some() && self.failures >= MAX_VERSION_REJECTIONS {
+                    self.state = ReflectorState::Start;
                 }
                 Some(said)
             }
-            Err(_) => Some(self.fail(None, late("the watch"))),
+            Err(_) => Some(self.fail(None, timed_out("the watch"))),
         }
     }
 
-    async fn event(&mut self) -> Option<Said<K>> {
-        let State::Watch {
+    async fn event(&mut self) -> Option<ReflectorEvent<K>> {
+        let ReflectorState::Watch {
             version,
             events,
             since,
@@ -337,45 +340,45 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         else {
             return None;
         };
-        let event = timeout(SILENCE, events.next()).await;
-        let held = since.elapsed() >= HOLDS;
+        let event = timeout(WATCH_IDLE_TIMEOUT, events.next()).await;
+        let held = since.elapsed() >= STABLE_AFTER;
         let said = match event {
             Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
                 seen(version, &object);
-                Said::Applied(object)
+                ReflectorEvent::Applied(object)
             }
             Ok(Some(Ok(WatchEvent::Deleted(object)))) => {
                 seen(version, &object);
-                Said::Deleted(object)
+                ReflectorEvent::Deleted(object)
             }
             Ok(Some(Ok(WatchEvent::Bookmark(mark)))) => {
                 *version = mark.metadata.resource_version;
                 self.works();
                 return None;
             }
-            Ok(Some(Ok(WatchEvent::Error(status)))) => return self.refused(&status),
-            Ok(Some(Err(kube::Error::Api(status)))) => return self.refused(&status),
+            Ok(Some(Ok(WatchEvent::Error(status)))) => return self.watch_error(&status),
+            Ok(Some(Err(kube::Error::Api(status)))) => return self.watch_error(&status),
             Ok(Some(Err(error))) => {
                 let limit = limit_of(&error);
-                self.state = State::Resume {
+                self.state = ReflectorState::Resume {
                     version: std::mem::take(version),
                 };
                 if let Some(limit @ LimitError::Object) = limit {
-                    return Some(Said::Failed(self.exceeded(limit.to_string())));
+                    return Some(ReflectorEvent::Failed(self.exceeded(limit.to_string())));
                 }
                 let (code, message) = explain(&error, self.limits.is_some());
                 return Some(self.fail(code, message));
             }
-            // The server ends a watch after its time, and when it stops.
+            // The server ends a watch after the requested time, and when it shuts down.
             Ok(None) | Err(_) => {
-                self.state = State::Resume {
+                self.state = ReflectorState::Resume {
                     version: std::mem::take(version),
                 };
                 if held {
                     self.works();
                     return None;
                 }
-                return Some(self.fail(None, "the watch ended as soon as it had begun".to_owned()));
+                return Some(self.fail(None, "the watch ended immediately after its start".to_owned()));
             }
         };
         self.works();
@@ -387,45 +390,45 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
         Some(said)
     }
 
-    /// An error in the stream of a watch.
-    fn refused(&mut self, status: &Status) -> Option<Said<K>> {
-        let State::Watch { version, .. } = &mut self.state else {
+    /// Handles an error in the stream of a watch.
+    fn watch_error(&mut self, status: &Status) -> Option<ReflectorEvent<K>> {
+        let ReflectorState::Watch { version, .. } = &mut self.state else {
             return None;
         };
         if status.code == 410 {
-            self.forgotten();
+            self.relist();
             return None;
         }
-        self.state = State::Resume {
+        self.state = ReflectorState::Resume {
             version: std::mem::take(version),
         };
         let message = message(status, self.limits.is_some());
         Some(self.fail(Some(status.code), message))
     }
 
-    /// The server has forgotten the version: list again. A storm of these must not become a storm of lists.
-    fn forgotten(&mut self) {
-        self.state = State::Start;
+    /// The server has dropped the version: list again. Many of these must not cause as many lists.
+    fn relist(&mut self) {
+        self.state = ReflectorState::Start;
         self.failures += 1;
         if self.failures > 1 {
             self.wait();
         }
     }
 
-    fn restart(&mut self, code: Option<u16>, message: String) -> Option<Said<K>> {
+    fn restart(&mut self, code: Option<u16>, message: String) -> Option<ReflectorEvent<K>> {
         if code == Some(410) {
-            // The list took longer than the server remembers.
-            self.forgotten();
+            // The list took longer than the server keeps a version.
+            self.relist();
             return None;
         }
-        self.state = State::Start;
+        self.state = ReflectorState::Start;
         Some(self.fail(code, message))
     }
 
-    fn fail(&mut self, code: Option<u16>, message: String) -> Said<K> {
+    fn fail(&mut self, code: Option<u16>, message: String) -> ReflectorEvent<K> {
         self.failures += 1;
         self.wait();
-        Said::Failed(Failure {
+        ReflectorEvent::Failed(Failure {
             code,
             message,
             count: self.failures,
@@ -435,7 +438,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
 
     fn exceeded(&mut self, message: String) -> Failure {
         self.failures += 1;
-        self.wait_until = Some(Instant::now() + LIMIT_WAIT);
+        self.wait_until = Some(Instant::now() + RETRY_AFTER_LIMIT);
         Failure {
             code: None,
             message,
@@ -445,8 +448,8 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Follower<K
     }
 
     fn wait(&mut self) {
-        let wait = self.backoff.next().unwrap_or(LONGEST_WAIT) / 2;
-        self.wait_until = Some(Instant::now() + wait.min(LONGEST_WAIT));
+        let wait = self.backoff.next().unwrap_or(MAX_BACKOFF) / 2;
+        self.wait_until = Some(Instant::now() + wait.min(MAX_BACKOFF));
     }
 
     fn works(&mut self) {
@@ -463,6 +466,6 @@ fn seen<K: Resource>(version: &mut String, object: &K) {
     }
 }
 
-fn late(what: &str) -> String {
-    format!("{what} was not answered within {} s", ANSWER.as_secs())
+fn timed_out(what: &str) -> String {
+    format!("{what} was not answered within {} s", RESPONSE_TIMEOUT.as_secs())
 }

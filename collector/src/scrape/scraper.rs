@@ -1,4 +1,4 @@
-//! The scraper's loop: takes what is due, pulls it in a task of its own, and tells the fleet what it heard.
+//! Main loop of the scraper: starts due pulls as tasks and records their results in the fleet.
 
 use std::{
     collections::HashMap,
@@ -19,24 +19,25 @@ use virtfleet_wire::ids::VmKey;
 
 use super::{
     PullMetrics, Puller, Schedule,
-    lanes::{Lanes, Pace},
-    pull::Kept,
+    concurrency::{PullHealth, PullLimiter},
+    pull::KeptConnection,
 };
 use crate::fleet::Fleet;
 
-/// How the scraper works.
+/// Settings of the scraper.
 #[derive(Debug, Clone, Copy)]
 pub struct ScrapeSettings {
-    /// Between two pulls of one VM.
+    /// Interval between two pulls of one VM.
     pub interval: Duration,
-    /// Pulls at once. VMs whose last pulls failed or were slow share as many again, so that the healthy never wait for the
-    /// sick.
+    /// Maximum concurrent pulls. VMs whose last pulls failed or were slow share a second pool of
+    /// the same size, so that healthy VMs never wait for them.
     pub concurrency: usize,
-    /// A pull that took longer was slow.
+    /// A pull that takes longer counts as slow.
     pub slow: Duration,
 }
 
-/// Pulls every VM of `fleet` that can answer until `stop`. `changes` names the VMs whose state or address may have changed.
+/// Pulls every running VM of `fleet` until `stop`. `changes` has the VMs whose state or address may
+/// have changed.
 pub async fn run(
     fleet: Arc<Fleet>,
     puller: Puller,
@@ -47,11 +48,11 @@ pub async fn run(
 ) {
     let mut scraper = Scraper {
         schedule: Schedule::new(settings.interval, Instant::now()),
-        lanes: Lanes::new(settings.concurrency),
+        limiter: PullLimiter::new(settings.concurrency),
         slow: settings.slow,
-        known: HashMap::new(),
+        states: HashMap::new(),
         running: JoinSet::new(),
-        asked: HashMap::new(),
+        running_vms: HashMap::new(),
         fleet,
         puller,
         metrics,
@@ -61,7 +62,7 @@ pub async fn run(
         tokio::select! {
             () = stop.cancelled() => return,
             batch = changes.recv() => match batch {
-                Some(keys) => keys.iter().for_each(|key| scraper.look_at(key)),
+                Some(keys) => keys.iter().for_each(|key| scraper.update_target(key)),
                 None => return,
             },
             Some(ended) = scraper.running.join_next_with_id() => scraper.joined(ended),
@@ -79,39 +80,40 @@ struct Scraper {
     puller: Puller,
     metrics: PullMetrics,
     schedule: Schedule,
-    lanes: Lanes,
+    limiter: PullLimiter,
     slow: Duration,
-    known: HashMap<VmKey, Known>,
-    running: JoinSet<Ended>,
-    /// Whom each running pull asks.
-    asked: HashMap<task::Id, VmKey>,
+    states: HashMap<VmKey, VmPullState>,
+    running: JoinSet<FinishedPull>,
+    /// VM of each running pull.
+    running_vms: HashMap<task::Id, VmKey>,
 }
 
-/// What the scraper remembers of a VM between two pulls.
+/// State of a VM between two pulls.
 #[derive(Default)]
-struct Known {
-    connection: Kept,
-    /// The last pull failed.
+struct VmPullState {
+    connection: KeptConnection,
+    /// Whether the last pull failed.
     silent: bool,
-    /// Whether the last pulls after somebody was dialled took long.
-    pace: Pace,
+    /// Whether the last pulls that dialled took long.
+    health: PullHealth,
 }
 
-struct Ended {
-    heard: PullResult,
-    /// Who was dialled; none when nobody could be.
+struct FinishedPull {
+    result: PullResult,
+    /// The dialled target; none if the VM could not be dialled.
     dialled: Option<DialTarget>,
-    connection: Kept,
+    connection: KeptConnection,
 }
 
 impl Scraper {
-    /// A VM may have come, gone, moved or got another address.
-    fn look_at(&mut self, key: &VmKey) {
+    /// Updates the schedule for a VM that may have been added, removed or migrated, or has another
+    /// address.
+    fn update_target(&mut self, key: &VmKey) {
         if self.fleet.can_answer(key) {
             self.schedule.soon(key, Instant::now());
         } else {
             self.schedule.remove(key);
-            self.known.remove(key);
+            self.states.remove(key);
         }
         self.metrics
             .targets
@@ -119,120 +121,121 @@ impl Scraper {
     }
 
     fn begin(&mut self, key: VmKey, due: Instant) {
-        // Known from the first attempt on, so that the log tells also of a VM that could never be dialled.
-        let known = self.known.entry(key.clone()).or_default();
+        // Inserted at the first attempt, so that failures of a VM that could never be dialled are
+        // logged, too.
+        let states = self.states.entry(key.clone()).or_default();
         let target = match self.fleet.dial(&key) {
             Ok(target) => target,
             Err(failure) => {
-                let heard = PullResult {
+                let result = PullResult {
                     vm: key,
                     at: unix_ms(),
                     address: None,
                     outcome: Err(failure),
                 };
-                return self.ended(Ended {
-                    heard,
+                return self.ended(FinishedPull {
+                    result,
                     dialled: None,
                     connection: None,
                 });
             }
         };
-        let kept = known
+        let kept = states
             .connection
             .take()
             .filter(|connection| connection.is_for(&target, Instant::now()));
         let place = self
-            .lanes
-            .place(self.fleet.budget_owner(&key), known.pace.is_sick());
+            .limiter
+            .permits(self.fleet.budget_owner(&key), states.health.is_slow());
         let (puller, metrics) = (self.puller.clone(), self.metrics.clone());
-        let asked = key.clone();
+        let running_vms = key.clone();
         let pull = self.running.spawn(async move {
-            let permits = place.take().await;
+            let permits = place.acquire().await;
             metrics.begun(due.elapsed().as_secs_f64());
             let (outcome, connection) = puller.pull(&target, kept).await;
             drop(permits);
-            let heard = PullResult {
+            let result = PullResult {
                 vm: key,
                 at: unix_ms(),
                 address: Some(target.address),
                 outcome,
             };
-            Ended {
-                heard,
+            FinishedPull {
+                result,
                 dialled: Some(target),
                 connection,
             }
         });
-        self.asked.insert(pull.id(), asked);
+        self.running_vms.insert(pull.id(), running_vms);
     }
 
-    /// A pull's task is over. One that panicked is a bug of ours, and costs its VM this pull and no other.
-    fn joined(&mut self, joined: Result<(task::Id, Ended), JoinError>) {
+    /// Handles the end of a pull's task. A panic is a bug, and costs only this pull of its VM.
+    fn joined(&mut self, joined: Result<(task::Id, FinishedPull), JoinError>) {
         match joined {
             Ok((id, ended)) => {
-                self.asked.remove(&id);
+                self.running_vms.remove(&id);
                 self.ended(ended);
             }
             Err(error) => {
-                let Some(key) = self.asked.remove(&error.id()) else {
+                let Some(key) = self.running_vms.remove(&error.id()) else {
                     return;
                 };
-                tracing::error!(vm = %key, %error, "a pull has panicked; the VM is asked again on its beat");
+                tracing::error!(vm = %key, %error, "a pull panicked; the VM is pulled again at the next interval");
                 self.schedule.done(&key, Instant::now());
             }
         }
     }
 
-    fn ended(&mut self, ended: Ended) {
-        let Ended {
-            mut heard,
+    fn ended(&mut self, ended: FinishedPull) {
+        let FinishedPull {
+            mut result,
             dialled,
             connection,
         } = ended;
-        let key = heard.vm.clone();
-        self.metrics.ended(match &heard.outcome {
+        let key = result.vm.clone();
+        self.metrics.ended(match &result.outcome {
             Ok(answer) => Ok(Duration::from_millis(answer.took_ms).as_secs_f64()),
             Err(failure) => Err(failure.class),
         });
-        if let Ok(answer) = &mut heard.outcome {
+        if let Ok(answer) = &mut result.outcome {
             answer.slow = Duration::from_millis(answer.took_ms) > self.slow;
         }
-        if let Some(known) = self.known.get_mut(&key) {
-            let silent = heard.outcome.is_err();
-            // One line when an agent falls silent and one when it is back, not one a pull.
-            match (&heard.outcome, known.silent) {
+        if let Some(states) = self.states.get_mut(&key) {
+            let silent = result.outcome.is_err();
+            // Log only when an agent becomes silent and when it answers again, not at every pull.
+            match (&result.outcome, states.silent) {
                 (Err(failure), false) => {
                     tracing::warn!(vm = %key, class = failure.class.as_str(), "agent silent: {}", failure.message());
                 }
                 (Ok(_), true) => tracing::info!(vm = %key, "agent answers again"),
                 _ => {}
             }
-            // Who could not be dialled at all has cost nobody time, and is no sick one.
-            let slow = match &heard.outcome {
+            // A VM that could not be dialled cost no time, so it is not slow.
+            let slow = match &result.outcome {
                 Ok(answer) => answer.slow,
                 Err(_) => dialled.is_some(),
             };
-            *known = Known {
+            *states = VmPullState {
                 connection,
                 silent,
-                pace: known.pace.after(slow),
+                health: states.health.after(slow),
             };
         }
-        // What was heard of an incarnation that has been replaced meanwhile says nothing about the one that is there now.
+        // A result from a replaced VMI does not apply to the present one.
         match dialled {
-            Some(target) => self.fleet.record_pull_of(target.uid.as_ref(), heard),
-            None => self.fleet.record_pull(heard),
+            Some(target) => self.fleet.record_pull_of(target.uid.as_ref(), result),
+            None => self.fleet.record_pull(result),
         };
         self.schedule.done(&key, Instant::now());
     }
 }
 
-/// The wall clock, for people and for `last seen`.
+/// Time of the wall clock, for display and for `last seen`.
 fn unix_ms() -> UnixMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMs::try_from(since.as_millis()).unwrap_or(UnixMs::MAX)
 }
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
+#[path = "scraper_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! What the loop does when a pull cannot be made, and when one panics.
+//! Tests of the scraper for VMs that cannot be dialled and for pulls that panic.
 
 use virtfleet_collector_core::{
     dial::DialRules,
@@ -52,11 +52,11 @@ fn scraper() -> Scraper {
     fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(vmi))));
     Scraper {
         schedule: Schedule::new(Duration::from_secs(30), Instant::now()),
-        lanes: Lanes::new(1),
+        limiter: PullLimiter::new(1),
         slow: Duration::from_secs(1),
-        known: HashMap::new(),
+        states: HashMap::new(),
         running: JoinSet::new(),
-        asked: HashMap::new(),
+        running_vms: HashMap::new(),
         fleet: Arc::new(fleet),
         puller: Puller::new(Arc::new(tls.unwrap()), "d", limits),
         metrics: PullMetrics::register(&mut prometheus_client::registry::Registry::default()),
@@ -70,24 +70,24 @@ fn take(scraper: &mut Scraper) -> Instant {
 }
 
 #[tokio::test]
-async fn a_vm_that_could_never_be_dialled_is_known_to_fail_and_asked_again() {
+async fn a_vm_that_cannot_be_dialled_is_silent_and_retried() {
     let mut scraper = scraper();
-    scraper.look_at(&key());
+    scraper.update_target(&key());
     let due = take(&mut scraper);
     scraper.begin(key(), due);
-    assert!(scraper.known[&key()].silent, "so that the log tells it, once");
+    assert!(scraper.states[&key()].silent, "so that it is logged once");
     assert!(scraper.schedule.next().is_some());
 }
 
 #[tokio::test]
-async fn a_pull_that_panics_costs_one_pull() {
+async fn a_panic_affects_one_pull_only() {
     let mut scraper = scraper();
-    scraper.look_at(&key());
+    scraper.update_target(&key());
     take(&mut scraper);
     let pull = scraper.running.spawn(async { panic!("a bug") });
-    scraper.asked.insert(pull.id(), key());
+    scraper.running_vms.insert(pull.id(), key());
     let joined = scraper.running.join_next_with_id().await.unwrap();
-    assert_eq!(scraper.schedule.next(), None, "it counts as running");
+    assert_eq!(scraper.schedule.next(), None, "it is still marked as running");
     scraper.joined(joined);
-    assert!(scraper.schedule.next().is_some() && scraper.asked.is_empty());
+    assert!(scraper.schedule.next().is_some() && scraper.running_vms.is_empty());
 }

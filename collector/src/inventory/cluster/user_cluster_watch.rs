@@ -1,4 +1,4 @@
-//! The watch of `UserCluster`s, which starts and ends the tasks of user clusters.
+//! Watches `UserCluster`s, and starts and stops the tasks of user clusters.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,41 +14,41 @@ use virtfleet_wire::{
 };
 
 use super::{
-    Watch, connect::Gate, follow::Said, keeper::Keeper, kinds::Kind, object::Object, secrets::Secrets,
-    tenant::Tenant,
+    Watch, connect::ConnectionPolicy, kinds::Kind, object::Object, reflector::ReflectorEvent,
+    resource_cache::ResourceCache, secrets::Secrets, user_cluster::UserClusterTask,
 };
 use crate::{
     inventory::read::{SecretRef, kubeconfig_secret},
     tenants::Tenants,
 };
 
-/// See the module.
-pub(super) struct Clusters {
+/// The watch of `UserCluster`s.
+pub(super) struct UserClusterWatch {
     watch: Watch,
-    shared: Shared,
+    shared: UserClusterContext,
     tenants: Arc<Tenants>,
-    running: BTreeMap<ClusterName, Running>,
+    running: BTreeMap<ClusterName, RunningTask>,
 }
 
-/// What the tasks of all user clusters share.
-pub(super) struct Shared {
+/// Context shared by the tasks of all user clusters.
+pub(super) struct UserClusterContext {
     pub(super) secrets: Secrets,
-    pub(super) gate: Gate,
-    /// How many Nodes each may have.
+    pub(super) policy: ConnectionPolicy,
+    /// Maximum Nodes of each cluster.
     pub(super) max_nodes: usize,
     /// The namespaces whose VMs are watched; empty: all.
     pub(super) namespaces: Vec<Namespace>,
 }
 
-struct Running {
+struct RunningTask {
     secret: Option<SecretRef>,
-    /// Dropped, it stops the task, too.
+    /// Dropping it stops the task.
     stop: DropGuard,
-    task: JoinHandle<Keeper>,
+    task: JoinHandle<ResourceCache>,
 }
 
-impl Clusters {
-    pub(super) fn new(watch: Watch, shared: Shared, tenants: Arc<Tenants>) -> Self {
+impl UserClusterWatch {
+    pub(super) fn new(watch: Watch, shared: UserClusterContext, tenants: Arc<Tenants>) -> Self {
         Self {
             watch,
             shared,
@@ -57,34 +57,35 @@ impl Clusters {
         }
     }
 
-    /// Follows until nobody takes events any more.
+    /// Runs until the receiver of events is dropped.
     pub(super) async fn run(mut self) -> Option<()> {
         loop {
-            let said = self.watch.follower.next().await;
-            for event in self.watch.keeper.take(&said) {
+            let watch_event = self.watch.reflector.next().await;
+            for event in self.watch.cache.take(&watch_event) {
                 match &event {
                     InventoryEvent::Apply(Fact::UserCluster(cluster)) => {
                         let (name, suspend) = (cluster.name.clone(), cluster.suspend);
-                        self.note_namespace(&name, &cluster.namespace.clone());
+                        self.check_namespace(&name, &cluster.namespace.clone());
                         self.send(event).await?;
-                        if let Said::Listed(object) | Said::Applied(object) = &said {
+                        if let ReflectorEvent::Listed(object) | ReflectorEvent::Applied(object) = &watch_event
+                        {
                             self.start(&name, suspend, object).await;
                         }
                     }
                     InventoryEvent::Delete(FactKey::UserCluster(name)) => {
                         let name = name.clone();
-                        // Its Nodes first: a Node of no cluster would be a finding.
+                        // Its Nodes first: a Node without cluster would be a finding.
                         for gone in self.end(&name).await.drain() {
                             self.send(gone).await?;
                         }
                         self.tenants.remove(&name);
-                        self.watch.board.remove(&Tenant::id(&name));
+                        self.watch.registry.remove(&UserClusterTask::id(&name));
                         self.send(event).await?;
                     }
                     _ => self.send(event).await?,
                 }
             }
-            self.watch.report(&said).await?;
+            self.watch.report(&watch_event).await?;
         }
     }
 
@@ -92,13 +93,13 @@ impl Clusters {
         self.watch.events.send(event).await.ok()
     }
 
-    /// A user cluster in a namespace that is not watched has no VMs here, whatever it selects.
-    fn note_namespace(&self, name: &ClusterName, namespace: &Namespace) {
+    /// Reports a user cluster whose namespace is not watched: none of its VMs is in the inventory.
+    fn check_namespace(&self, name: &ClusterName, namespace: &Namespace) {
         let watched = &self.shared.namespaces;
         let is_watched = watched.is_empty() || watched.contains(namespace);
         let note = (!is_watched).then(|| {
             format!(
-                "spec.vmis.namespace is {namespace}, which is not among inventory.cluster.namespaces: none of its VMs is seen"
+                "spec.vmis.namespace is {namespace}, which is not among inventory.cluster.namespaces: none of its VMs is in the inventory"
             )
         });
         let found = note.as_ref().map(|note| {
@@ -116,54 +117,56 @@ impl Clusters {
                  correct spec.vmis.namespace"
             ))
         });
-        self.watch.board.unwatched(name, found);
-        self.tenants.update(name, |tenant| {
-            let changed = tenant.note != note;
-            tenant.note = note;
+        self.watch.registry.unwatched(name, found);
+        self.tenants.update(name, |user_cluster| {
+            let changed = user_cluster.note != note;
+            user_cluster.note = note;
             changed
         });
     }
 
     async fn start(&mut self, name: &ClusterName, suspend: bool, object: &Object) {
         let (uid, generation) = (object.uid(), object.generation());
-        self.tenants.update(name, |tenant| {
-            let changed = (&tenant.uid, tenant.generation, tenant.suspend) != (&uid, generation, suspend);
-            (tenant.uid, tenant.generation, tenant.suspend) = (uid, generation, suspend);
+        self.tenants.update(name, |user_cluster| {
+            let changed = (&user_cluster.uid, user_cluster.generation, user_cluster.suspend)
+                != (&uid, generation, suspend);
+            (user_cluster.uid, user_cluster.generation, user_cluster.suspend) = (uid, generation, suspend);
             changed
         });
-        // A fault in it would have made the object unreadable.
+        // An invalid `spec.kubeconfig` makes the object unreadable.
         let secret = kubeconfig_secret(&object.field()).unwrap_or(None);
         let running = self.running.get(name);
         if running.is_some_and(|running| running.secret == secret && !running.task.is_finished()) {
             return;
         }
-        let keeper = self.end(name).await;
+        let cache = self.end(name).await;
         let stop = CancellationToken::new();
-        let tenant = Tenant {
+        let user_cluster = UserClusterTask {
             name: name.clone(),
             secret: secret.clone(),
             secrets: self.shared.secrets.clone(),
-            gate: self.shared.gate.clone(),
+            policy: self.shared.policy.clone(),
             max_nodes: self.shared.max_nodes,
             tenants: Arc::clone(&self.tenants),
-            board: Arc::clone(&self.watch.board),
+            registry: Arc::clone(&self.watch.registry),
             events: self.watch.events.clone(),
-            keeper,
+            cache,
         };
-        let task = tokio::spawn(tenant.run(stop.clone()));
+        let task = tokio::spawn(user_cluster.run(stop.clone()));
         let stop = stop.drop_guard();
-        self.running.insert(name.clone(), Running { secret, stop, task });
+        self.running
+            .insert(name.clone(), RunningTask { secret, stop, task });
     }
 
-    /// Ends the task, when there is one, and takes what it knows.
-    async fn end(&mut self, name: &ClusterName) -> Keeper {
-        let new = || Keeper::new(Kind::UserNode, Some(name.clone()));
+    /// Stops the task, if there is one, and returns the cache of its Nodes.
+    async fn end(&mut self, name: &ClusterName) -> ResourceCache {
+        let new = || ResourceCache::new(Kind::UserNode, Some(name.clone()));
         let Some(running) = self.running.remove(name) else {
             return new();
         };
         drop(running.stop);
         running.task.await.unwrap_or_else(|error| {
-            tracing::error!(cluster = %name, %error, "the watch of a user cluster has failed inside the collector");
+            tracing::error!(cluster = %name, %error, "the task of a user cluster panicked");
             new()
         })
     }

@@ -1,25 +1,26 @@
-//! What one watch knows, and what follows from what it says. Pure.
+//! Cache of one watch's objects, and the inventory events that follow from its output. Pure.
 //!
-//! Only a list that came to its end says that something is gone, and only of what this watch has said itself.
+//! An object is removed only by a complete list or a deletion, and only if this watch has reported
+//! it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use virtfleet_collector_core::facts::{Fact, FactKey, InventoryEvent, Labels};
 use virtfleet_wire::ids::ClusterName;
 
-use super::{follow::Said, kinds::Kind, object::Object};
+use super::{kinds::Kind, object::Object, reflector::ReflectorEvent};
 use crate::bounded::bounded;
 
-/// See the module.
+/// Facts of one watch.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct ResourceCache {
     kind: Kind,
     cluster: Option<ClusterName>,
-    /// What was applied and not deleted, each with its bytes.
+    /// Facts applied and not deleted, each with its bytes.
     known: HashMap<FactKey, usize>,
-    /// Their sum.
+    /// Sum of their bytes.
     bytes: usize,
-    /// What the list that is under way has shown.
+    /// Keys in the current list.
     listed: Option<Listed>,
     /// Objects that cannot be read, by namespace and name, and why.
     unreadable: BTreeMap<(String, String), String>,
@@ -31,7 +32,7 @@ struct Listed {
     unreadable: HashSet<(String, String)>,
 }
 
-impl Keeper {
+impl ResourceCache {
     pub(super) fn new(kind: Kind, cluster: Option<ClusterName>) -> Self {
         Self {
             kind,
@@ -43,17 +44,19 @@ impl Keeper {
         }
     }
 
-    /// What follows from what the watch says.
-    pub(super) fn take(&mut self, said: &Said<Object>) -> Vec<InventoryEvent> {
-        match said {
-            Said::Begun => {
+    /// Updates the cache with the watch's next event, and returns the inventory events.
+    pub(super) fn take(&mut self, event: &ReflectorEvent<Object>) -> Vec<InventoryEvent> {
+        match event {
+            ReflectorEvent::ListStarted => {
                 self.listed = Some(Listed::default());
                 Vec::new()
             }
-            Said::Listed(object) | Said::Applied(object) => self.apply(object).into_iter().collect(),
-            Said::Complete => self.complete(),
-            Said::Deleted(object) => self.delete(object),
-            Said::Fine | Said::Failed(_) => Vec::new(),
+            ReflectorEvent::Listed(object) | ReflectorEvent::Applied(object) => {
+                self.apply(object).into_iter().collect()
+            }
+            ReflectorEvent::Complete => self.complete(),
+            ReflectorEvent::Deleted(object) => self.delete(object),
+            ReflectorEvent::Watching | ReflectorEvent::Failed(_) => Vec::new(),
         }
     }
 
@@ -61,7 +64,7 @@ impl Keeper {
         let name = name_of(object);
         let cluster = self.cluster.as_ref();
         if let Some(listed) = &mut self.listed {
-            // Also what cannot be read is there: its last good state stays.
+            // An unreadable object exists, too: its last valid version is kept.
             listed.keys.extend(self.kind.key(object, cluster));
             listed.unreadable.insert(name.clone());
         }
@@ -105,7 +108,7 @@ impl Keeper {
             .collect()
     }
 
-    /// Everything that it knows is gone, e.g. because its cluster is.
+    /// Removes all objects, e.g. because the cluster is gone.
     pub(super) fn drain(&mut self) -> Vec<InventoryEvent> {
         let mut gone: Vec<_> = self.known.drain().map(|(key, _)| key).collect();
         gone.sort();
@@ -114,27 +117,28 @@ impl Keeper {
         gone.into_iter().map(InventoryEvent::Delete).collect()
     }
 
-    /// How many facts it holds.
+    /// Number of facts.
     pub(super) fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// What it would hold after `said`, if that is more than `most` objects of [`BYTES_PER_OBJECT`] on average.
-    pub(super) fn exceeds(&self, said: &Said<Object>, most: usize) -> Option<String> {
-        let (Said::Listed(object) | Said::Applied(object)) = said else {
+    /// Why the cache would exceed `max` objects of [`MAX_BYTES_PER_OBJECT`] on average after
+    /// `event`, if it would.
+    pub(super) fn exceeds(&self, event: &ReflectorEvent<Object>, max: usize) -> Option<String> {
+        let (ReflectorEvent::Listed(object) | ReflectorEvent::Applied(object)) = event else {
             return None;
         };
-        let kind = self.kind.word();
+        let kind = self.kind.name();
         let cluster = self.cluster.as_ref();
         let key = self.kind.key(object, cluster);
         let before = key.as_ref().and_then(|key| self.known.get(key));
         let is_known = before.is_some() || self.unreadable.contains_key(&name_of(object));
-        if !is_known && self.known.len() + self.unreadable.len() >= most {
-            return Some(format!("it has more than {most} objects of the kind {kind}"));
+        if !is_known && self.known.len() + self.unreadable.len() >= max {
+            return Some(format!("it has more than {max} objects of the kind {kind}"));
         }
         let fact = self.kind.fact(object, cluster).ok();
         let after = self.bytes - before.unwrap_or(&0) + fact.as_ref().map_or(0, size);
-        let bytes = most * BYTES_PER_OBJECT;
+        let bytes = max * MAX_BYTES_PER_OBJECT;
         (after > bytes).then(|| {
             format!("its objects of the kind {kind} have labels and annotations of more than {bytes} bytes")
         })
@@ -146,31 +150,35 @@ impl Keeper {
     }
 }
 
-/// Bytes that a user cluster's objects may have on average; real Nodes have about 3 KiB.
-const BYTES_PER_OBJECT: usize = 8 << 10;
-/// Bytes that a label costs beside its text.
-const LABEL: usize = 48;
-/// Bytes that a fact costs beside its labels.
-const FACT: usize = 512;
+/// Maximum average size of a user cluster's objects; real Nodes have about 3 KiB.
+const MAX_BYTES_PER_OBJECT: usize = 8 << 10;
+/// Estimated memory of a label beside its text.
+const LABEL_OVERHEAD_BYTES: usize = 48;
+/// Estimated memory of a fact beside its labels.
+const FACT_OVERHEAD_BYTES: usize = 512;
 
-/// About how many bytes a fact holds, of those kinds that a user cluster has.
+/// Estimated memory of a fact, for the kinds that are read from user clusters.
 fn size(fact: &Fact) -> usize {
     let pairs = |labels: &Labels| -> usize {
         labels
             .iter()
-            .map(|(key, value)| LABEL + key.len() + value.len())
+            .map(|(key, value)| LABEL_OVERHEAD_BYTES + key.len() + value.len())
             .sum()
     };
     let Fact::UserNode(node) = fact else {
-        return FACT;
+        return FACT_OVERHEAD_BYTES;
     };
     let texts = node.owned.iter().chain(&node.provider_id).map(String::len);
-    let by_kubelet = node.kubelet_labels.iter().map(|key| LABEL + key.len());
-    FACT + pairs(&node.labels) + texts.sum::<usize>() + by_kubelet.sum::<usize>()
+    let by_kubelet = node
+        .kubelet_labels
+        .iter()
+        .map(|key| LABEL_OVERHEAD_BYTES + key.len());
+    FACT_OVERHEAD_BYTES + pairs(&node.labels) + texts.sum::<usize>() + by_kubelet.sum::<usize>()
 }
 
-/// Namespace and name, of which no more is kept than an object may have (RFC 1123: 253 characters).
+/// Namespace and name, truncated to the maximum length of an object's name (RFC 1123: 253
+/// characters).
 fn name_of(object: &Object) -> (String, String) {
-    let word = |text: &str| bounded(text, 253);
-    (word(object.namespace()), word(object.name()))
+    let name = |text: &str| bounded(text, 253);
+    (name(object.namespace()), name(object.name()))
 }

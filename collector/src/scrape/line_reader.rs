@@ -1,23 +1,25 @@
-//! A page that comes in pieces, line by line: a page of any size costs one line of memory.
+//! Splits a page that arrives in pieces into lines: memory for one line is enough for a page of any
+//! size.
 
 use virtfleet_wire::exposition::{Line, parse_line};
 
-/// Maximum length of a line, in bytes.
-const MAX_LINE: usize = 64 * 1024;
+/// Maximum length of a line.
+const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// What has come and is no whole line yet.
+/// The part of the page that is not a complete line yet.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    /// The line that has begun and not ended.
+pub(super) struct LineReader {
+    /// The incomplete line.
     pending: Vec<u8>,
     line: u64,
 }
 
-impl Lines {
-    /// Takes the next piece and hands on each line that ends in it, as text and as what it says.
+impl LineReader {
+    /// Reads the next piece and calls `each` for every line that ends in it, with its text and
+    /// parsed content.
     ///
     /// # Errors
-    /// The line's number and what is wrong with it, or what `each` says.
+    /// The line's number and what is malformed, or the error of `each`.
     pub(super) fn take(
         &mut self,
         mut piece: &[u8],
@@ -36,14 +38,17 @@ impl Lines {
                 self.pending.clear();
             }
         }
-        if self.pending.len() + piece.len() > MAX_LINE {
-            return Err(format!("line {} is longer than {MAX_LINE} bytes", self.line + 1));
+        if self.pending.len() + piece.len() > MAX_LINE_BYTES {
+            return Err(format!(
+                "line {} is longer than {MAX_LINE_BYTES} bytes",
+                self.line + 1
+            ));
         }
         self.pending.extend_from_slice(piece);
         Ok(())
     }
 
-    /// The page has ended: its last line may have no line feed.
+    /// Reads the last line, which may have no line feed.
     pub(super) fn finish(
         &mut self,
         mut each: impl FnMut(&str, &Line<'_>) -> Result<(), String>,
@@ -62,8 +67,8 @@ impl Lines {
     ) -> Result<(), String> {
         self.line += 1;
         let number = self.line;
-        if line.len() > MAX_LINE {
-            return Err(format!("line {number} is longer than {MAX_LINE} bytes"));
+        if line.len() > MAX_LINE_BYTES {
+            return Err(format!("line {number} is longer than {MAX_LINE_BYTES} bytes"));
         }
         let text = std::str::from_utf8(line).map_err(|_| format!("line {number} is not UTF-8"))?;
         let parsed = parse_line(text).map_err(|error| format!("line {number}: {error}"))?;
