@@ -20,3 +20,5 @@ mod rules;
 mod tree;
 #[path = "house/walls.rs"]
 mod walls;
+#[path = "house/words.rs"]
+mod words;

@@ -2,7 +2,10 @@
 //!
 //! `docs/decisions/0026-parsers-of-proc.md` has the figures and says which parser the agent uses for which file, and why.
 
-#[expect(clippy::unwrap_used, reason = "a text of our own that a parser refuses is a failed test")]
+#[expect(
+    clippy::unwrap_used,
+    reason = "a text of our own that a parser refuses is a failed test"
+)]
 mod cases;
 mod texts;
 
