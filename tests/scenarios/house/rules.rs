@@ -115,7 +115,7 @@ pub(crate) const CIRCLES: &[(&str, usize)] = &[
     ("agent/host/", 5),
     ("agent/metrics/", 3),
     ("agent/state/", 1),
-    ("collector/", 9),
+    ("collector/", 10),
     ("collector/core/", 4),
     ("shared/delivery/", 1),
     ("shared/runtime/", 1),
