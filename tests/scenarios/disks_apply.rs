@@ -306,7 +306,7 @@ fn tier2_a_disk_that_fails_leaves_no_line_in_fstab_and_hides_nothing() {
         hidden
             .state
             .to_string()
-            .contains("entries lie in /srv/good/below"),
+            .contains("entries are in /srv/good/below"),
         "{}",
         hidden.state
     );

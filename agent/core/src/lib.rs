@@ -1,4 +1,4 @@
-//! What decides in the agent, and touches nothing: parsers, models, plans.
+//! The agent's decisions, without I/O: parsers, data models and plans.
 
 pub mod dbus;
 pub mod disks;
@@ -15,7 +15,7 @@ pub mod settings;
 pub mod textfile;
 pub mod virtio;
 
-/// The agent's version: the package's, with `-dev` in a debug build, so that it is not taken for a release.
+/// Version of the agent: the package version, with the suffix `-dev` in a debug build.
 pub const VERSION: &str = if cfg!(debug_assertions) {
     concat!(env!("CARGO_PKG_VERSION"), "-dev")
 } else {

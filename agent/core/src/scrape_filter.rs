@@ -1,30 +1,30 @@
-//! Which collectors a request asks for, as node_exporter has it.
+//! Filter for the collectors of a scrape by URL parameters, as in node_exporter.
 
-/// Which collectors a request asks for, of those that are on. Empty: all of them.
+/// Requested collectors among the enabled ones; empty for all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// `collect[]=`: only these.
     pub collect: Vec<String>,
-    /// `exclude[]=`: all but these; names that are not on are passed over.
+    /// `exclude[]=`: all except these; names that are not enabled are ignored.
     pub exclude: Vec<String>,
 }
 
-/// A request that cannot be answered; HTTP status 400.
+/// Invalid request; HTTP status 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// Both kinds at once.
+    /// Both parameters are set.
     #[error("collect[] and exclude[] cannot be combined; use one of them")]
     Both,
-    /// There is no such collector.
+    /// Unknown collector.
     #[error("there is no collector {0:?}")]
     Missing(String),
-    /// The collector is off.
+    /// The collector is disabled.
     #[error("collector {0:?} is disabled on this machine; its settings or --collector.{0} enable it")]
     Disabled(String),
 }
 
 impl Filter {
-    /// Whether it asks for a collector that is on.
+    /// Whether the request includes an enabled collector.
     pub fn asks_for(&self, name: &str) -> bool {
         (self.collect.is_empty() || self.collect.iter().any(|other| other == name))
             && !self.exclude.iter().any(|other| other == name)

@@ -1,89 +1,94 @@
-//! Text files of metrics that others leave for the agent to show: format 0.0.4, read whole or not at all.
+//! Text files with metrics of other programs, in format 0.0.4. A file with any error is rejected as
+//! a whole.
 //!
-//! The rules are those of Prometheus' own reader (`expfmt`), so that a file that node_exporter shows is shown here, too:
-//! the last line ends with a line feed, a family has at most one `# HELP` and one `# TYPE`, which come before its samples.
-//! Time stamps are refused, as there.
+//! The rules are those of Prometheus' parser (`expfmt`), so that files that work with node_exporter
+//! work here, too: the last line ends with a line feed; a family has at most one `# HELP` and one
+//! `# TYPE`, which precede its samples. Time stamps are rejected, as in node_exporter.
 
 use std::collections::{BTreeMap, HashSet};
 
 use virtfleet_wire::exposition::{Line, LineError, MetricType, Sample, parse_line};
 
-/// A family of one file.
+/// Metric family in one file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextFamily {
-    /// What `# HELP` says; none where it says nothing.
+    /// Text of `# HELP`, if there is one.
     pub help: Option<String>,
-    /// What `# TYPE` says; untyped where it is missing.
+    /// Type from `# TYPE`; untyped if missing.
     pub kind: MetricType,
-    /// The samples, in the order of the file.
+    /// Samples in the order of the file.
     pub samples: Vec<TextSample>,
     typed: bool,
     helped: bool,
 }
 
-/// A sample of one file.
+/// Sample in one file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextSample {
-    /// What follows the family's name: `_bucket`, `_sum`, `_count` or nothing.
+    /// Suffix after the family's name: `_bucket`, `_sum`, `_count` or empty.
     pub suffix: &'static str,
-    /// Names and values.
+    /// Names and values of the labels.
     pub labels: Vec<(String, String)>,
-    /// The value.
+    /// Value.
     pub value: f64,
-    /// The same for two samples of a family when they are of the same series: an empty label is none, and the order of
-    /// labels is nothing.
+    /// Identity of the series: equal for two samples of a family in the same series. Empty labels
+    /// and the order of labels are ignored.
     pub series: String,
 }
 
-/// Why a file is not shown.
+/// Reason why a file is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TextfileError {
-    /// The last line is cut off, as in a file that is being written.
+    /// The last line is incomplete, as in a file that is being written.
     #[error("the last line does not end with a line feed")]
     CutOff,
-    /// A line breaks the format.
+    /// A line violates the format.
     #[error("line {line}: {reason}")]
     Line {
-        /// The line, from 1.
+        /// Line number from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Reason.
         reason: LineReason,
     },
-    /// There are more samples than are shown.
+    /// The file has too many samples.
     #[error("more than {SAMPLES} samples")]
     TooMany,
 }
 
-/// What is wrong with a line.
+/// Reason why a line is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineReason {
-    /// The line cannot be read.
+    /// The line is malformed.
     #[error(transparent)]
     Unreadable(#[from] LineError),
-    /// The metric has a time stamp, which would say a value of the past.
-    #[error("a time stamp; Prometheus would take the value for one of the past")]
+    /// The metric has a time stamp, so its value would appear as one of the past.
+    #[error("a time stamp; Prometheus would store the value as one of the past")]
     Timestamp,
     /// A second `# HELP`.
     #[error("a second # HELP of the metric")]
     Help,
-    /// A second `# TYPE`, or one behind the samples.
-    #[error("a second # TYPE of the metric, or one behind its samples")]
+    /// A second `# TYPE`, or one after the samples.
+    #[error("a second # TYPE of the metric, or one after its samples")]
     Type,
-    /// A label comes twice, or is `__name__`.
-    #[error("a label twice, or __name__")]
+    /// A label occurs twice, or is `__name__`.
+    #[error("a duplicate label, or __name__")]
     Label,
-    /// A histogram or summary without suffix or without its bound.
+    /// A histogram or summary sample without suffix or without its bound.
     #[error("not a part of a histogram or summary")]
     Part,
-    /// The series comes twice.
-    #[error("the series comes twice")]
+    /// The series occurs twice.
+    #[error("the series occurs twice")]
     Twice,
 }
 
-/// Samples of one file at the most. What is held of a short line is thirty times the line.
+/// Maximum number of samples in one file. A short line takes thirty times its size in memory.
 pub const SAMPLES: usize = 20_000;
 
-/// The families of a file by name.
+/// Parses the families of a file, by name.
+///
+/// # Errors
+///
+/// The file violates the format, or has too many samples.
 pub fn families(text: &str) -> Result<BTreeMap<String, TextFamily>, TextfileError> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Err(TextfileError::CutOff);
@@ -153,7 +158,7 @@ fn family<'all>(families: &'all mut BTreeMap<String, TextFamily>, name: &str) ->
     })
 }
 
-/// The family that a sample belongs to, and its suffix there.
+/// Returns the family of a sample, and the sample's suffix.
 fn owner<'name>(families: &BTreeMap<String, TextFamily>, name: &'name str) -> (&'name str, &'static str) {
     for suffix in ["_bucket", "_sum", "_count"] {
         let base = name.strip_suffix(suffix);
@@ -202,7 +207,7 @@ fn series(suffix: &str, labels: &[(String, String)]) -> String {
     sorted.sort_unstable();
     let mut key = suffix.to_owned();
     for (name, value) in sorted {
-        // A name holds no NUL; a value may, so its length is said.
+        // A name contains no NUL. A value may, so its length is included.
         let length = value.len().to_string();
         key.extend(["\0", name, "\0", &length, "\0", value]);
     }
@@ -221,11 +226,11 @@ mod tests {
                           rest{quantile=\"0.5\"} 1\nrest_sum 1\nrest_count 1\nrest_bucket 4\n";
 
     #[test]
-    fn families_of_a_file() {
+    fn families_of_a_file_are_parsed() {
         let all = families(SAMPLE).unwrap();
         let names: Vec<_> = all.keys().map(String::as_str).collect();
         assert_eq!(names, ["free", "job_ok", "rest", "rest_bucket", "took"]);
-        assert_eq!(all["job_ok"].samples.len(), 2, "they need not stand together");
+        assert_eq!(all["job_ok"].samples.len(), 2, "they need not be adjacent");
         assert_eq!(all["job_ok"].help.as_deref(), Some("Whether it went well."));
         assert_eq!(all["free"].kind, MetricType::Untyped);
         let suffixes: Vec<_> = all["took"].samples.iter().map(|sample| sample.suffix).collect();
@@ -238,13 +243,13 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_refused() {
+    fn malformed_files_are_rejected() {
         for (text, message) in [
             ("a 1", "the last line does not end with a line feed"),
             ("a 1\nb\n", "line 2: bad value \"\""),
             (
                 "a 1 1395066363000\n",
-                "line 1: a time stamp; Prometheus would take the value for one of the past",
+                "line 1: a time stamp; Prometheus would store the value as one of the past",
             ),
             (
                 "# HELP a b\n# HELP a b\n",
@@ -252,12 +257,12 @@ mod tests {
             ),
             (
                 "a 1\n# TYPE a gauge\n",
-                "line 2: a second # TYPE of the metric, or one behind its samples",
+                "line 2: a second # TYPE of the metric, or one after its samples",
             ),
-            ("a{b=\"1\",b=\"2\"} 1\n", "line 1: a label twice, or __name__"),
+            ("a{b=\"1\",b=\"2\"} 1\n", "line 1: a duplicate label, or __name__"),
             (
                 "a{b=\"1\",c=\"\"} 1\na{b=\"1\"} 2\n",
-                "line 2: the series comes twice",
+                "line 2: the series occurs twice",
             ),
             (
                 "# TYPE a histogram\na_bucket 1\n",
@@ -273,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn more_samples_than_are_shown_are_refused() {
+    fn too_many_samples_are_rejected() {
         let text = |count: usize| {
             (0..count)
                 .map(|n| format!("x{{n=\"{n}\"}} 1\n"))

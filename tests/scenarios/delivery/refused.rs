@@ -29,7 +29,7 @@ fn what_the_agent_refuses_is_not_rendered() {
     for (input, expected) in [
         (
             "metrics: { netdev: { deviceInclude: \"(\" } }",
-            "standard input:5: settings.metrics.netdev.deviceInclude: \"(\" is no regular expression",
+            "standard input:5: settings.metrics.netdev.deviceInclude: \"(\" is not a regular expression",
         ),
         (
             "metrics: { collectors: { cpux: true } }",

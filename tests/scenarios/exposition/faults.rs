@@ -334,22 +334,22 @@ fn settings_that_cannot_work_are_named() {
         (
             serde_json::json!({"collectors": {"netdev": false}, "netdev": {"deviceInclude": "eth[0"}}),
             &[],
-            "metrics.netdev.deviceInclude: \"eth[0\" is no regular expression",
+            "metrics.netdev.deviceInclude: \"eth[0\" is not a regular expression",
         ),
         (
             serde_json::json!({"diskstats": {"deviceExclude": "*"}}),
             &[],
-            "metrics.diskstats.deviceExclude: \"*\" is no regular expression",
+            "metrics.diskstats.deviceExclude: \"*\" is not a regular expression",
         ),
         (
             serde_json::json!({"filesystem": {"mountTimeout": "0s"}}),
             &[],
-            "metrics.filesystem.mountTimeout: no mount answers in no time; 5s is the default",
+            "metrics.filesystem.mountTimeout: must be more than 0; 5s is the default",
         ),
         (
             serde_json::json!({"deadline": "0s"}),
             &[],
-            "metrics.deadline: nothing is collected in no time; 8s is the default",
+            "metrics.deadline: must be more than 0; 8s is the default",
         ),
         (
             serde_json::json!({"maxSeriesOf": {"cpus": 3}}),

@@ -1,26 +1,26 @@
-//! What is asked: a method call whose arguments are texts.
+//! D-Bus method calls with string arguments.
 
 use super::Writer;
 
-/// A method call.
+/// Method call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// The name on the bus, e.g. `org.freedesktop.systemd1`.
+    /// Bus name, e.g. `org.freedesktop.systemd1`.
     pub destination: &'a str,
-    /// The object.
+    /// Object path.
     pub path: &'a str,
-    /// The interface.
+    /// Interface.
     pub interface: &'a str,
-    /// The method.
+    /// Method.
     pub member: &'a str,
-    /// The arguments: texts.
+    /// String arguments.
     pub texts: &'a [&'a str],
-    /// After them one more, an array of texts, where the method takes one.
+    /// Last argument, an array of strings, if the method has one.
     pub list: Option<&'a [&'a str]>,
 }
 
 impl<'a> Call<'a> {
-    /// A call without arguments.
+    /// Returns a call without arguments.
     pub fn new(destination: &'a str, path: &'a str, interface: &'a str, member: &'a str) -> Self {
         Self {
             destination,
@@ -31,7 +31,7 @@ impl<'a> Call<'a> {
             list: None,
         }
     }
-    /// Asks an object for a property: `names` are its interface and the property.
+    /// Returns a call that reads a property; `names` are interface and property.
     pub fn property(destination: &'a str, path: &'a str, names: &'a [&'a str; 2]) -> Self {
         Self {
             texts: names,
@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The message; it must not start an unstarted service.
+    /// Serialises the message; it does not start the service.
     pub fn to_bytes(&self, serial: u32) -> Vec<u8> {
         const METHOD_CALL: u8 = 1;
         const NO_AUTO_START: u8 = 2;
@@ -82,7 +82,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The object of a unit, as systemd makes its path from the name (systemd: `bus_label_escape`).
+/// Returns the object path of a unit, escaped like systemd's `bus_label_escape`.
 pub fn unit_path(name: &str) -> String {
     let mut path = "/org/freedesktop/systemd1/unit/".to_owned();
     if name.is_empty() {
@@ -109,7 +109,7 @@ mod tests {
     };
 
     #[test]
-    fn paths_of_units() {
+    fn unit_paths_are_escaped() {
         for (name, path) in [
             ("kubelet.service", "kubelet_2eservice"),
             ("getty@tty1.service", "getty_40tty1_2eservice"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_a_whole_message() {
+    fn call_is_a_complete_message() {
         let names = ["org.freedesktop.systemd1.Service", "Type"];
         let mut call = Call::property("org.freedesktop.systemd1", "/unit", &names);
         call.list = Some(&["a", "b"]);

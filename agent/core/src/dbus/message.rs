@@ -1,46 +1,51 @@
-//! The head of a message that came in: whose answer it is, and where its body is.
+//! Header of a received message: its kind, the call that it answers, and the position of its body.
 
 use super::{Reader, WireError};
 
-/// A message may have 128 MiB; the units of the largest guest are far below this.
+/// Maximum accepted size of a message in bytes. D-Bus allows 128 MiB; the list of all units of a
+/// large guest is far smaller than this.
 pub const MAX_MESSAGE: usize = 8 << 20;
-/// So many bytes must be there before the message's length is known.
+/// Number of bytes from which the length of a message is known.
 pub const FIXED: usize = 16;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A method call.
+    /// Method call.
     Call,
-    /// An answer.
+    /// Reply.
     Return,
-    /// An error as the answer.
+    /// Error reply.
     Error,
-    /// A signal, or something that later versions have.
+    /// Signal, or a kind of a later version.
     Other,
 }
 
-/// The head of a message.
+/// Header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'bytes> {
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
-    /// Its own number.
+    /// Serial number.
     pub serial: u32,
-    /// The number of the call that it answers; 0: of none.
+    /// Serial number of the call that it answers; 0 if it answers none.
     pub answers: u32,
-    /// The error's name; empty when it is none.
+    /// Name of the error; empty if it is none.
     pub error: &'bytes str,
-    /// Where the body begins.
+    /// Offset of the body.
     pub body: usize,
-    /// How many bytes the whole message has.
+    /// Length of the whole message in bytes.
     pub length: usize,
-    /// Whether the most significant byte comes first.
+    /// Whether the byte order is big-endian.
     pub big: bool,
 }
 
 impl<'bytes> Header<'bytes> {
-    /// How long the message is whose first [`FIXED`] bytes are these.
+    /// Returns the length of the message that begins with these [`FIXED`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// The bytes are not the start of a message, or it is too large.
     pub fn length(bytes: &[u8]) -> Result<usize, WireError> {
         let (_, big) = begin(bytes)?;
         let mut reader = Reader::new(bytes, big);
@@ -64,7 +69,11 @@ impl<'bytes> Header<'bytes> {
         }
     }
 
-    /// The head of the message `bytes`, which is there as a whole.
+    /// Parses the header of the complete message `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// The message is malformed.
     pub fn parse(bytes: &'bytes [u8]) -> Result<Self, WireError> {
         let (kind, big) = begin(bytes)?;
         let length = Self::length(bytes)?;
@@ -102,7 +111,7 @@ impl<'bytes> Header<'bytes> {
     }
 }
 
-/// Kind and byte order.
+/// Returns kind and byte order.
 fn begin(bytes: &[u8]) -> Result<(Kind, bool), WireError> {
     const PROTOCOL: u8 = 1;
     let [order, kind, _flags, version, ..] = *bytes else {
@@ -149,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_its_call() {
+    fn error_reply_contains_serial_of_call() {
         let bytes = error(5);
         let header = Header::parse(&bytes).unwrap();
         assert_eq!(
@@ -161,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_refused() {
+    fn malformed_messages_are_rejected() {
         let bytes = error(5);
         assert_eq!(Header::parse(&bytes[..bytes.len() - 1]), Err(WireError::Short));
         assert_eq!(Header::length(&bytes[..3]), Err(WireError::Short));

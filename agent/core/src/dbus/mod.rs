@@ -1,9 +1,10 @@
-//! D-Bus messages as bytes (room: `agent/core`; D-Bus Specification, "Message Protocol"): as much as it takes to ask systemd and logind.
+//! D-Bus messages as bytes (D-Bus Specification, "Message Protocol"), as far as needed for calls to
+//! systemd and logind.
 //!
 //! ```text
 //! Call ─ to_bytes ─▶ socket ─▶ Header::parse, then Reader ─▶ values
 //! ```
-//! Everything that comes in is bounded and checked: a message that lies about its lengths is an error, never a panic.
+//! Received bytes are untrusted: a malformed message is an error, never a panic.
 
 mod call;
 mod message;
@@ -17,22 +18,22 @@ pub use reader::{Reader, Value};
 pub use units::{Unit, units};
 pub use writer::Writer;
 
-/// A message that is not as the specification has it.
+/// Malformed D-Bus message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// It ends in the middle of a value.
-    #[error("it ends too early")]
+    /// The message ends within a value.
+    #[error("it ends within a value")]
     Short,
-    /// It is larger than what we take.
+    /// The message is larger than the accepted maximum.
     #[error("it is larger than {MAX_MESSAGE} bytes")]
     TooLarge,
-    /// Its first bytes are none of a message.
-    #[error("it does not begin as a message does")]
+    /// The first bytes are not those of a message.
+    #[error("it does not begin with a valid message header")]
     NoMessage,
-    /// A text that is no UTF-8, or does not end where it says.
-    #[error("it holds a text that is none")]
+    /// A string is not UTF-8 or has a wrong length.
+    #[error("it contains an invalid string")]
     BadText,
-    /// A value of a type that nobody asked for.
-    #[error("it holds a value of another type")]
+    /// A value has an unexpected type.
+    #[error("it contains a value of an unexpected type")]
     OtherType,
 }

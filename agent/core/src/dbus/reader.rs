@@ -1,8 +1,8 @@
-//! Bytes into values, in either byte order.
+//! Deserialises values, in either byte order.
 
 use super::WireError;
 
-/// Reads values one after the other.
+/// Reads consecutive values.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'bytes> {
     bytes: &'bytes [u8],
@@ -10,33 +10,45 @@ pub struct Reader<'bytes> {
     big: bool,
 }
 
-/// What a variant holds, of the types that properties of units and sessions have.
+/// Content of a variant, of the types in properties of units and sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value<'bytes> {
-    /// A text, a path or a signature (`s`, `o`, `g`).
+    /// String, object path or signature (`s`, `o`, `g`).
     Text(&'bytes str),
-    /// A number without a sign (`y`, `q`, `u`, `t`).
+    /// Unsigned number (`y`, `q`, `u`, `t`).
     Number(u64),
     /// A boolean (`b`).
     Boolean(bool),
 }
 
 impl<'bytes> Value<'bytes> {
-    /// The text.
+    /// Returns the string.
+    ///
+    /// # Errors
+    ///
+    /// The value has another type.
     pub fn text(self) -> Result<&'bytes str, WireError> {
         match self {
             Self::Text(text) => Ok(text),
             Self::Number(_) | Self::Boolean(_) => Err(WireError::OtherType),
         }
     }
-    /// The number.
+    /// Returns the number.
+    ///
+    /// # Errors
+    ///
+    /// The value has another type.
     pub fn number(self) -> Result<u64, WireError> {
         match self {
             Self::Number(number) => Ok(number),
             Self::Text(_) | Self::Boolean(_) => Err(WireError::OtherType),
         }
     }
-    /// The boolean.
+    /// Returns the boolean.
+    ///
+    /// # Errors
+    ///
+    /// The value has another type.
     pub fn boolean(self) -> Result<bool, WireError> {
         match self {
             Self::Boolean(value) => Ok(value),
@@ -46,16 +58,21 @@ impl<'bytes> Value<'bytes> {
 }
 
 impl<'bytes> Reader<'bytes> {
-    /// `bytes` begin at a multiple of 8 within their message; `big` is its byte order.
+    /// Creates a reader. `bytes` begin at a multiple of 8 within their message; `big` means
+    /// big-endian.
     pub fn new(bytes: &'bytes [u8], big: bool) -> Self {
         Self { bytes, at: 0, big }
     }
-    /// How many bytes were read.
+    /// Number of bytes read so far.
     pub fn position(&self) -> usize {
         self.at
     }
 
-    /// Goes on to a multiple of `to`.
+    /// Skips padding up to a multiple of `to`.
+    ///
+    /// # Errors
+    ///
+    /// The bytes end before.
     pub fn align(&mut self, to: usize) -> Result<(), WireError> {
         let at = self.at.next_multiple_of(to);
         if at > self.bytes.len() {
@@ -77,11 +94,19 @@ impl<'bytes> Reader<'bytes> {
         self.take(N)?.try_into().map_err(|_| WireError::Short)
     }
 
-    /// A byte (`y`).
+    /// Reads a byte (`y`).
+    ///
+    /// # Errors
+    ///
+    /// The bytes end before.
     pub fn byte(&mut self) -> Result<u8, WireError> {
         Ok(self.fixed::<1>()?[0])
     }
-    /// A number of 16 bits (`q`).
+    /// Reads a 16-bit number (`q`).
+    ///
+    /// # Errors
+    ///
+    /// The bytes end before.
     pub fn u16(&mut self) -> Result<u16, WireError> {
         let bytes = self.fixed()?;
         Ok(if self.big {
@@ -90,7 +115,11 @@ impl<'bytes> Reader<'bytes> {
             u16::from_le_bytes(bytes)
         })
     }
-    /// A number of 32 bits (`u`).
+    /// Reads a 32-bit number (`u`).
+    ///
+    /// # Errors
+    ///
+    /// The bytes end before.
     pub fn u32(&mut self) -> Result<u32, WireError> {
         let bytes = self.fixed()?;
         Ok(if self.big {
@@ -99,7 +128,11 @@ impl<'bytes> Reader<'bytes> {
             u32::from_le_bytes(bytes)
         })
     }
-    /// A number of 64 bits (`t`).
+    /// Reads a 64-bit number (`t`).
+    ///
+    /// # Errors
+    ///
+    /// The bytes end before.
     pub fn u64(&mut self) -> Result<u64, WireError> {
         let bytes = self.fixed()?;
         Ok(if self.big {
@@ -108,12 +141,20 @@ impl<'bytes> Reader<'bytes> {
             u64::from_le_bytes(bytes)
         })
     }
-    /// A text or an object's path (`s`, `o`).
+    /// Reads a string or an object path (`s`, `o`).
+    ///
+    /// # Errors
+    ///
+    /// The bytes end before, or the string is invalid.
     pub fn string(&mut self) -> Result<&'bytes str, WireError> {
         let length = usize::try_from(self.u32()?).map_err(|_| WireError::Short)?;
         self.text(length)
     }
-    /// A signature (`g`).
+    /// Reads a signature (`g`).
+    ///
+    /// # Errors
+    ///
+    /// The bytes end before, or the signature is invalid.
     pub fn signature(&mut self) -> Result<&'bytes str, WireError> {
         let length = self.byte()?;
         self.text(usize::from(length))
@@ -127,7 +168,11 @@ impl<'bytes> Reader<'bytes> {
         str::from_utf8(text).map_err(|_| WireError::BadText)
     }
 
-    /// The elements of an array that are aligned to `to`, as a reader of their own, which is at its end when they are.
+    /// Returns a reader for the elements of an array, which are aligned to `to`.
+    ///
+    /// # Errors
+    ///
+    /// The bytes end before.
     pub fn array(&mut self, to: usize) -> Result<Self, WireError> {
         let length = usize::try_from(self.u32()?).map_err(|_| WireError::Short)?;
         self.align(to)?;
@@ -139,12 +184,16 @@ impl<'bytes> Reader<'bytes> {
             big: self.big,
         })
     }
-    /// Whether all was read.
+    /// Whether all bytes were read.
     pub fn is_at_end(&self) -> bool {
         self.at >= self.bytes.len()
     }
 
-    /// A variant (`v`) of one of the types of [`Value`].
+    /// Reads a variant (`v`) of one of the types of [`Value`].
+    ///
+    /// # Errors
+    ///
+    /// The bytes end before, or the variant has another type.
     pub fn variant(&mut self) -> Result<Value<'bytes>, WireError> {
         Ok(match self.signature()? {
             "s" | "o" => Value::Text(self.string()?),
@@ -166,7 +215,7 @@ mod tests {
     use super::{super::Writer, *};
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_values_can_be_read() {
         let mut writer = Writer::default();
         writer
             .byte(7)
@@ -205,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_byte_order_and_other_types() {
+    fn big_endian_and_unexpected_types() {
         let mut reader = Reader::new(&[0, 0, 0, 2, b'h', b'i', 0], true);
         assert_eq!(reader.string(), Ok("hi"));
         assert_eq!(reader.u32(), Err(WireError::Short));
@@ -237,7 +286,7 @@ mod tests {
             while reader.u64().is_ok() {}
         }
         #[test]
-        fn every_text_reads_back(text: String, number: u64) {
+        fn every_string_can_be_read_back(text: String, number: u64) {
             let mut writer = Writer::default();
             writer.string(&text).signature("t").u64(number);
             let bytes = writer.into_bytes();

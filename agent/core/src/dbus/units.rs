@@ -1,21 +1,25 @@
-//! The answer to `ListUnits` of systemd's manager: `a(ssssssouso)` (org.freedesktop.systemd1(5)).
+//! Reply to `ListUnits` of systemd's manager: `a(ssssssouso)` (org.freedesktop.systemd1(5)).
 
 use super::{Reader, WireError};
 
-/// A unit that systemd has in memory.
+/// Unit that systemd has loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unit<'bytes> {
-    /// Its name with its suffix.
+    /// Name with suffix.
     pub name: &'bytes str,
     /// `loaded`, `not-found`, `masked`, …
     pub load: &'bytes str,
     /// `active`, `inactive`, `failed`, …
     pub active: &'bytes str,
-    /// Its object on the bus.
+    /// Object path.
     pub path: &'bytes str,
 }
 
-/// The units of an answer.
+/// Parses the units in a reply.
+///
+/// # Errors
+///
+/// The reply is malformed.
 pub fn units(mut body: Reader<'_>) -> Result<Vec<Unit<'_>>, WireError> {
     let mut rows = body.array(8)?;
     let mut units = Vec::new();
@@ -68,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_the_answer() {
+    fn units_of_a_reply() {
         let body = body();
         let found = units(Reader::new(&body, false)).unwrap();
         assert_eq!(found.len(), 2);

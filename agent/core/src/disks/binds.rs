@@ -1,28 +1,29 @@
-//! One disk for several places: its filesystem is mounted at a private directory, and a directory of it at each place.
+//! One disk for several places: its filesystem is mounted at a private directory, and one of its
+//! directories at each place.
 
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::DiskSettings;
 
 use super::{seen::Mounted, wanted::Owner};
 
-/// Parent of the private mount points. It lies on the root filesystem, so it is there before any disk. Not below
-/// `/var/lib/virtfleet`: that is removed with the package, and a removal must not meet mounted data.
+/// Parent of the private mount points. It is on the root filesystem, so it exists before any disk
+/// is mounted. It is not below `/var/lib/virtfleet`, because the package removes that directory.
 pub const PRIVATE_DIRECTORY: &str = "/var/lib/virtfleet-disks";
-/// Mode of the root of a filesystem that has places: below the private mount point no parent directory of a place
-/// restricts who may read it, so root alone may enter.
+/// Mode of the root directory of a filesystem with places: below the private mount point no parent
+/// of a place restricts access, so only root may enter.
 pub const PRIVATE_MODE: u32 = 0o700;
-/// Prefix of directories that are not filled yet, at the top of the filesystem.
+/// Prefix of directories at the top of the filesystem that are not completely filled yet.
 pub const UNFINISHED: &str = ".virtfleet-filling-";
 
-/// A directory at the top of a filesystem that is mounted (mount(2) with `MS_BIND`) at a path.
+/// Bind mount (mount(2) with `MS_BIND`) of a directory at the top of a filesystem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bind {
-    /// Where it is mounted: absolute and normal.
+    /// Mount point: an absolute, normalised path.
     pub path: String,
-    /// Its name: one component.
+    /// Name of the directory: one path component.
     pub directory: String,
-    /// Owner and mode of the directory, where the settings have them.
+    /// Owner and mode of the directory, if the settings have them.
     pub owner: Option<Owner>,
 }
 
@@ -32,25 +33,25 @@ impl Bind {
         format!("{mount_point}/{}", self.directory)
     }
 
-    /// Whether `mount` is this directory of the filesystem that is mounted as `whole`.
+    /// Whether `mount` is this directory of the filesystem mounted as `whole`.
     pub fn is(&self, mount: &Mounted, whole: &Mounted) -> bool {
         is_directory(&self.directory, mount, whole)
     }
 }
 
-/// Whether `mount` is the directory of that name at the top of what is mounted as `whole`. The root of a btrfs that has
-/// a default subvolume is that subvolume.
+/// Whether `mount` is the directory of that name at the top of the filesystem mounted as `whole`.
+/// If a btrfs has a default subvolume, that is its root.
 pub fn is_directory(directory: &str, mount: &Mounted, whole: &Mounted) -> bool {
     let top = whole.root.trim_end_matches('/');
     mount.number == whole.number && mount.root.strip_prefix(top) == Some(&format!("/{directory}"))
 }
 
-/// Where the filesystem of a disk with places is mounted.
+/// Mount point of the filesystem of a disk with places.
 pub fn private_mount_point(name: &str) -> String {
     format!("{PRIVATE_DIRECTORY}/{name}")
 }
 
-/// The name of a directory whose place gives none: `/var/lib/kubelet` gives `var-lib-kubelet`.
+/// Default directory name of a place: `/var/lib/kubelet` yields `var-lib-kubelet`.
 pub fn default_directory(path: &str) -> String {
     let name = path.trim_start_matches('/').replace('/', "-");
     if name.starts_with(['.', '-']) {
@@ -60,7 +61,8 @@ pub fn default_directory(path: &str) -> String {
     }
 }
 
-/// Where the filesystem of a declared disk is mounted as a whole; none for swap, and where the settings give no place.
+/// Mount point of the whole filesystem of a disk; `None` for swap, and if the settings have no
+/// path.
 pub fn mount_point(disk: &DiskSettings) -> Option<String> {
     if disk.places.is_empty() {
         disk.mount_point.clone()
@@ -69,7 +71,7 @@ pub fn mount_point(disk: &DiskSettings) -> Option<String> {
     }
 }
 
-/// Every path at which a declared disk is mounted: the whole of it first, then its places.
+/// All paths at which a disk is mounted: the whole filesystem first, then its places.
 pub fn mount_points(disk: &DiskSettings) -> Vec<String> {
     let places = disk.places.iter().map(|place| place.path.clone());
     mount_point(disk).into_iter().chain(places).collect()
@@ -81,7 +83,7 @@ mod tests {
     use crate::disks::DevNumber;
 
     #[test]
-    fn a_mount_is_the_directory_of_that_name_on_the_same_device() {
+    fn mount_is_recognised_by_device_and_directory() {
         let mount = |minor, root: &str| Mounted {
             mount_point: "/x".into(),
             number: DevNumber { major: 253, minor },

@@ -1,4 +1,4 @@
-//! What the types of the settings cannot say: values that are well formed and still cannot be meant, or must not be done.
+//! Validation of the settings of disks, beyond what their types check.
 
 mod binds;
 mod options;
@@ -14,19 +14,20 @@ use super::{
     wanted::{Encryption, KeySource, Owner, Wanted, WantedProblem},
 };
 
-/// The longest name.
-const NAME_CHARS: usize = 40;
-/// For how many seconds a disk is read when the settings do not say.
-pub(super) const PROOF_SECONDS: u32 = 20;
-/// The most: the boot's unit ends after five minutes, and disks are formatted after they were read.
-const PROOF_SECONDS_LIMIT: u32 = 180;
-/// Bytes above which a blank disk that was not read whole needs an approval, when the settings do not say.
-pub(super) const APPROVE_ABOVE: u64 = 1 << 40;
-/// What `key` says for the guest's TPM.
+/// Maximum length of a disk name.
+const MAX_NAME_CHARS: usize = 40;
+/// Default time for reading a disk, in seconds.
+pub(super) const DEFAULT_PROOF_SECONDS: u32 = 20;
+/// Maximum time for reading a disk, in seconds: the unit at boot has a timeout of five minutes, and
+/// formatting follows reading.
+const MAX_PROOF_SECONDS: u32 = 180;
+/// Default size in bytes above which a blank disk that was read only in part needs an approval.
+pub(super) const DEFAULT_APPROVE_ABOVE: u64 = 1 << 40;
+/// Value of `key` for the guest's TPM.
 const TPM2: &str = "tpm2";
 
-/// What of the settings makes sense, disks on which others are mounted before those, else in the order of the settings; and every problem of the
-/// rest. A disk with a problem is not among the first.
+/// Returns the valid disks, and all problems of the others. A disk on which others are mounted
+/// comes before those; otherwise the order is that of the settings.
 pub fn check(settings: &[DiskSettings]) -> (Vec<Wanted>, Vec<WantedProblem>) {
     let mut problems = Vec::new();
     let mut wanted = Vec::new();
@@ -45,7 +46,7 @@ pub fn check(settings: &[DiskSettings]) -> (Vec<Wanted>, Vec<WantedProblem>) {
     (wanted, problems)
 }
 
-/// The problem of a disk's key; an empty key is the disk itself.
+/// Problem with a key of a disk; an empty key means the disk itself.
 fn problem(index: usize, disk: &DiskSettings, key: &str, message: String) -> WantedProblem {
     let plain = disk
         .name
@@ -65,7 +66,7 @@ fn problem(index: usize, disk: &DiskSettings, key: &str, message: String) -> Wan
     }
 }
 
-/// One disk's settings under check.
+/// Check of one disk's settings.
 struct One<'a> {
     index: usize,
     disk: &'a DiskSettings,
@@ -86,7 +87,7 @@ impl<'a> One<'a> {
             .push(problem(self.index, self.disk, key, message.into()));
     }
 
-    /// What it comes to. Worth something only when nothing was refused.
+    /// Returns the checked disk. The result is valid only if no problem was found.
     fn check(&mut self) -> Wanted {
         let disk = self.disk;
         self.name();
@@ -136,7 +137,7 @@ impl<'a> One<'a> {
             shared: disk.shared,
             content: disk.content,
             proof: disk.proof,
-            proof_seconds: disk.proof_seconds.unwrap_or(PROOF_SECONDS),
+            proof_seconds: disk.proof_seconds.unwrap_or(DEFAULT_PROOF_SECONDS),
             approve_above,
             new: disk.new,
             label: disk.label.clone(),
@@ -150,15 +151,16 @@ impl<'a> One<'a> {
     fn name(&mut self) {
         let name = &self.disk.name;
         let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        if name.is_empty() || name.len() > NAME_CHARS || !name.bytes().all(known) || name.starts_with('-') {
+        if name.is_empty() || name.len() > MAX_NAME_CHARS || !name.bytes().all(known) || name.starts_with('-')
+        {
             self.refuse(
                 "name",
-                format!("{name:?} is no name: lower-case letters, digits and -, not - first, 1 to {NAME_CHARS} of them"),
+                format!("{name:?} is not a valid name: use 1 to {MAX_NAME_CHARS} lower-case letters, digits and -, not - first"),
             );
         }
     }
 
-    /// Gives the size in bytes.
+    /// Returns the size in bytes.
     fn matching(&mut self) -> Option<u64> {
         let matching = &self.disk.matching;
         let identities = [
@@ -173,14 +175,14 @@ impl<'a> One<'a> {
             {
                 self.refuse(
                     &format!("match.{key}"),
-                    "empty, or with space around it, so no disk could fit; leave it out or set it",
+                    "empty, or with spaces around it, so no disk can match; remove it or set it",
                 );
             }
         }
         if matching.path.as_deref().is_some_and(|path| path.contains('/')) {
             self.refuse(
                 "match.path",
-                "the name alone, as `ls /dev/disk/by-path` shows it, without the directory",
+                "must be only the name, as `ls /dev/disk/by-path` shows it, without the directory",
             );
         }
         self.partition();
@@ -189,22 +191,22 @@ impl<'a> One<'a> {
         if !identity && matching.size.is_none() && matching.order.is_none() {
             self.refuse(
                 "match",
-                "empty, so any disk would fit; name the disk by serial, volume or path, or a partition by partUuid or partLabel",
+                "empty, so any disk would match; name the disk by serial, volume or path, or a partition by partUuid or partLabel",
             );
         } else if (!identity || matching.order.is_some()) && !matching.allow_positional {
             self.refuse(
                 "match",
-                "size and order do not tell a disk from one that takes its place; give serial, volume or path, or set \
-                 allowPositional: true where the platform gives none of them",
+                                "size and order do not tell a disk from one that replaces it; set serial, volume or path, or set \
+                                 allowPositional: true if the platform provides none of them",
             );
         }
         if matching.order == Some(0) {
-            self.refuse("match.order", "the first is 1");
+            self.refuse("match.order", "starts at 1");
         }
         if matching.order.is_some() && matching.size.is_none() {
             self.refuse(
                 "match.order",
-                "needs size: among disks of every size each that comes or goes would shift the order",
+                "needs size: among disks of all sizes, each added or removed disk would shift the order",
             );
         }
         let text = matching.size.as_deref()?;
@@ -212,48 +214,48 @@ impl<'a> One<'a> {
         if bytes.is_none() {
             self.refuse(
                 "match.size",
-                format!("{text:?} is no size such as 100Gi, 100G or a number of bytes"),
+                format!("{text:?} is not a size; use e.g. 100Gi, 100G or a number of bytes"),
             );
         } else if self.disk.grow && identity && matching.order.is_none() {
             self.refuse(
                 "match.size",
-                "with serial, volume or path a disk that has grown would not fit any more; leave out size, or grow",
+                "with serial, volume or path a disk that has grown would no longer match; remove size or grow",
             );
         }
         bytes
     }
 
-    /// Gives the size above which an approval is needed.
+    /// Returns the size above which an approval is needed.
     fn proof(&mut self) -> u64 {
         let disk = self.disk;
         if let Some(seconds) = disk.proof_seconds {
-            if !(1..=PROOF_SECONDS_LIMIT).contains(&seconds) {
+            if !(1..=MAX_PROOF_SECONDS).contains(&seconds) {
                 self.refuse(
                     "proofSeconds",
                     format!(
-                        "{seconds} is not from 1 to {PROOF_SECONDS_LIMIT}: the boot waits for it. `proof: full` reads all"
+                        "{seconds} is not between 1 and {MAX_PROOF_SECONDS}: the boot waits for it. `proof: full` reads the whole disk"
                     ),
                 );
             } else if disk.proof != ProofKind::Timed {
                 self.refuse(
                     "proofSeconds",
-                    "only `proof: timed` reads for a time; leave one of them out",
+                    "only `proof: timed` has a time limit; remove one of them",
                 );
             }
         }
         let Some(text) = disk.approve_above.as_deref() else {
-            return APPROVE_ABOVE;
+            return DEFAULT_APPROVE_ABOVE;
         };
         size::parse(text).unwrap_or_else(|| {
             self.refuse(
                 "approveAbove",
-                format!("{text:?} is no size such as 1Ti, 500G or a number of bytes"),
+                format!("{text:?} is not a size; use e.g. 1Ti, 500G or a number of bytes"),
             );
-            APPROVE_ABOVE
+            DEFAULT_APPROVE_ABOVE
         })
     }
 
-    /// A partition that is named.
+    /// Checks the keys that name a partition.
     fn partition(&mut self) {
         let matching = &self.disk.matching;
         let label = matching.part_label.as_deref();
@@ -267,12 +269,12 @@ impl<'a> One<'a> {
         if (uuid.is_some() || label.is_some()) && matching.order.is_some() {
             self.refuse(
                 "match.order",
-                "counts whole disks; leave it out with partUuid or partLabel",
+                "counts whole disks; remove it if partUuid or partLabel is set",
             );
         }
     }
 
-    /// What does not go together.
+    /// Checks combinations of settings.
     fn shape(&mut self) {
         let disk = self.disk;
         let swap = disk.filesystem == DiskFilesystem::Swap;
@@ -290,18 +292,18 @@ impl<'a> One<'a> {
             (
                 shared_by_places && disk.mount_point.is_some(),
                 "mountPoint",
-                "not together with places: the filesystem is either mounted as a whole at mountPoint, or a directory of it at \
-                 each of its places; leave one of them out",
+                "cannot be combined with places: the filesystem is mounted either as a whole at mountPoint, or in directories \
+                 at its places; remove one of them",
             ),
             (
                 shared_by_places && disk.owner.is_some(),
                 "owner",
-                "with places the root of the filesystem is root's alone; set places[].owner instead",
+                "with places only root has access to the root directory of the filesystem; set places[].owner instead",
             ),
             (
                 unmounted && disk.owner.is_some(),
                 "owner",
-                "needs mountPoint: without it there is no root to own",
+                "needs mountPoint: without it there is no directory to set the owner of",
             ),
             (
                 unmounted && seeds,
@@ -313,35 +315,35 @@ impl<'a> One<'a> {
                 "options",
                 "need mountPoint",
             ),
-            (swap && disk.grow, "grow", "swap is not grown"),
-            (swap && disk.shared, "shared", "swap is one VM's own"),
+            (swap && disk.grow, "grow", "swap cannot grow"),
+            (swap && disk.shared, "shared", "swap cannot be shared between VMs"),
             (
                 disk.ephemeral && disk.shared,
                 "shared",
-                "what is new at each start of this VM is not another's too",
+                "a disk that is new at each start of this VM cannot be shared with another",
             ),
             (
                 clone && disk.shared,
                 "content",
-                "image-clone erases the disk, and nothing is erased on a disk that another VM may have too; \
-                 set shared: false, or leave content out",
+                "image-clone erases the disk, and the agent erases no disk that another VM may use; set shared: false, or \
+                 remove content",
             ),
             (
                 clone && disk.ephemeral,
                 "content",
-                "image-clone is for a volume that arrives once as a clone; an emptyDisk (ephemeral: true) is blank at each \
-                 start, so leave content out",
+                "image-clone is for a volume that is cloned once; an emptyDisk (ephemeral: true) is blank at each start, so \
+                 remove content",
             ),
             (
                 clone && (disk.matching.part_uuid.is_some() || disk.matching.part_label.is_some()),
                 "content",
-                "image-clone erases a whole disk and cannot erase a partition; leave out match.partUuid and \
-                 match.partLabel, or content",
+                "image-clone erases a whole disk and cannot erase a partition; remove match.partUuid and match.partLabel, or \
+                 content",
             ),
             (
                 disk.encryption.is_some() && disk.shared,
                 "shared",
-                "a LUKS2 container is opened by one VM at a time",
+                "only one VM at a time can open a LUKS2 container",
             ),
         ] {
             if wrong {
@@ -350,7 +352,7 @@ impl<'a> One<'a> {
         }
         match disk.reserved_percent {
             Some(_) if disk.filesystem != DiskFilesystem::Ext4 => {
-                self.refuse("reservedPercent", "ext4 alone keeps blocks for root");
+                self.refuse("reservedPercent", "only ext4 reserves blocks for root");
             }
             Some(percent) if percent > 50 => {
                 self.refuse("reservedPercent", format!("{percent} is more than 50"));
@@ -366,18 +368,18 @@ impl<'a> One<'a> {
         if label.is_empty() || label.starts_with('-') || !label.bytes().all(known) {
             self.refuse(
                 "label",
-                format!("{label:?} is no label: letters, digits and . _ : + -, not - first"),
+                format!("{label:?} is not a valid label: use letters, digits and . _ : + -, not - first"),
             );
         } else if label.len() > most {
             let kind = self.disk.filesystem.word();
             self.refuse(
                 "label",
-                format!("{label:?} has {} bytes; {kind} takes {most}", label.len()),
+                format!("{label:?} has {} bytes; {kind} allows {most}", label.len()),
             );
         }
     }
 
-    /// `at` is the key of the owner.
+    /// Checks an owner; `at` is its key.
     fn owner(&mut self, at: &str, owner: &DiskOwner) -> Owner {
         for (key, value) in [("user", &owner.user), ("group", &owner.group)] {
             let known = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
@@ -420,7 +422,7 @@ impl<'a> One<'a> {
         match luks.recovery_key.as_deref() {
             None if key == KeySource::Tpm2 => self.refuse(
                 "encryption.luks2.recoveryKey",
-                "needed with tpm2: a TPM that is lost or reset takes its key with it",
+                "required with tpm2: the key is lost if the TPM is lost or reset",
             ),
             Some(path) if !places::is_normal(path) => {
                 self.refuse("encryption.luks2.recoveryKey", "not the absolute path of a file");
@@ -428,7 +430,7 @@ impl<'a> One<'a> {
             Some(path) if path == luks.key => {
                 self.refuse(
                     "encryption.luks2.recoveryKey",
-                    "the same file as key, so it recovers nothing",
+                    "the same file as key, so it cannot recover the disk",
                 );
             }
             _ => {}
@@ -440,7 +442,7 @@ impl<'a> One<'a> {
     }
 }
 
-/// The names of disks that have a problem.
+/// Names of the disks that have a problem.
 fn bad_names(problems: &[WantedProblem]) -> BTreeSet<String> {
     problems.iter().map(|problem| problem.disk.clone()).collect()
 }

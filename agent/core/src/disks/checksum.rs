@@ -1,6 +1,6 @@
-//! Numbers, UUIDs and checksums as filesystems store them.
+//! Numbers, UUIDs and checksums in on-disk formats.
 
-/// Little-endian number of up to eight bytes; what lies outside of `bytes` counts as zero.
+/// Reads a little-endian number of up to eight bytes; bytes beyond the end are zero.
 pub(super) fn le(bytes: &[u8], at: usize, length: usize) -> u64 {
     let field = bytes.get(at..at + length).unwrap_or_default();
     field
@@ -9,20 +9,21 @@ pub(super) fn le(bytes: &[u8], at: usize, length: usize) -> u64 {
         .fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-/// Big-endian number of up to eight bytes; what lies outside of `bytes` counts as zero.
+/// Reads a big-endian number of up to eight bytes; bytes beyond the end are zero.
 pub(super) fn be(bytes: &[u8], at: usize, length: usize) -> u64 {
     let field = bytes.get(at..at + length).unwrap_or_default();
     field.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-/// Sixteen bytes as a UUID in lower case with hyphens; none when all are zero or there are not sixteen.
+/// Formats sixteen bytes as a UUID in lower case with hyphens; `None` if all are zero or bytes are
+/// missing.
 pub(super) fn hex_uuid(bytes: &[u8]) -> Option<String> {
     let bytes: [u8; 16] = bytes.try_into().ok()?;
     (bytes != [0; 16]).then(|| uuid::Uuid::from_bytes(bytes).to_string())
 }
 
-/// CRC-32C (Castagnoli, reflected, polynomial 0x82F63B78) over more bytes, from the state `crc`.
-/// Neither the start value nor the final complement is applied: ext4, xfs and btrfs differ in both.
+/// Updates the CRC-32C state `crc` (Castagnoli, reflected, polynomial 0x82F63B78). Initial value
+/// and final complement are left to the caller, because ext4, xfs and btrfs differ in both.
 pub(super) fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(crc, |crc, byte| {
         let index = (crc ^ u32::from(*byte)) & 0xFF;
@@ -58,13 +59,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn crc32c_gives_the_check_value_of_its_definition() {
+    fn crc32c_matches_its_check_value() {
         assert_eq!(!crc32c(!0, b"123456789"), 0xE306_9283);
         assert_eq!(!crc32c(!0, &[0; 32]), 0x8A91_36AA);
     }
 
     #[test]
-    fn numbers_outside_of_the_bytes_are_zero() {
+    fn numbers_beyond_the_end_are_zero() {
         assert_eq!((le(&[1, 2], 0, 2), be(&[1, 2], 0, 2)), (0x0201, 0x0102));
         assert_eq!((le(&[1], 0, 2), be(&[1], 5, 8)), (0, 0));
         assert_eq!(hex_uuid(&[0; 16]), None);

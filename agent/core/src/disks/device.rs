@@ -1,4 +1,4 @@
-//! A block device as the guest's kernel shows it.
+//! Block devices of the guest.
 
 use std::fmt;
 
@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::partition::Partition;
 
-/// What a virtio disk shows of its serial: `VIRTIO_BLK_ID_BYTES` of the virtio specification.
+/// Number of bytes of its serial that a virtio disk shows: `VIRTIO_BLK_ID_BYTES` of the virtio
+/// specification.
 pub const VIRTIO_SERIAL_BYTES: usize = 20;
-/// The least size of a disk that is formatted, in bytes. Smaller ones are configuration (cloud-init seeds, downward metrics).
+/// Minimum size of a disk that is formatted, in bytes. Smaller ones contain configuration
+/// (cloud-init seeds, downward metrics).
 pub const LEAST_BYTES: u64 = 64 << 20;
 
 /// Major and minor number.
@@ -26,21 +28,21 @@ impl fmt::Display for DevNumber {
     }
 }
 
-/// By what a device is known to be the same one at two moments of one boot.
+/// Identity of a device within one boot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceId {
-    /// The kernel's name, e.g. `vdb`. Names are given anew at each boot.
+    /// Kernel name, e.g. `vdb`. It can change at each boot.
     pub name: String,
-    /// Its number.
+    /// Device number.
     pub number: DevNumber,
-    /// `BLKGETDISKSEQ`: the kernel never gives it twice in a boot. None below Linux 5.15.
+    /// `BLKGETDISKSEQ`, unique within a boot. `None` below Linux 5.15.
     pub diskseq: Option<u64>,
     /// Its size in bytes.
     pub size: u64,
-    /// Its serial as the guest sees it; none without one. For a partition: that of its disk.
+    /// Serial as the guest sees it; `None` without one. For a partition: the serial of its disk.
     pub serial: Option<String>,
-    /// For a partition: where it lies. None for a whole disk.
+    /// Position of a partition. `None` for a whole disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<Partition>,
 }
@@ -53,13 +55,15 @@ impl DeviceId {
             .map_or(&self.name, |partition| &partition.disk)
     }
 
-    /// Whether `now` can be this device after it has grown: the same serial, the same partition at the same place,
-    /// and not smaller. Kernel names and numbers are not compared, because each boot assigns them anew.
+    /// Whether `now` can be this device after it has grown: same serial, same partition at the same
+    /// position, not smaller. Kernel names and numbers are ignored, because each boot assigns them
+    /// anew.
     pub fn may_have_become(&self, now: &Self) -> bool {
         self.place() == now.place() && self.serial == now.serial && self.size <= now.size
     }
 
-    /// Of a partition what stays when it grows: its first byte on the disk, and its PARTUUID.
+    /// Identity of a partition that growing does not change: its first byte on the disk, and its
+    /// PARTUUID.
     pub fn place(&self) -> Option<(u64, Option<&str>)> {
         let partition = self.partition.as_ref()?;
         Some((partition.start, partition.uuid.as_deref()))
@@ -72,81 +76,81 @@ impl DeviceId {
 pub enum Bus {
     /// virtio-blk.
     Virtio,
-    /// SCSI, also virtio-scsi; SATA disks are seen as SCSI.
+    /// SCSI, including virtio-scsi; SATA disks appear as SCSI.
     Scsi,
     /// NVMe.
     Nvme,
-    /// A loop device, in tests alone.
+    /// A loop device; only in tests.
     Loop,
     /// Anything else.
     #[default]
     Other,
 }
 
-/// Why a device is in use.
+/// Use of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "at")]
 pub enum Use {
-    /// Mounted here, in the mount namespace of the first process, or (with that process's id) in another.
+    /// Mounted at this path, in the mount namespace of the first process, or of the named process.
     Mounted(String),
-    /// It is swap space.
+    /// Active swap space.
     Swap,
-    /// Another device stands on it: device mapper, md, bcache.
+    /// Another device uses it: device mapper, md, bcache.
     Holder(String),
-    /// The kernel knows partitions on it.
+    /// The kernel has partitions on it.
     Partition(String),
-    /// The kernel uses it without a claim: a loop device stands on it, or it is exported as a target. In words.
+    /// The kernel uses it without a claim, e.g. as loop device or exported target; a description.
     Attached(String),
     /// A process has it open for writing: `name (pid)`.
     Opened(String),
 }
 
-/// The UUID of what is on a disk, as it is known before anybody looks at the disk itself.
+/// UUID of the content of a disk according to udev, before the agent probes the disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "known", content = "uuid")]
 pub enum Carried {
-    /// Nobody has said yet.
+    /// Unknown: udev has not reported yet.
     #[default]
     Unknown,
-    /// Nothing that has one.
+    /// Nothing with a UUID.
     Nothing,
-    /// This one, of a filesystem, a swap area or a LUKS header.
+    /// UUID of a filesystem, a swap area or a LUKS header.
     Uuid(String),
 }
 
-/// A whole disk, or a partition that the settings may name.
+/// Whole disk, or partition that the settings may name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
-    /// By what it is known.
+    /// Identity.
     pub id: DeviceId,
     /// How it is attached.
     pub bus: Bus,
-    /// The volume's name, which a SCSI disk without serial carries in VPD page 0x83 as `drive-ua-<name>`.
+    /// Name of the volume; a SCSI disk without serial has it in VPD page 0x83 as `drive-ua-<name>`.
     pub volume: Option<String>,
-    /// Its names in `/dev/disk/by-path`, sorted.
+    /// Names in `/dev/disk/by-path`, sorted.
     pub paths: Vec<String>,
-    /// The path in `/sys/devices`: sorting by it gives the order of PCI addresses.
+    /// Path in `/sys/devices`; sorting by it yields the order of PCI addresses.
     pub syspath: String,
-    /// Bytes of its logical blocks.
+    /// Logical block size in bytes.
     pub logical_block: u32,
-    /// The kernel does not let it be written.
+    /// Whether the kernel marks it read-only.
     pub read_only: bool,
-    /// It, or what stands on it, holds the root filesystem, `/boot`, `/usr` or `/var`.
+    /// Whether it or a device above it has the root filesystem, `/boot`, `/usr` or `/var`.
     pub carries_system: bool,
-    /// What uses it now.
+    /// Current uses.
     pub uses: Vec<Use>,
-    /// Which UUID is on it. By this a disk that is asked for by size and order is found again wherever it is.
+    /// UUID on the device. It identifies a disk that was declared by size and order.
     #[serde(default)]
     pub carried: Carried,
-    /// For a partition: why it cannot be used now whatever the settings say, e.g. that the table on the disk differs
-    /// from the kernel's.
+    /// For a partition: why it cannot be used with any settings, e.g. because the table on the disk
+    /// differs from the kernel's.
     #[serde(default)]
     pub fault: Option<String>,
 }
 
 impl Device {
-    /// The node that its kernel name stands for.
+    /// Device node, e.g. `/dev/vdb`.
     pub fn node(&self) -> String {
         format!("/dev/{}", self.id.name)
     }

@@ -1,9 +1,11 @@
-//! Equal UUIDs or labels on two disks of the guest.
+//! Detects equal UUIDs or labels on two disks of the guest.
 //!
-//! udev makes one link for a UUID or a label, such as `/dev/disk/by-uuid/…`, and the device that was seen last gets it. A kernel command line or `/etc/fstab` that names the
-//! root filesystem so can then mount the copy. KKP's secondary disks are clones of the OS image, with all of its UUIDs and labels.
+//! udev makes one link per UUID or label, such as `/dev/disk/by-uuid/…`, and points it to the
+//! device that appeared last. If a kernel command line or `/etc/fstab` names the root filesystem
+//! this way, the guest can mount the copy instead. KKP's secondary disks are clones of the OS
+//! image, with all of its UUIDs and labels.
 //!
-//! Everything here comes from udev's database and two text files. No device is read.
+//! All input comes from udev's database and two text files. No device is read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,23 +17,23 @@ use virtfleet_wire::finding::{Finding, Severity};
 /// Maximum number of equal identifiers that a finding lists.
 const MAX_LISTED: usize = 16;
 
-/// By what a filesystem or a partition is named (fstab(5), `/dev/disk/by-*`).
+/// Kind of an identifier of a filesystem or a partition (fstab(5), `/dev/disk/by-*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TagKind {
-    /// The filesystem's UUID, or that of a swap area, LUKS header or LVM volume.
+    /// UUID of a filesystem, swap area, LUKS header or LVM volume.
     Uuid,
-    /// The filesystem's label.
+    /// Label of a filesystem.
     Label,
-    /// The partition's UUID (GPT), or the disk's number with the partition's (MBR).
+    /// UUID of a partition (GPT), or disk number with partition number (MBR).
     PartUuid,
-    /// The partition's name (GPT).
+    /// Name of a partition (GPT).
     PartLabel,
 }
 
 impl TagKind {
     const ALL: [Self; 4] = [Self::Uuid, Self::Label, Self::PartUuid, Self::PartLabel];
 
-    /// As fstab(5) writes it.
+    /// Name of the kind in fstab(5).
     pub fn word(self) -> &'static str {
         match self {
             Self::Uuid => "UUID",
@@ -58,9 +60,9 @@ impl TagKind {
 /// An identifier, e.g. `LABEL=cloudimg-rootfs`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
-    /// Which.
+    /// Kind.
     pub kind: TagKind,
-    /// Its value; UUIDs in lower case.
+    /// Value; UUIDs in lower case.
     pub value: String,
 }
 
@@ -81,19 +83,21 @@ impl fmt::Display for Tag {
     }
 }
 
-/// A disk or a partition, as udev's database has it.
+/// Disk or partition in udev's database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identified {
-    /// The kernel's name, e.g. `vda1`.
+    /// Kernel name, e.g. `vda1`.
     pub name: String,
-    /// The whole disk's, e.g. `vda`.
+    /// Kernel name of the whole disk, e.g. `vda`.
     pub disk: String,
-    /// Its identifiers.
+    /// Identifiers.
     pub tags: Vec<Tag>,
 }
 
-/// What udev's properties of a device (`E:` lines) identify it by. Empty where equal identifiers are meant: members of RAID and ZFS, and paths of multipath, have
-/// those of the whole in common. Of btrfs, whose devices share the filesystem's UUID, the UUID of the device itself (`ID_FS_UUID_SUB`) counts.
+/// Returns the identifiers in udev's properties of a device (`E:` lines). Empty if equal
+/// identifiers are intended: RAID and ZFS members and multipath paths share those of the whole. The
+/// devices of a btrfs share the filesystem's UUID, so the UUID of the device (`ID_FS_UUID_SUB`) is
+/// used.
 pub fn tags<'a>(properties: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Tag> {
     let all: BTreeMap<&str, &str> = properties.collect();
     let of = |key: &str| all.get(key).copied().unwrap_or_default();
@@ -112,7 +116,7 @@ pub fn tags<'a>(properties: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Tag
         decoded("ID_FS_UUID_ENC", "ID_FS_UUID")
     };
     let label = if several {
-        // All devices of a btrfs have its label.
+        // All devices of a btrfs have the label of the filesystem.
         String::new()
     } else {
         decoded("ID_FS_LABEL_ENC", "ID_FS_LABEL")
@@ -128,7 +132,7 @@ pub fn tags<'a>(properties: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Tag
     .collect()
 }
 
-/// A text in which udev has written bytes as `\xNN`.
+/// Decodes udev's `\xNN` escapes.
 fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -151,20 +155,20 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What names a device: the text, and where it stands, e.g. `root= of /proc/cmdline`.
+/// Reference to a device by identifier, and its location, e.g. `root= of /proc/cmdline`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// What is named.
+    /// Identifier.
     pub tag: Tag,
-    /// Where.
+    /// Location of the reference.
     pub place: String,
 }
 
-/// The references of the kernel's command line: `root=UUID=…`, `resume=/dev/disk/by-uuid/…`.
+/// Returns the references in the kernel command line: `root=UUID=…`, `resume=/dev/disk/by-uuid/…`.
 pub fn of_command_line(text: &str) -> Vec<Reference> {
     let named = text.split_ascii_whitespace().filter_map(|word| {
         let (key, value) = word.split_once('=')?;
-        // The kernel counts on from a partition: `PARTUUID=…/PARTNROFF=1`.
+        // The kernel accepts an offset to another partition: `PARTUUID=…/PARTNROFF=1`.
         let value = value.split("/PARTNROFF").next().unwrap_or(value);
         Some(Reference {
             tag: reference(value)?,
@@ -174,7 +178,7 @@ pub fn of_command_line(text: &str) -> Vec<Reference> {
     named.collect()
 }
 
-/// The references of `/etc/fstab`.
+/// Returns the references in `/etc/fstab`.
 pub fn of_fstab(text: &str) -> Vec<Reference> {
     let named = text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -198,8 +202,9 @@ fn reference(text: &str) -> Option<Tag> {
     })
 }
 
-/// One critical finding for each group of disks that have an identifier in common. Names of partitions count only where something refers to them: images of one
-/// kind have the same ones, such as `EFI System Partition`.
+/// Returns one critical finding per group of disks with an equal identifier. Partition names are
+/// reported only if something refers to them: images of one kind have equal names, such as `EFI
+/// System Partition`.
 pub fn findings(devices: &[Identified], references: &[Reference]) -> Vec<Finding> {
     let mut carriers: BTreeMap<&Tag, Vec<&Identified>> = BTreeMap::new();
     for device in devices {
@@ -232,7 +237,7 @@ fn finding(disks: &BTreeSet<&str>, equal: &[(&Tag, Vec<&Identified>)], reference
             .find(|one| one.tag == *tag)
             .map(|one| one.place.as_str())
     };
-    // What is referred to says most, and the kernel's command line comes before fstab.
+    // An identifier in use is the most important one; the kernel command line comes before fstab.
     let place = |tag: &Tag| references.iter().position(|one| one.tag == *tag);
     let mut equal: Vec<&(&Tag, Vec<&Identified>)> = equal.iter().collect();
     equal.sort_by_key(|(tag, _)| place(tag).unwrap_or(usize::MAX));
@@ -243,7 +248,7 @@ fn finding(disks: &BTreeSet<&str>, equal: &[(&Tag, Vec<&Identified>)], reference
     };
     let used = refers(tag).map_or_else(
         || "nothing in /proc/cmdline or /etc/fstab refers to it".to_owned(),
-        |place| format!("{place} refers to it, and may get either of them at the next boot"),
+        |place| format!("{place} refers to it and may select either of them at the next boot"),
     );
     let message = format!("{} have the same {tag}{more}; {used}", nodes(devices));
     let name = disks.iter().copied().collect::<Vec<_>>().join(" ");
@@ -263,7 +268,7 @@ fn finding(disks: &BTreeSet<&str>, equal: &[(&Tag, Vec<&Identified>)], reference
     .with("identifiers", list(identifiers.collect()))
     .with("references", list(referring.collect()))
     .remedy(
-        "detach the copy before the next boot; or, if its data is not needed and it is a clone of the OS image, declare it with `content: image-clone`; or give the copy identifiers of its own (`sgdisk -G`, `tune2fs -U random`, `xfs_admin -U generate`, `btrfstune -u`, and `-L` for labels)",
+        "detach the copy before the next boot; or, if its data is not needed and it is a clone of the OS image, declare it with `content: image-clone`; or give the copy other identifiers (`sgdisk -G`, `tune2fs -U random`, `xfs_admin -U generate`, `btrfstune -u`, and `-L` for labels)",
     )
 }
 

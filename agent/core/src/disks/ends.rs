@@ -1,15 +1,21 @@
-//! Metadata that a volume manager keeps at the end of a volume. When the volume has grown since, it lies in the middle, where no tool looks for it.
+//! Metadata that volume managers store at the end of a volume. After the volume has grown it is in
+//! the middle, where no tool searches for it.
 //!
-//! Sources: md 0.90, 1.0: `include/uapi/linux/raid/md_p.h` and `drivers/md/md.c` (`super_90_load`, `super_1_load`). DRBD: `drivers/block/drbd/drbd_int.h`
-//! (`DRBD_MD_MAGIC_*`) and `drbd_main.c` (`struct meta_data_on_disk`). ZFS: `uberblock_impl.h`, labels as in "ZFS On-Disk Specification" 1.2. GPT: UEFI 2.10,
-//! 5.3.2. DDF: SNIA "Common RAID Disk Data Format" 2.0, 4.2.1.
+//! Sources:
+//! - md 0.90, 1.0: `include/uapi/linux/raid/md_p.h` and `drivers/md/md.c` (`super_90_load`,
+//!   `super_1_load`).
+//! - DRBD: `drivers/block/drbd/drbd_int.h` (`DRBD_MD_MAGIC_*`) and `drbd_main.c` (`struct
+//!   meta_data_on_disk`).
+//! - ZFS: `uberblock_impl.h`, labels as in "ZFS On-Disk Specification" 1.2.
+//! - GPT: UEFI 2.10, 5.3.2.
+//! - DDF: SNIA "Common RAID Disk Data Format" 2.0, 4.2.1.
 
 const MIB: u64 = 1 << 20;
 /// `MD_SB_MAGIC`.
 const MD: u32 = 0xa92b_4efc;
 /// `DRBD_MD_MAGIC_07` to that of DRBD 9, big-endian.
 const DRBD: std::ops::RangeInclusive<u32> = 0x8374_026a..=0x8374_026d;
-/// Where DRBD's superblock has it.
+/// Offset of the magic number in DRBD's superblock.
 const DRBD_AT: usize = 60;
 /// `UBERBLOCK_MAGIC`.
 const ZFS: u64 = 0x00ba_b10c;
@@ -20,12 +26,14 @@ const DDF: u32 = 0xde11_de11;
 /// Intel's firmware RAID.
 const IMSM: &[u8] = b"Intel Raid ISM Cfg Sig. ";
 
-/// How many bytes behind the end of a filesystem are searched on a disk of `size` bytes: DRBD keeps a bit for each 4 KiB between the two, and an activity log.
+/// Number of bytes after the end of a filesystem to search on a disk of `size` bytes. DRBD stores a
+/// bit per 4 KiB there, and an activity log.
 pub fn search_bytes(size: u64) -> u64 {
     16 * MIB + size / (16 << 10)
 }
 
-/// The first metadata in bytes that begin at a multiple of 4096 of the device: its kind, as blkid(8) names it, and its offset in the bytes.
+/// Returns the first metadata in bytes that begin at a multiple of 4096 of the device: its kind, as
+/// blkid(8) names it, and its offset in the bytes.
 pub fn find(bytes: &[u8]) -> Option<(&'static str, usize)> {
     bytes
         .chunks(512)
@@ -33,7 +41,7 @@ pub fn find(bytes: &[u8]) -> Option<(&'static str, usize)> {
         .find_map(|(sector, block)| Some((kind(block, sector)?, sector * 512)))
 }
 
-/// What begins in this sector.
+/// Kind of the metadata that begins in this sector.
 fn kind(block: &[u8], sector: usize) -> Option<&'static str> {
     if block.starts_with(GPT) {
         return Some("gpt");
@@ -75,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_found_at_its_alignment_alone() {
+    fn metadata_is_found_only_at_its_alignment() {
         let md = |version: u32| [MD.to_le_bytes(), version.to_le_bytes()].concat();
         let md_big = [MD.to_be_bytes(), 0_u32.to_be_bytes()].concat();
         for (at, bytes, kind) in [
@@ -105,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_covers_drbds_bitmap() {
+    fn search_covers_the_drbd_bitmap() {
         for size in [1 << 30, 1 << 40, 16_u64 << 40] {
             let bitmap = size / 4096 / 8;
             assert!(search_bytes(size) >= bitmap + 8 * MIB, "{size}");

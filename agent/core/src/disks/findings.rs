@@ -1,4 +1,4 @@
-//! What of the plan somebody should know: for the report and for `doctor`.
+//! Findings from the disk plan, for the report and for `doctor`.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -11,8 +11,8 @@ use super::{
     wanted::{KeySource, Wanted},
 };
 
-/// One finding for each refusal, for steps that are still to be done, for what a person should know of a disk that is in its place, and for units that
-/// were left behind. Their ids begin with `disk-` and are listed in `docs/findings.md`.
+/// Returns one finding for each refusal, pending step, note about a mounted disk, and left-over
+/// unit. Their ids begin with `disk-` and are listed in `docs/findings.md`.
 pub fn findings(wanted: &[Wanted], plan: &Plan, seen: &Seen) -> Vec<Finding> {
     let mut all = Vec::new();
     for disk in &plan.disks {
@@ -52,7 +52,7 @@ fn about(id: &str, severity: Severity, name: &str, reason: &str, message: impl I
     Finding::new(id, severity, ("Disk", name), reason, message)
 }
 
-/// The CamelCase word of a kind.
+/// Returns the reason of a refusal kind in CamelCase.
 fn reason(kind: RefusalKind) -> String {
     kind.word()
         .split('-')
@@ -101,7 +101,10 @@ fn pending(disk: &DiskPlan, required: bool) -> Option<Finding> {
     } else {
         Severity::Info
     };
-    let message = format!("not as asked for yet: {} steps are to be done", words.len());
+    let message = format!(
+        "not in the requested state yet: {} steps are pending",
+        words.len()
+    );
     (!words.is_empty()).then(|| {
         about("disk-pending", severity, &disk.name, "Pending", message)
             .with("steps", words.join(", "))
@@ -116,7 +119,7 @@ fn noted(disk: &DiskPlan, note: &str) -> Finding {
 fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding> {
     let path = declared.mount_point.as_deref()?;
     let mount = seen.mounts.iter().rfind(|mount| mount.mount_point == path)?;
-    // ext4 shows the latter two since Linux 6.14: it does not write any more, or nothing at all works.
+    // ext4 shows the latter two since Linux 6.14: no more writes, or no I/O at all.
     let words = ["ro", "emergency_ro", "shutdown"];
     let found = words
         .into_iter()
@@ -128,7 +131,8 @@ fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding>
         } else {
             "read-only"
         };
-        let message = format!("{path} is {is}, which was not asked for: its filesystem has met an error");
+        let message =
+            format!("{path} is {is}, although the settings do not request it: its filesystem had an error");
         about(
             "disk-read-only",
             Severity::Critical,
@@ -138,11 +142,11 @@ fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding>
         )
         .with("mountPoint", path)
         .with("option", found)
-        .remedy("look at the kernel's messages (`dmesg`), check the filesystem unmounted, and reboot")
+        .remedy("read the kernel log (`dmesg`), unmount and check the filesystem, and reboot")
     })
 }
 
-/// Volumes of a CSI driver that the disk's path, size or order would have fitted.
+/// Volumes of a CSI driver that match the path, size or order of the declared disk.
 fn csi_skipped<'a>(
     declared: &'a Wanted,
     disk: &DiskPlan,
@@ -157,28 +161,30 @@ fn csi_skipped<'a>(
         let device = &seen.devices[index];
         let serial = device.id.serial.as_deref().unwrap_or_default();
         let message = format!(
-            "{} fits {}, and was skipped: its serial {serial} is a UUID, as a CSI driver gives it to the volume of a PVC",
+            "{} matches {}, but was skipped: its serial {serial} is a UUID, as a CSI driver assigns it to the volume of a PVC",
             device.node(),
             declared.asked_for()
         );
         about("disk-csi-volume-skipped", severity, &declared.name, "CsiVolumeSkipped", message)
             .with("device", &device.id.name)
             .with("serial", serial)
-            .remedy("nothing, if it is a PVC's; if it is the declared disk, name its serial in `match.serial`, or give it another serial in the VM's spec")
+            .remedy("none if it belongs to a PVC; if it is the declared disk, set `match.serial` to its serial, or give it another serial in the VM's spec")
     })
 }
 
-/// KubeVirt's virtual TPM loses its keys with the VM's pod unless it is made persistent, which a guest cannot see.
+/// KubeVirt's virtual TPM loses its keys when the VM's pod ends, unless the TPM is persistent. A
+/// guest cannot see whether it is.
 fn tpm(declared: &Wanted) -> Option<Finding> {
     let encryption = declared.encryption.as_ref()?;
     (encryption.key == KeySource::Tpm2).then(|| {
-        let message = "its key is in the VM's TPM, which KubeVirt forgets at each stop unless the VM's spec makes it persistent";
+        let message = "its key is in the VM's TPM; KubeVirt discards the TPM's state at each stop unless the VM's spec makes it persistent";
         about("disk-tpm-volatile", Severity::Info, &declared.name, "TpmMayBeVolatile", message)
             .remedy("set spec.template.spec.domain.devices.tpm.persistent: true, and keep the recovery key")
     })
 }
 
-/// With the recovery key beside it the TPM protects nothing. It must be there until the container is made and enrolled, and is open.
+/// Reports a recovery key that is stored next to the container: with it, the TPM protects nothing.
+/// The file is needed until the container is made, enrolled and open.
 fn recovery_key(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding> {
     let encryption = declared.encryption.as_ref()?;
     let path = encryption.recovery.as_ref()?;
@@ -187,21 +193,22 @@ fn recovery_key(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Findi
     (here && open && disk.steps.is_empty()).then(|| keys::recovery_here(&declared.name, path))
 }
 
-/// Whether it is the unit itself and no drop-in.
+/// Whether the path is the unit itself, not a drop-in.
 fn is_unit(path: &str) -> bool {
     matches!(path.rsplit_once('.'), Some((_, "mount" | "swap")))
 }
 
-/// Units of disks that are no longer declared. They are not removed: settings that are missing for a moment must not cost a mount.
+/// Units of disks that are no longer declared. The agent does not remove them: settings that are
+/// missing for a moment must not unmount a disk.
 fn left_behind(plan: &Plan, seen: &Seen) -> Vec<Finding> {
     let gone = seen.files.iter().filter_map(|(path, text)| {
         let name = disk_of(text)?;
         let declared = plan.disks.iter().any(|disk| disk.name == name || disk.name == "*");
         (!declared && is_unit(path)).then(|| {
-            let message = format!("{path} was written for a disk that is no longer declared");
+            let message = format!("{path} belongs to a disk that is no longer declared");
             about("disk-left-behind", Severity::Info, name, "NotDeclared", message)
                 .with("file", path)
-                .remedy("declare the disk again; or stop the unit and remove it and the drop-ins of the same mark")
+                .remedy("declare the disk again; or stop the unit and remove it and the drop-ins with the same marker")
         })
     });
     gone.collect()

@@ -1,4 +1,4 @@
-//! What the tests of this folder are made from.
+//! Fixtures for the tests of this module.
 
 use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom};
 
@@ -18,7 +18,7 @@ pub(super) const BOOT: &str = "boot-2";
 pub(super) const FOREIGN: &str = "11111111-2222-4333-8444-555555555555";
 pub(super) const GIB: u64 = 1 << 30;
 
-/// A disk with a serial, a filesystem and a mount point of its own.
+/// A disk with a serial, a filesystem and a mount point.
 pub(super) fn wanted(name: &str) -> Wanted {
     Wanted {
         name: name.to_owned(),
@@ -52,7 +52,7 @@ pub(super) fn wanted(name: &str) -> Wanted {
     }
 }
 
-/// The same with two places instead of its mount point: `/mnt/<name>` and `/srv/<name>`.
+/// The disk with two places, `/mnt/<name>` and `/srv/<name>`, instead of its mount point.
 pub(super) fn shared(disk: Wanted) -> Wanted {
     let bind = |path: String, mode| Bind {
         directory: default_directory(&path),
@@ -96,7 +96,7 @@ pub(super) fn swap(name: &str) -> Wanted {
     }
 }
 
-/// By size and order alone.
+/// A disk that is declared only by size and order.
 pub(super) fn positional(name: &str, order: u32) -> Wanted {
     Wanted {
         serial: None,
@@ -136,7 +136,7 @@ pub(super) fn device(n: u8, serial: Option<&str>) -> Device {
     }
 }
 
-/// A partition of a disk, 256 MiB, of the type for Linux filesystems.
+/// A partition of 256 MiB with the type of Linux filesystems.
 pub(super) fn partition(disk: &Device, index: u32, uuid: &str, label: &str) -> Device {
     let name = format!("{}{index}", disk.id.name);
     Device {
@@ -206,7 +206,7 @@ pub(super) fn luks_uuid(name: &str) -> String {
     uuids::luks(VM, name).unwrap()
 }
 
-/// The journal's entry of a disk of [`wanted`] on a device of [`device`].
+/// Journal entry for a disk of [`wanted`] on a device of [`device`].
 pub(super) fn entry(name: &str, device: &Device, progress: Progress) -> Entry {
     Entry {
         format: FORMAT,
@@ -238,7 +238,7 @@ pub(super) fn journal(entries: Vec<Entry>) -> Journal {
     }
 }
 
-/// A guest with systemd, these disks, and an empty directory at each declared mount point.
+/// A guest with systemd, the disks, and an empty directory at each declared mount point.
 pub(super) fn seen(wanted: &[Wanted], devices: Vec<Device>, probes: Vec<(&str, Probe)>) -> Seen {
     let points = wanted.iter().flat_map(Wanted::paths).map(str::to_owned);
     let empty = MountPoint {

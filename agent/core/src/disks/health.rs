@@ -1,4 +1,4 @@
-//! How a declared disk is doing while it is in its place: whether it answers, what its filesystem has noted, and when it will be full.
+//! Health of a mounted disk: whether it responds, its recorded errors, and when it will be full.
 
 pub mod findings;
 pub mod trend;
@@ -9,38 +9,38 @@ use serde::{Deserialize, Serialize};
 
 use trend::Point;
 
-/// What was said when the filesystem was asked for its space.
+/// Result of a statfs of the filesystem.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is", content = "reason")]
 pub enum Answer {
-    /// It was not asked, or who asked may not.
+    /// Not requested, or not permitted.
     #[default]
     Unknown,
-    /// It answers.
+    /// The filesystem responded.
     Yes,
-    /// Not in time.
+    /// No response before the timeout.
     Silent,
-    /// An error, e.g. `EIO`: what the kernel gives when it has shut the filesystem down.
+    /// Error, e.g. `EIO`, which the kernel returns after it has shut the filesystem down.
     Error(String),
 }
 
-/// How much of something is used.
+/// Usage of a resource.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
     /// Bytes, or inodes.
     pub used: u64,
-    /// What others than root may still use.
+    /// Bytes or inodes that unprivileged users may still use.
     pub available: u64,
 }
 
 impl Usage {
-    /// What is used when nothing is left, as df(1) counts: without what is kept for root.
+    /// Capacity as df(1) computes it: without the part reserved for root.
     pub fn full(&self) -> u64 {
         self.used.saturating_add(self.available)
     }
 
-    /// Used percent, 0 to 100; of nothing at all, 0.
+    /// Usage in percent, 0 to 100; 0 if the capacity is 0.
     pub fn percent(&self) -> f64 {
         match self.full() {
             0 => 0.0,
@@ -49,59 +49,61 @@ impl Usage {
     }
 }
 
-/// One look at a disk in its place. What the kernel does not say is absent.
+/// Snapshot of a mounted disk. Values that the kernel does not report are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Look {
-    /// The kernel's name of what the filesystem or swap area stands on, e.g. `vdb`, or `dm-0` for a LUKS container.
+    /// Kernel name of the block device of the filesystem or swap area, e.g. `vdb`, or `dm-0` for
+    /// LUKS.
     pub block: String,
-    /// Whether the filesystem answers.
+    /// Whether the filesystem responds.
     pub answer: Answer,
-    /// Whether the filesystem is read-only; none for swap.
+    /// Whether the filesystem is read-only; `None` for swap.
     pub read_only: Option<bool>,
     /// Bytes.
     pub space: Option<Usage>,
-    /// Inodes; none for btrfs, which has no limit, and for swap.
+    /// Inodes; `None` for btrfs, which has no limit, and for swap.
     pub inodes: Option<Usage>,
-    /// Errors that the filesystem has counted, by kind: ext4 in its superblock (`error`, `warning`), btrfs of each of its devices (`write`, `read`, `flush`,
-    /// `corruption`, `generation`).
+    /// Errors that the filesystem recorded, by kind: ext4 in its superblock (`error`, `warning`),
+    /// btrfs per device (`write`, `read`, `flush`, `corruption`, `generation`).
     pub errors: BTreeMap<String, u64>,
-    /// When ext4 noted its last error, seconds since 1970.
+    /// Time of ext4's last error, seconds since 1970.
     pub last_error_s: Option<u64>,
-    /// The function of the kernel that noted it.
+    /// Kernel function that recorded the last error.
     pub last_error_in: Option<String>,
-    /// Bytes that were written to an ext4 since it was made.
+    /// Bytes written to an ext4 since it was made.
     pub written_bytes: Option<u64>,
-    /// I/O errors of a SCSI disk since it was attached. Commands that a disk does not know count, too.
+    /// I/O errors of a SCSI disk since it was attached, including unsupported commands.
     pub io_errors: Option<u64>,
     /// Timeouts of a SCSI disk since it was attached.
     pub io_timeouts: Option<u64>,
 }
 
 impl Look {
-    /// How often the filesystem has met an error. Warnings of ext4 are none.
+    /// Number of errors that the filesystem recorded, without the warnings of ext4.
     pub fn error_count(&self) -> u64 {
         let errors = self.errors.iter().filter(|(kind, _)| *kind != "warning");
         errors.fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 }
 
-/// A look, and what became of it over time.
+/// Snapshot with its history.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Health {
-    /// The last look.
+    /// Last snapshot.
     pub look: Look,
-    /// Looks of this boot, oldest first: see [`trend::add`].
+    /// Data points of this boot, oldest first: see [`trend::add`].
     pub points: Vec<Point>,
-    /// Seconds until the space is used up, at the pace of the window; none when it is not filling, and while too little is known.
+    /// Seconds until the space is used up, at the rate of the window; `None` if usage does not grow
+    /// or there are too few points.
     pub space_full_in_s: Option<f64>,
-    /// The same for inodes.
+    /// Seconds until the inodes are used up.
     pub inodes_full_in_s: Option<f64>,
 }
 
 impl Health {
-    /// From a look at `at_ns` (boot clock), and what was known of this very filesystem before.
+    /// Combines a snapshot at `at_ns` (`CLOCK_BOOTTIME`) with the history of the same filesystem.
     pub fn after(previous: Option<&Self>, look: Look, at_ns: u64) -> Self {
         let before = previous.map_or(&[][..], |previous| &previous.points);
         let mut points = before.to_vec();

@@ -1,4 +1,5 @@
-//! What was begun and what was finished with each declared disk: kept on the root disk, written before each destructive step.
+//! Journal on the root disk: what the agent started and finished on each declared disk. It is
+//! written before each destructive step.
 
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::ProofKind;
@@ -10,125 +11,128 @@ use super::{
     writes::WriteMark,
 };
 
-/// The format of the files; a reader refuses a newer one, and so formats nothing.
+/// Format version of the files. A reader rejects a newer one, and so formats nothing.
 pub const FORMAT: u32 = 1;
 
-/// How far a disk has come. It never goes back but through `Intended`, and out of `Used` only for an ephemeral disk or by approval.
+/// Progress of a disk. It returns only to `Intended`, and from `Used` only for an ephemeral disk or
+/// after an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Progress {
-    /// `mkfs` (or `luksFormat`) may have begun. Nothing of anybody's is on the disk.
+    /// `mkfs` (or `luksFormat`) may have started. The disk has no user data.
     Intended,
-    /// LUKS only: the header is complete, the filesystem in it may have been begun.
+    /// LUKS only: the header is complete; `mkfs` in the container may have started.
     Encrypted,
-    /// The filesystem is complete and was never mounted where others could write to it.
+    /// The filesystem is complete and was never mounted where others can write to it.
     Formatted,
-    /// Files are being copied to it at a private place.
+    /// The agent copies files to it at a private mount point.
     Seeding,
-    /// They are copied and compared.
+    /// The files are copied and verified.
     Seeded,
-    /// It was mounted at its place: whatever is on it may be somebody's. Never formatted again.
+    /// It was mounted at its place and may have user data. Never formatted again.
     Used,
 }
 
-/// The journal's entry of one declared disk.
+/// Journal entry of one declared disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
     /// [`FORMAT`].
     pub format: u32,
-    /// The disk's name in the settings.
+    /// Name of the disk in the settings.
     pub name: String,
-    /// By what it was found.
+    /// Key by which the device was matched.
     pub key: Key,
-    /// How far it has come.
+    /// Progress.
     pub progress: Progress,
-    /// The device, when the intent was written.
+    /// Device when the intent was written.
     pub device: DeviceId,
-    /// The boot in which that was.
+    /// Boot in which the intent was written.
     pub boot_id: String,
-    /// What it becomes, e.g. `xfs`.
+    /// Filesystem to make, e.g. `xfs`.
     pub filesystem: String,
     /// The filesystem's UUID.
     pub uuid: String,
-    /// The LUKS header's UUID, when it is encrypted.
+    /// UUID of the LUKS header, if the disk is encrypted.
     pub luks_uuid: Option<String>,
-    /// The proof that it was blank, or what was approved in its place.
+    /// Proof that it was blank, or the approval in its place.
     pub evidence: Evidence,
-    /// When the intent was written, nanoseconds since 1970.
+    /// Time when the intent was written, nanoseconds since 1970.
     pub at_ns: u64,
-    /// Arguments of the tool that was started last, without program and device: what it left on the
-    /// disk is compared with what the same arguments give. Empty in entries of older agents.
+    /// Arguments of the last started tool, without program and device. The content of the disk is
+    /// compared with the result of the same arguments. Empty in entries of older agents.
     #[serde(default)]
     pub arguments: Vec<String>,
     /// The last check before the tool found that something else had written to the disk. Then a
-    /// proof that reads a part of the disk is no reason to format it.
+    /// proof that reads only part of the disk does not permit formatting.
     #[serde(default)]
     pub others_wrote: bool,
-    /// Directories of the filesystem that were filled for a place, or mounted at one.
+    /// Directories of the filesystem that were filled for a place or mounted at one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub binds: Vec<BindRecord>,
 }
 
-/// What is known of a directory of a filesystem with places. One record for each directory.
+/// State of a directory of a filesystem with places.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindRecord {
-    /// The directory's name.
+    /// Name of the directory.
     pub directory: String,
-    /// The place.
+    /// Path of the place.
     pub path: String,
-    /// The directory was mounted at the place, or is about to be: from then on what is in it may be somebody's.
+    /// The directory was mounted at the place, or is about to be, so it may have user data.
     pub used: bool,
-    /// What was copied to it, as the agent's stamp of the files at the place; none when nothing was.
+    /// Stamp of the files at the place that were copied to it; `None` if nothing was copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied: Option<u64>,
 }
 
-/// Why formatting was right.
+/// Why formatting was allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "because")]
 pub enum Evidence {
-    /// It was blank.
+    /// The disk was blank.
     Blank(Blankness),
-    /// It held the declared filesystem already: it was mounted as it is, and nothing was formatted.
+    /// The disk had the declared filesystem already and was not formatted.
     Found,
-    /// It held an untouched clone of the OS image, which the agent erased. What is made on it rests on the blankness found after that,
-    /// never on this.
+    /// The disk had an untouched clone of the OS image, which the agent erased. Formatting it needs
+    /// the proof of blankness after the erasure.
     ErasedClone {
         /// [`super::clone::CloneProof::digest`].
         digest: String,
     },
-    /// A person has judged a refusal that had this hash.
+    /// An admin approved the refusal with this hash.
     Approved {
         /// See [`super::plan::Refusal::evidence`].
         hash: String,
-        /// What was read when it was judged, to be read again.
+        /// Kind of proof at the approval; it is repeated.
         proof: ProofKind,
-        /// [`Content::digest`] of what was judged, to be found again; none when the disk was blank then.
+        /// [`Content::digest`] at the approval, which must still match; `None` if the disk was
+        /// blank then.
         digest: Option<String>,
-        /// [`Content::apart`] of what was judged: its MiB is read again.
+        /// [`Content::apart`] at the approval: its MiB is read again.
         #[serde(default)]
         place: Option<u64>,
-        /// The device's write counters when it was read for the plan.
+        /// Write counters of the device when it was read for the plan.
         #[serde(default)]
         writes: WriteMark,
     },
 }
 
 impl Evidence {
-    /// What is read to prove that the disk is blank.
+    /// Kind of proof to repeat before formatting.
     pub fn proof(&self) -> ProofKind {
         match self {
             Self::Blank(blank) => blank.proof,
             Self::Approved { proof, .. } => *proof,
             Self::Found => ProofKind::Sampled,
-            // It is replaced by the proof that follows the erasure; alone it permits nothing.
+            // The proof after the erasure replaces it; alone it permits nothing.
             Self::ErasedClone { .. } => ProofKind::Full,
         }
     }
 
-    /// Removes how far a proof came in its time, and the write counters: they differ between two probes of an unchanged disk.
+    /// Clears the progress of a timed proof and the write counters: they differ between two probes
+    /// of an unchanged disk.
     pub(super) fn forget_reading(&mut self) {
         match self {
             Self::Blank(blank) => {
@@ -144,32 +148,34 @@ impl Evidence {
     }
 }
 
-/// A person's word on a refusal: `virtfleet-agent disks approve SERIAL --evidence HASH`. Good once, for that evidence alone.
+/// Approval of a refusal by an admin: `virtfleet-agent disks approve SERIAL --evidence HASH`. Valid
+/// once, for that evidence only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Approval {
-    /// The disk's name in the settings.
+    /// Name of the disk in the settings.
     pub name: String,
-    /// The refusal's evidence.
+    /// Evidence hash of the refusal.
     pub hash: String,
-    /// When, nanoseconds since 1970.
+    /// Time, nanoseconds since 1970.
     pub at_ns: u64,
-    /// The refusal's facts: what has changed when the evidence is another one.
+    /// Facts of the refusal, to show what changed if the evidence differs.
     #[serde(default)]
     pub facts: Vec<(String, String)>,
 }
 
-/// A byte outside of what every proof reads, found because there was time to read on. Later probes read it first.
+/// Non-zero byte outside of the regions that every proof reads, found by a timed proof. Later
+/// probes read it first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FoundByte {
-    /// The disk's name in the settings.
+    /// Name of the disk in the settings.
     pub name: String,
-    /// The device's serial.
+    /// Serial of the device.
     pub serial: Option<String>,
-    /// The device's size in bytes.
+    /// Size of the device in bytes.
     pub size: u64,
-    /// Its offset.
+    /// Offset of the byte.
     pub offset: u64,
 }
 
@@ -180,43 +186,44 @@ impl FoundByte {
     }
 }
 
-/// A line of the audit record: before each step that destroys or might, and after it.
+/// Line of the audit record, written before and after each step that may destroy data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditRecord {
-    /// When, nanoseconds since 1970.
+    /// Time, nanoseconds since 1970.
     pub at_ns: u64,
-    /// The boot.
+    /// Boot.
     pub boot_id: String,
-    /// The disk's name in the settings.
+    /// Name of the disk in the settings.
     pub name: String,
-    /// `about-to` or `done` or `failed`; `restored` when the journal has the entry of before again.
+    /// `about-to`, `done` or `failed`; `restored` if the journal has the previous entry again.
     pub moment: String,
     /// The step, e.g. `format`.
     pub step: String,
-    /// The device.
+    /// Device.
     pub device: DeviceId,
-    /// Why it was right.
+    /// Why the step was allowed.
     pub evidence: Option<Evidence>,
-    /// What was on it, when it was not blank.
+    /// Content of the device, if it was not blank.
     pub content: Option<Content>,
-    /// The UUID that it gets.
+    /// UUID of the new filesystem.
     pub uuid: Option<String>,
-    /// The tool as it is called, and its version.
+    /// Tool, as it is called, and its version.
     pub tool: String,
-    /// How it failed.
+    /// Error, if it failed.
     pub error: Option<String>,
 }
 
-/// What the journal knows.
+/// Content of the journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// One entry for each declared disk that was ever touched.
+    /// Entries of all declared disks that the agent ever changed.
     pub entries: Vec<Entry>,
-    /// What persons have judged and was not used yet.
+    /// Approvals that were not used yet.
     pub approvals: Vec<Approval>,
-    /// Bytes that were found beyond what every proof reads, one a disk.
+    /// Bytes found outside of the regions that every proof reads, at most one per disk.
     pub found: Vec<FoundByte>,
-    /// Files that cannot be read, by the disk's name, with the reason: that disk is refused. An empty name stands for the directory, and refuses all.
+    /// Unreadable files by disk name, with the reason; these disks are refused. An empty name
+    /// stands for the directory, and refuses all disks.
     pub broken: Vec<(String, String)>,
 }

@@ -1,4 +1,5 @@
-//! What is said, and what is to be done, when a container's key is missing or does not fit. None of it ever leads to a format.
+//! Messages and remedies if a container's key is missing or does not open it. Neither ever leads to
+//! a format.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -8,37 +9,38 @@ use super::{
     wanted::{Encryption, KeySource},
 };
 
-/// What the TPM binds the key to: the state of secure boot, which updates of kernel and firmware leave as it is.
+/// PCRs to which the key is bound in the TPM: the state of secure boot, which updates of kernel and
+/// firmware do not change.
 pub const PCRS: &str = "7";
 
-/// The name of a disk's container in `/dev/mapper`.
+/// Name of a disk's container in `/dev/mapper`.
 pub fn mapping(name: &str) -> String {
     format!("virtfleet-{name}")
 }
 
-/// A container that is not opened.
+/// Container that could not be opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Shut<'a> {
-    /// The disk's name in the settings.
+    /// Name of the disk in the settings.
     pub name: &'a str,
     /// The disk.
     pub device: &'a DeviceId,
     /// The header's UUID.
     pub luks_uuid: &'a str,
-    /// The keys that are declared.
+    /// Declared keys.
     pub encryption: &'a Encryption,
 }
 
 impl Shut<'_> {
-    /// The refusal when no key that can be had opens it. `said` is what came of each, e.g. what cryptsetup said; with `recovery` the recovery key was
-    /// on the guest and was tried, too.
+    /// Returns the refusal. `said` is the output of the attempts, e.g. of cryptsetup; `recovery`
+    /// says whether the recovery key was available and was tried, too.
     pub fn refusal(&self, said: &str, recovery: bool) -> Refusal {
         let key = match &self.encryption.key {
             KeySource::File(path) => format!("the key in {path}"),
             KeySource::Tpm2 => "the guest's TPM".to_owned(),
         };
         let also = match &self.encryption.recovery {
-            Some(path) if recovery => format!(", nor does the recovery key in {path}"),
+            Some(path) if recovery => format!(", and neither does the recovery key in {path}"),
             _ => String::new(),
         };
         let (device, uuid) = (&self.device.name, self.luks_uuid);
@@ -46,7 +48,7 @@ impl Shut<'_> {
             RefusalKind::NoKey,
             Some(self.device),
             format!(
-                "{key} does not open the LUKS header {uuid} on /dev/{device}{also}; nothing was changed, and a lost key never leads to a format"
+                "{key} does not open the LUKS header {uuid} on /dev/{device}{also}; nothing was changed, and the agent never formats a disk because its key is lost"
             ),
             self.remedy(),
             vec![
@@ -57,28 +59,29 @@ impl Shut<'_> {
         )
     }
 
-    /// What a person does: by hand with the recovery key, or any other key that the header has.
+    /// Remedy for the admin: manual steps with the recovery key, or with any other key of the
+    /// header.
     pub fn remedy(&self) -> String {
         let node = format!("/dev/{}", self.device.name);
         let open = format!(
-            "with the recovery key, in a file K: `cryptsetup open --key-file K {node} {}` gives the data",
+            "with the recovery key in a file K, `cryptsetup open --key-file K {node} {}` gives access to the data",
             mapping(self.name)
         );
         match &self.encryption.key {
             KeySource::File(path) => format!(
-                "put the right key back at {path}, readable for root alone. When it is lost, {open}, and `cryptsetup luksAddKey --key-file K {node} \
-                 {path}` makes the key at {path} fit; then `virtfleet-agent apply disks`"
+                "restore the key file {path}, readable only by root. If the key is lost, {open}, and `cryptsetup luksAddKey --key-file K {node} \
+                 {path}` adds the key in {path} to the header; then `virtfleet-agent apply disks`"
             ),
             KeySource::Tpm2 => format!(
                 "{open}, and `systemd-cryptenroll --unlock-key-file=K --wipe-slot=tpm2 --tpm2-device=auto --tpm2-pcrs={PCRS} {node}` binds the \
-                 header to the TPM that is there now; then `virtfleet-agent apply disks`. KubeVirt keeps a TPM over a stop only with \
+                 header to the current TPM; then `virtfleet-agent apply disks`. KubeVirt keeps a TPM's state over a stop only with \
                  spec.template.spec.domain.devices.tpm.persistent: true"
             ),
         }
     }
 }
 
-/// The boot key as `bad_keys` and the facts have it.
+/// The boot key, as in `bad_keys` and in facts.
 pub fn key_word(encryption: &Encryption) -> &str {
     match &encryption.key {
         KeySource::File(path) => path,
@@ -86,11 +89,12 @@ pub fn key_word(encryption: &Encryption) -> &str {
     }
 }
 
-/// It is open, and the recovery key did it: the next time that key may be gone.
+/// Finding: only the recovery key opened the container. If it is missing at the next boot, the disk
+/// stays closed.
 pub fn opened_by_recovery(name: &str, encryption: &Encryption, remedy: String) -> Finding {
     let message = format!(
-        "its container was opened with the recovery key, because its own key ({}) does not open it; without the recovery key on this guest it stays \
-         closed at the next boot",
+        "its container was opened with the recovery key, because its own key ({}) does not open it; if the recovery key is missing on this guest, \
+         it stays closed at the next boot",
         key_word(encryption)
     );
     Finding::new(
@@ -103,10 +107,11 @@ pub fn opened_by_recovery(name: &str, encryption: &Encryption, remedy: String) -
     .remedy(remedy)
 }
 
-/// A recovery key that lies on the guest is worth as much as the TPM's: whoever copies the root disk has both.
+/// Finding: the recovery key is stored on the guest. Whoever copies the root disk can open the
+/// container.
 pub fn recovery_here(name: &str, path: &str) -> Finding {
     let message = format!(
-        "its recovery key lies on this guest, at {path}: a copy of the root disk opens it without the TPM"
+        "its recovery key is stored on this guest, at {path}: a copy of the root disk opens the container without the TPM"
     );
     Finding::new(
         "disk-recovery-key-here",
@@ -117,7 +122,7 @@ pub fn recovery_here(name: &str, path: &str) -> Finding {
     )
     .with("file", path)
     .remedy(format!(
-        "keep {path} somewhere else, and remove it here once the TPM opens the disk; it stays in the settings"
+        "move {path} to another machine once the TPM opens the disk; keep its path in the settings"
     ))
 }
 
@@ -127,7 +132,7 @@ mod tests {
     use crate::disks::fixtures::device;
 
     #[test]
-    fn it_names_key_header_device_and_the_way_back() {
+    fn refusal_names_key_header_device_and_remedy() {
         let device = device(1, None).id;
         let said = |key: KeySource, recovery: Option<&str>, tried| {
             let encryption = Encryption {

@@ -1,13 +1,13 @@
-//! Which disk is meant.
+//! Matches declared disks with devices.
 //!
-//! Identity (serial, volume, path) is decided first, over all disks. What any identity fits is out of reach for those that are
-//! asked for by size and order ([`position`]). No disk is ever given to two names, and a CSI driver's volume only to a name
-//! that says which ([`csi`]).
+//! Disks with an identity (serial, volume, path) are matched first. Devices that match any identity
+//! are not available to disks declared by size and order ([`position`]). A device is never assigned
+//! to two disks, and the volume of a CSI driver only to a disk that names it ([`csi`]).
 //!
-//! A partition is a candidate only for settings that name a partition (`partUuid`, `partLabel`), and these match nothing
-//! else ([`part`]).
+//! A partition matches only settings that name a partition (`partUuid`, `partLabel`), and these
+//! match nothing else ([`part`]).
 
-#![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
+#![expect(clippy::result_large_err, reason = "at most one refusal per disk and run")]
 
 pub mod csi;
 mod part;
@@ -21,16 +21,17 @@ use super::{
     wanted::{Key, Wanted},
 };
 
-/// Which device a declared disk is.
+/// Device of a declared disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// The disk's name in the settings.
+    /// Name of the disk in the settings.
     pub name: String,
-    /// By what it was found, and the device's index.
+    /// Matched key and index of the device.
     pub found: Result<(Key, usize), Refusal>,
 }
 
-/// One selection for each declared disk, in their order. `vm_uuid` is that of [`super::Seen`], from which the UUIDs are made that we give.
+/// Returns one selection per declared disk, in their order. `vm_uuid` is that of [`super::Seen`];
+/// the agent derives its UUIDs from it.
 pub fn select(wanted: &[Wanted], devices: &[Device], vm_uuid: &str) -> Vec<Selection> {
     let by_identity = by_identity(wanted, devices);
     let uncounted = uncounted(&by_identity, devices);
@@ -61,7 +62,7 @@ pub fn select(wanted: &[Wanted], devices: &[Device], vm_uuid: &str) -> Vec<Selec
         .collect()
 }
 
-/// Which devices each disk's identity fits; none for disks that have none.
+/// Returns the devices that match each disk's identity; empty for disks without one.
 fn by_identity(wanted: &[Wanted], all: &[Device]) -> Vec<Vec<usize>> {
     let fitting = |disk: &Wanted| {
         let devices = all.iter().enumerate();
@@ -71,7 +72,7 @@ fn by_identity(wanted: &[Wanted], all: &[Device]) -> Vec<Vec<usize>> {
     wanted.iter().map(fitting).collect()
 }
 
-/// Whether a device is what a declared disk names: a whole disk, or the partition where one is named.
+/// Whether a device matches a declared disk: a whole disk, or a partition if the settings name one.
 fn fits_identity(disk: &Wanted, device: &Device, all: &[Device]) -> bool {
     match &device.id.partition {
         None => !disk.names_partition() && fits(disk, device),
@@ -79,8 +80,8 @@ fn fits_identity(disk: &Wanted, device: &Device, all: &[Device]) -> bool {
     }
 }
 
-/// The devices that `order` never counts: what an identity fits, the disks of partitions that an identity fits, and all
-/// partitions.
+/// Devices that `order` never counts: those that match an identity, the disks of such partitions,
+/// and all partitions.
 fn uncounted(by_identity: &[Vec<usize>], devices: &[Device]) -> BTreeSet<usize> {
     let mut named: BTreeSet<usize> = by_identity.iter().flatten().copied().collect();
     let disks: Vec<usize> = named
@@ -98,7 +99,8 @@ fn uncounted(by_identity: &[Vec<usize>], devices: &[Device]) -> BTreeSet<usize> 
     named
 }
 
-/// The devices of which it matters which UUID they carry: those that any disk could be that is asked for by size and order.
+/// Returns the devices whose UUID must be known: those that could match a disk declared by size and
+/// order.
 pub fn by_position(wanted: &[Wanted], devices: &[Device]) -> BTreeSet<usize> {
     if !wanted.iter().any(Wanted::is_positional) {
         return BTreeSet::new();
@@ -113,10 +115,10 @@ pub fn by_position(wanted: &[Wanted], devices: &[Device]) -> BTreeSet<usize> {
         .collect()
 }
 
-/// Why a device is never touched, whoever asks for it.
+/// Returns why a device must never be used, if so.
 pub fn ineligible(device: &Device) -> Option<&'static str> {
     if device.carries_system {
-        Some("it carries the system")
+        Some("it has the operating system")
     } else if device.read_only {
         Some("it is read-only")
     } else if device.id.size < LEAST_BYTES {
@@ -126,7 +128,7 @@ pub fn ineligible(device: &Device) -> Option<&'static str> {
     }
 }
 
-/// The serial as a guest sees it of a disk on that bus.
+/// Serial that a guest sees of a disk on that bus.
 pub fn seen_serial(serial: &str, bus: Bus) -> &[u8] {
     let bytes = serial.as_bytes();
     match bus {
@@ -143,7 +145,7 @@ fn fits_but_for_size(disk: &Wanted, device: &Device) -> bool {
     !csi::is_excluded(disk, device) && fits_all_named(disk, device)
 }
 
-/// Whether all that `match` names fits, also of a volume that is a CSI driver's.
+/// Whether all conditions in `match` are met, ignoring whether the volume belongs to a CSI driver.
 fn fits_what_is_named(disk: &Wanted, device: &Device) -> bool {
     fits_all_named(disk, device) && disk.size.is_none_or(|size| device.id.size == size)
 }
@@ -168,7 +170,7 @@ fn path_of<'a>(pattern: &str, device: &'a Device) -> Option<&'a String> {
     device.paths.iter().find(|path| glob(pattern, path))
 }
 
-/// `*` is any text, everything else itself.
+/// Matches a pattern in which `*` stands for any text.
 fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -187,7 +189,7 @@ fn glob(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// By what identity it was found.
+/// Key of the identity by which the device matched.
 fn key(disk: &Wanted, device: &Device) -> Key {
     if let Some(uuid) = &disk.part_uuid {
         return Key::PartUuid(uuid.clone());
@@ -231,11 +233,11 @@ fn refuse_double_claims(wanted: &[Wanted], devices: &[Device], found: &mut [Resu
                 RefusalKind::ClaimedTwice,
                 Some(&device.id),
                 format!(
-                    "{} fits several declared disks: {}",
+                    "{} matches several declared disks: {}",
                     device.node(),
                     names.join(", ")
                 ),
-                "change the `match` of these disks so that each fits one device",
+                "change the `match` of these disks so that each matches one device",
                 vec![("names", names.join(", "))],
             ));
         }
@@ -246,14 +248,14 @@ fn not_eligible(device: &Device, why: &str) -> Refusal {
     Refusal::new(
         RefusalKind::NotEligible,
         Some(&device.id),
-        format!("{} fits, but {why}", device.node()),
-        "change `match` so that it names a secondary disk",
+        format!("{} matches, but {why}", device.node()),
+        "change `match` so that it matches a secondary disk",
         vec![("why", why.to_owned())],
     )
 }
 
 fn missing(disk: &Wanted, devices: &[Device]) -> Refusal {
-    // Partitions are listed only where one is asked for.
+    // Partitions are listed only if the settings name one.
     let listed = devices
         .iter()
         .filter(|device| device.id.partition.is_some() == disk.names_partition());
@@ -273,8 +275,8 @@ fn missing(disk: &Wanted, devices: &[Device]) -> Refusal {
     Refusal::new(
         RefusalKind::Missing,
         None,
-        format!("no {what} fits {}{but}", disk.asked_for()),
-        "attach the disk, or compare `match` with the disks that are there: `virtfleet-agent disks`",
+        format!("no {what} matches {}{but}", disk.asked_for()),
+        "attach the disk, or compare `match` with the attached disks: `virtfleet-agent disks`",
         vec![("disks", seen.join("; "))],
     )
 }
@@ -286,14 +288,14 @@ fn ambiguous<'a>(disk: &Wanted, devices: impl Iterator<Item = &'a Device>) -> Re
     } else {
         (
             "disks",
-            "say more in `match`, e.g. `path`, so that one fits; or give the disks serials of their own in the VM's spec",
+            "add conditions to `match`, e.g. `path`, so that only one matches; or give the disks different serials in the VM's spec",
         )
     };
     Refusal::new(
         RefusalKind::Ambiguous,
         None,
         format!(
-            "{} {what} fit {}: {}",
+            "{} {what} match {}: {}",
             seen.len(),
             disk.asked_for(),
             seen.join("; ")

@@ -1,18 +1,22 @@
-//! How filesystems are made: the tool, its arguments, and which further arguments a user may give.
+//! Tools that make filesystems, their arguments, and the arguments that users may add.
 
 use virtfleet_wire::settings::DiskFilesystem;
 
 use super::wanted::Wanted;
 
-/// The tool and its arguments before the device.
+/// Returns the tool and its arguments before the device.
 ///
-/// - No tool is told to force: each then refuses a disk on which it finds something, and so is one more guard. `mkfs.ext4` needs
-///   no `-F` for a whole disk: it asks about that only on a terminal (before 1.43), and about a partition table only when there is one.
-/// - Nothing is discarded: the proof says that the disk reads as zeros, so nothing is gained; and a discard would destroy all that another
-///   writer made in the moment between our last look and the tool's first write, where metadata alone leaves most of it.
-/// - Lazy initialisation of ext4's inode tables is the tool's choice by kernel. The journal is zeroed at once, also the tool's default: without that a
-///   crash before its first round may replay what an earlier filesystem left. Against a crash of mkfs itself our journal stands.
-/// - No blocks are kept for root (`-m 0`) unless asked for: a data disk fills for containers, and root's own files are elsewhere.
+/// - No tool gets a force flag: each refuses a disk with known content, which is one more guard.
+///   `mkfs.ext4` needs no `-F` for a whole disk: it asks about that only on a terminal (before
+///   1.43), and about a partition table only if there is one.
+/// - Nothing is discarded: the disk reads as zeros, so a discard gains nothing. If another program
+///   wrote to the disk between the last probe and the first write of the tool, a discard would
+///   destroy all of it, and metadata alone leaves most of it intact.
+/// - Lazy initialisation of ext4's inode tables is left to the tool. The journal is zeroed at once,
+///   the tool's default: otherwise a crash early on could replay the journal of an earlier
+///   filesystem. The agent's journal handles a crash of mkfs itself.
+/// - No blocks are reserved for root (`-m 0`) unless requested: the data of containers fills the
+///   disk, and root's own files are elsewhere.
 pub fn arguments(wanted: &Wanted, uuid: &str) -> (&'static str, Vec<String>) {
     let label = wanted
         .label
@@ -37,8 +41,8 @@ pub fn arguments(wanted: &Wanted, uuid: &str) -> (&'static str, Vec<String>) {
     (program(wanted.filesystem), arguments)
 }
 
-/// The arguments for the same filesystem on a scratch file, to compare with ([`super::remains`]):
-/// ext4's journal is left as the hole that it is there instead of written as zeros.
+/// Returns the arguments for an equal filesystem in a scratch file, as reference for
+/// [`super::remains`]: ext4's journal stays a hole in the file instead of written zeros.
 pub fn reference_arguments(filesystem: &str, arguments: &[String]) -> Vec<String> {
     let mut arguments = arguments.to_vec();
     let extended = arguments.iter().position(|argument| argument == "-E");
@@ -50,13 +54,14 @@ pub fn reference_arguments(filesystem: &str, arguments: &[String]) -> Vec<String
     arguments
 }
 
-/// The label that the arguments give, as [`arguments`] writes it.
+/// Returns the label in arguments of [`arguments`].
 pub fn label_in(arguments: &[String]) -> Option<&str> {
     let at = arguments.iter().position(|argument| argument == "-L")?;
     arguments.get(at + 1).map(String::as_str)
 }
 
-/// Takes `-E` out of the arguments and puts what they said behind `own`: of several `-E` the tool heeds the last alone.
+/// Removes all `-E` from the arguments and appends their values to `own`: of several `-E` the tool
+/// uses only the last.
 fn with_extended(arguments: &mut Vec<String>, own: &str) -> String {
     let mut value = own.to_owned();
     let mut rest = Vec::new();
@@ -80,7 +85,7 @@ fn with_extended(arguments: &mut Vec<String>, own: &str) -> String {
     value
 }
 
-/// The tool that makes it.
+/// Name of the tool.
 pub fn program(filesystem: DiskFilesystem) -> &'static str {
     match filesystem {
         DiskFilesystem::Ext4 => "mkfs.ext4",
@@ -90,7 +95,8 @@ pub fn program(filesystem: DiskFilesystem) -> &'static str {
     }
 }
 
-/// The tool of LUKS2 and its arguments before the key file and the device. `--batch-mode` only says that nobody is there to ask.
+/// Returns the tool for LUKS2 and its arguments before key file and device. `--batch-mode` only
+/// suppresses the confirmation prompt.
 pub fn luks_arguments(luks_uuid: &str) -> (&'static str, Vec<String>) {
     let arguments = [
         "luksFormat",
@@ -107,7 +113,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// The most bytes of a label.
+/// Maximum size of a label in bytes.
 pub fn label_bytes(filesystem: DiskFilesystem) -> usize {
     match filesystem {
         DiskFilesystem::Ext4 | DiskFilesystem::Swap => 16,
@@ -116,7 +122,8 @@ pub fn label_bytes(filesystem: DiskFilesystem) -> usize {
     }
 }
 
-/// Flags that a user may give, and the words that their value must not hold. A list of what is allowed, because the tools gain flags.
+/// Flags that a user may add, and words that their values must not contain. An allow list, because
+/// the tools gain flags.
 const EXT4: &[(&str, &[&str])] = &[
     ("-b", &[]),
     ("-C", &[]),
@@ -175,15 +182,15 @@ fn allowed(filesystem: DiskFilesystem) -> &'static [(&'static str, &'static [&'s
     }
 }
 
-/// What is wrong with a user's further arguments: the first that is not one of a known flag and its value. Every flag that may be given
-/// takes a value, behind it or as the next argument.
+/// Returns the problem with a user's additional arguments, if any: the first one that is not a
+/// known flag or its value. Every allowed flag has a value, in the same or in the next argument.
 pub fn objection(filesystem: DiskFilesystem, options: &[String]) -> Option<String> {
     let mut options = options.iter();
     while let Some(option) = options.next() {
         let Some((flag, bad_words, inline)) = flag_of(filesystem, option) else {
             let flags: Vec<&str> = allowed(filesystem).iter().map(|(flag, _)| *flag).collect();
             return Some(format!(
-                "{option:?} is not among the flags of {} that may be given: {}",
+                "{option:?} is not an allowed flag of {}; allowed: {}",
                 program(filesystem),
                 flags.join(" ")
             ));
@@ -197,7 +204,7 @@ pub fn objection(filesystem: DiskFilesystem, options: &[String]) -> Option<Strin
         };
         if value.is_empty() || value.starts_with('-') || value.contains('/') {
             return Some(format!(
-                "{value:?} is no value of {flag}; a device or a file cannot be named"
+                "{value:?} is not a valid value of {flag}; devices and files are not allowed"
             ));
         }
         let bad = value
@@ -206,14 +213,14 @@ pub fn objection(filesystem: DiskFilesystem, options: &[String]) -> Option<Strin
             .find(|word| bad_words.contains(&word.trim().trim_start_matches('^')));
         if let Some(bad) = bad {
             return Some(format!(
-                "{flag} {bad} cannot be given: it would change which bytes are written, or whose they are"
+                "{flag} {bad} is not allowed: it would change which bytes are written, or the identity of the filesystem"
             ));
         }
     }
     None
 }
 
-/// The flag, the words that its value must not hold, and the value when it stands in the same argument.
+/// Flag, words that its value must not contain, and the value if it is in the same argument.
 type Flag<'a> = (&'static str, &'static [&'static str], Option<&'a str>);
 
 fn flag_of(filesystem: DiskFilesystem, option: &str) -> Option<Flag<'_>> {

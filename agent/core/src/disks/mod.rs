@@ -1,15 +1,20 @@
-//! Secondary disks: from what is declared and what is there to what is done, as values. Nothing here touches a device.
+//! Secondary disks: computes plans from settings, devices and journal. Nothing here accesses a
+//! device.
 //!
 //! ```text
 //! declared (wire::settings) ─ check ─▶ Wanted ─┐
-//! devices (Device) ────────────────────────────┴─ matching ─▶ which one ─ probe (host) ─▶ Probe ─┐
-//! journal (Entry: what was begun and finished) ──────────────────────────────────────────────────┼─ plan ─▶ DiskPlan: Steps, Refusals
-//! mounts, mount points, units ───────────────────────────────────────────────────────────────────┘
+//! devices (Device) ────────────────────────────┴─ matching ─▶ device ─ probe (host) ─▶ Probe ─┐
+//! journal (Entry: what was started and finished) ─────────────────────────────────────────────┤
+//! mounts, mount points, units ────────────────────────────────────────────────────────────────┤
+//!                                                    DiskPlan: steps, refusals ◀─ plan ───────┘
 //! ```
 //!
-//! Three rules hold by type. A [`Probe`] has three values, and only `Blank` carries [`Blankness`]. Only [`Blankness`], or a
-//! journal [`journal::Entry`] together with what it left, makes a [`FormatIntent`]. And a [`FormatIntent`] is only a wish: what `mkfs` takes
-//! is minted by the host from a second look under an exclusive open, which must find the same.
+//! The types enforce three rules:
+//! - A [`Probe`] has three values, and only `Blank` contains a [`Blankness`].
+//! - Only a [`Blankness`], or a journal [`journal::Entry`] with the unfinished work that it
+//!   describes, can become a [`FormatIntent`].
+//! - A [`FormatIntent`] is only a request. The host probes the device again under an exclusive
+//!   open, and runs `mkfs` only if it finds the same.
 
 pub mod binds;
 mod check;

@@ -1,4 +1,4 @@
-//! The plan: what is done to each declared disk, in order, and what is refused, with the evidence.
+//! The plan: steps in order for each declared disk, and refusals with their evidence.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,44 +14,45 @@ use super::{
     wanted::{Encryption, Key, Owner},
 };
 
-/// The wish to format one device: everything that a second look must find again before `mkfs` runs.
+/// Request to format one device. A second probe must confirm all of it before `mkfs` runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FormatIntent {
     /// The declared disk.
     pub name: String,
-    /// By what it was found.
+    /// Key by which the device was matched.
     pub key: Key,
-    /// The device.
+    /// Device to format.
     pub device: DeviceId,
-    /// Why it may be formatted.
+    /// Evidence that it may be formatted.
     pub evidence: Evidence,
     /// `ext4`, `xfs`, `btrfs`, `swap`, or `luks2`.
     pub filesystem: String,
-    /// The UUID that it gets.
+    /// UUID for the new filesystem.
     pub uuid: String,
-    /// The arguments of its `mkfs` before the device, without the program's name.
+    /// Arguments of `mkfs` before the device, without the program name.
     pub arguments: Vec<String>,
 }
 
-/// What a file system stands on.
+/// Block device on which a filesystem resides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "on")]
 pub enum Place {
     /// The disk itself.
     Disk(DeviceId),
-    /// An opened LUKS container: its name in `/dev/mapper`.
+    /// An open LUKS container: its name in `/dev/mapper`.
     Mapping {
         /// E.g. `virtfleet-containers`.
         mapping: String,
     },
 }
 
-/// One step. Steps of one disk run in order; the first that fails ends that disk's.
+/// Step of a plan. The steps of one disk run in order; the first failure ends them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "step")]
 pub enum Step {
-    /// Put the zeros back that the proof saw, over what our own `mkfs` left unfinished, so that it can run again.
+    /// Overwrite the unfinished `mkfs` of the agent with the zeros that the proof saw, so that
+    /// `mkfs` can run again.
     ClearUnfinished(FormatIntent),
     /// Erase an untouched clone of the OS image, so that the disk is blank.
     EraseClone(EraseIntent),
@@ -59,158 +60,158 @@ pub enum Step {
     Format(FormatIntent),
     /// Make a LUKS2 container on a disk that is proven blank.
     Encrypt {
-        /// What is to be formatted; its `filesystem` is `luks2`.
+        /// Device to format; `filesystem` is `luks2`.
         intent: FormatIntent,
-        /// The keys.
+        /// Keys of the container.
         encryption: Encryption,
     },
     /// Open a LUKS2 container.
     Open {
-        /// The disk.
+        /// Device with the container.
         device: DeviceId,
-        /// The name in `/dev/mapper`.
+        /// Name in `/dev/mapper`.
         mapping: String,
-        /// The header's UUID.
+        /// UUID of the header.
         luks_uuid: String,
-        /// The keys.
+        /// Keys of the container.
         encryption: Encryption,
     },
-    /// Make the filesystem in a container that was made for it and never held one.
+    /// Make the filesystem in a new container that never contained one.
     FormatMapped {
-        /// The name in `/dev/mapper`.
+        /// Name in `/dev/mapper`.
         mapping: String,
-        /// The intent; its device is the disk below.
+        /// What to make; the device is the disk below the container.
         intent: FormatIntent,
     },
-    /// Copy what lies under the mount point to the new filesystem, and compare.
+    /// Copy the files below the mount point to the new filesystem, and verify the copy.
     Seed {
-        /// What is copied to.
+        /// Target of the copy.
         place: Place,
-        /// The filesystem.
+        /// Filesystem type.
         filesystem: String,
-        /// Where it will be mounted.
+        /// Later mount point.
         mount_point: String,
     },
     /// Write a file below `/etc`: a mount unit, a drop-in, a line of fstab or crypttab.
     WriteFile {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// All of it.
+        /// Content of the file.
         text: String,
     },
-    /// Remove a file that we wrote and that is no longer wanted.
+    /// Remove a file of the agent that is no longer needed.
     RemoveFile {
-        /// Its path.
+        /// Path of the file.
         path: String,
     },
-    /// Make the mount point's directory.
+    /// Create the directory of the mount point.
     MakeMountPoint {
-        /// Its path.
+        /// Path of the directory.
         path: String,
     },
-    /// Mount it, by UUID.
+    /// Mount the filesystem by UUID.
     Mount {
-        /// What is mounted.
+        /// Device with the filesystem.
         place: Place,
-        /// The filesystem's UUID.
+        /// UUID of the filesystem.
         uuid: String,
-        /// Its kind.
+        /// Filesystem type.
         filesystem: String,
-        /// Where.
+        /// Mount point.
         mount_point: String,
-        /// How.
+        /// Mount options.
         options: Vec<String>,
     },
-    /// Make a directory at the top of the mounted filesystem for one of its places, like the one that lies there. A
-    /// directory that has files already stays as it is.
+    /// Create a directory at the top of the mounted filesystem for one of its places, like the
+    /// directory at the place. An existing directory with files is not changed.
     MakeDirectory {
-        /// Where the filesystem is mounted.
+        /// Mount point of the filesystem.
         mount_point: String,
-        /// The directory's name.
+        /// Name of the directory.
         directory: String,
-        /// The place.
+        /// Path of the place.
         path: String,
-        /// Copy the files that lie at the place, and compare.
+        /// Whether to copy the files at the place, and verify the copy.
         copy: bool,
-        /// Owner and mode, where they are not those of the directory at the place.
+        /// Owner and mode, if they differ from those of the directory at the place.
         owner: Option<Owner>,
     },
-    /// Mount a directory of the mounted filesystem at its place.
+    /// Bind-mount a directory of the mounted filesystem at its place.
     Bind {
-        /// What the filesystem stands on.
+        /// Device with the filesystem.
         place: Place,
-        /// Where the filesystem is mounted.
+        /// Mount point of the filesystem.
         mount_point: String,
-        /// The directory's name.
+        /// Name of the directory.
         directory: String,
-        /// The place.
+        /// Path of the place.
         path: String,
     },
-    /// Write into the journal that a directory is in use at its place, where the agent has not mounted it.
+    /// Record in the journal a bind mount that the agent did not make.
     RememberBind {
-        /// The directory's name.
+        /// Name of the directory.
         directory: String,
-        /// The place.
+        /// Path of the place.
         path: String,
     },
-    /// Use it as swap, by UUID.
+    /// Activate swap by UUID.
     SwapOn {
-        /// What.
+        /// Device with the swap area.
         place: Place,
-        /// The swap area's UUID.
+        /// UUID of the swap area.
         uuid: String,
-        /// `discard`, `pri=10`.
+        /// Options, e.g. `discard`, `pri=10`.
         options: Vec<String>,
     },
-    /// Write into the journal that a disk is in use that is in its place already, and that we have not put there.
+    /// Record in the journal a disk in use that the agent did not mount or activate.
     Remember {
-        /// What is in place.
+        /// Device with the filesystem.
         place: Place,
-        /// The filesystem's UUID.
+        /// UUID of the filesystem.
         uuid: String,
-        /// Its kind.
+        /// Filesystem type.
         filesystem: String,
     },
-    /// Change mount options of a mounted filesystem, as far as that is done while it is in use.
+    /// Change mount options of a mounted filesystem that can be changed while it is in use.
     Remount {
-        /// What is mounted.
+        /// Device with the filesystem.
         place: Place,
-        /// Where it is mounted.
+        /// Mount point.
         mount_point: String,
-        /// The flags that it has afterwards, and what changes of its own options.
+        /// All mount flags after the change, and the changed options of the filesystem.
         options: Vec<String>,
     },
-    /// Grow the LUKS mapping to its disk.
+    /// Grow the LUKS mapping to the size of its disk.
     GrowMapping {
-        /// The name in `/dev/mapper`.
+        /// Name in `/dev/mapper`.
         mapping: String,
-        /// The keys.
+        /// Keys of the container.
         encryption: Encryption,
     },
-    /// Grow the mounted filesystem to its device.
+    /// Grow the mounted filesystem to the size of its device.
     Grow {
-        /// What.
+        /// Device with the filesystem.
         place: Place,
-        /// Its kind.
+        /// Filesystem type.
         filesystem: String,
-        /// Where it is mounted.
+        /// Mount point.
         mount_point: String,
-        /// Bytes now.
+        /// Current size in bytes.
         from: u64,
-        /// Bytes of the device.
+        /// Size of the device in bytes.
         to: u64,
     },
-    /// Give the root of the mounted filesystem its owner and mode.
+    /// Set owner and mode of the root directory of the mounted filesystem.
     Own {
-        /// Where it is mounted.
+        /// Mount point.
         mount_point: String,
-        /// Who.
+        /// Owner and mode.
         owner: Owner,
     },
 }
 
 impl Step {
-    /// Its name in the plan, the audit record and the failpoints.
+    /// Name of the step in the plan, in the audit record and of its fail point.
     pub fn word(&self) -> &'static str {
         match self {
             Self::ClearUnfinished(_) => "clear-unfinished",
@@ -237,7 +238,7 @@ impl Step {
         }
     }
 
-    /// Whether it writes to a device what cannot be taken back.
+    /// Whether the step makes an irreversible change to a device.
     pub fn destroys(&self) -> bool {
         matches!(
             self,
@@ -250,52 +251,54 @@ impl Step {
     }
 }
 
-/// Why nothing is done to a disk.
+/// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
-    /// No disk matches. Not a refusal of a disk that is not required yet; it may be plugged in later.
+    /// No disk matches. A disk that is not required may be plugged in later, so this is no refusal
+    /// for it.
     Missing,
     /// Two or more disks match.
     Ambiguous,
     /// Two declared disks match one device.
     ClaimedTwice,
-    /// It carries the system, is read-only, too small, or of a kind that is never formatted.
+    /// The device has the system, is read-only, too small, or of a kind that is never formatted.
     NotEligible,
-    /// It is mounted, swapped to, partitioned, or held by another device.
+    /// The device is mounted, active swap, partitioned, or used by another device.
     InUse,
-    /// There is data on it that is not what was declared.
+    /// The device has other data than declared.
     ForeignData,
-    /// It is declared with `content: image-clone` and not proven to be an untouched clone of the OS image.
+    /// The disk is declared with `content: image-clone` but not proven to be an untouched clone.
     NotAClone,
-    /// There are bytes on it that nobody knows.
+    /// The device has data that no tool recognises.
     UnknownData,
-    /// What is on it could not be found out.
+    /// The content cannot be determined.
     Unreadable,
-    /// It was formatted before and is blank now: replaced, or lost.
+    /// The disk was formatted before and is blank now: replaced, or its data is lost.
     BlankAgain,
-    /// A `mkfs` was begun on it and not ended, and what is there cannot be proven to be that alone.
+    /// A `mkfs` was started and not finished, and other content than its own cannot be excluded.
     Unfinished,
-    /// It is large, what was read of it is blank, and it was not read whole.
+    /// The disk is large and was read only in part; the part is blank.
     PartlyProven,
     /// It may be shared with another VM.
     MaybeShared,
-    /// Two devices carry the filesystem's UUID.
+    /// Two devices have the same filesystem UUID.
     DuplicateUuid,
-    /// Files lie under the mount point, or a mount point above it is not ours to mount over.
+    /// Files are below the mount point, or another filesystem is mounted at or above it.
     MountPointTaken,
-    /// The journal cannot be read or written, or lies on the disk in question.
+    /// The journal is unreadable, read-only, or on the disk itself.
     NoJournal,
     /// A tool is missing.
     NoTool,
-    /// The key is missing or does not fit.
+    /// The key is missing or does not open the container.
     NoKey,
-    /// The settings of this disk make no sense.
+    /// The settings of this disk are invalid.
     Settings,
 }
 
 impl RefusalKind {
-    /// Whether a person who has judged the evidence may let it be formatted. Never where a tool knows what is on the disk.
+    /// Whether an admin may approve the refusal after checking the evidence. Never for content that
+    /// a tool recognises.
     pub fn may_be_approved(self) -> bool {
         matches!(
             self,
@@ -304,60 +307,61 @@ impl RefusalKind {
     }
 }
 
-/// A refusal with its evidence.
+/// Refusal with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
-    /// Why.
+    /// Reason.
     pub kind: RefusalKind,
-    /// The device, when there is one.
+    /// Device, if one matched.
     pub device: Option<DeviceId>,
-    /// In one sentence, with what was found and where.
+    /// One sentence with what was found and where.
     pub message: String,
     /// What to do next.
     pub remedy: String,
-    /// What was found, by name.
+    /// Evidence by name.
     pub facts: Vec<(String, String)>,
-    /// SHA-256 in hex over kind, device and facts: what `disks approve` quotes. Empty when it cannot be approved.
+    /// SHA-256 in hex over kind, device and facts, for `disks approve`. Empty if it cannot be
+    /// approved.
     pub evidence: String,
 }
 
-/// What happens to one declared disk.
+/// Plan for one declared disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskPlan {
-    /// Its name in the settings.
+    /// Name in the settings.
     pub name: String,
-    /// By what it was found; none when it was not.
+    /// Key by which the device was matched; `None` without a match.
     pub key: Option<Key>,
-    /// The device; none when there is none, or several.
+    /// Device; `None` if none or several match.
     pub device: Option<DeviceId>,
-    /// What is done, in order. Empty when everything is as asked for.
+    /// Steps in order; empty if everything is as requested.
     pub steps: Vec<Step>,
-    /// Why nothing is done, or not all. Steps that are safe all the same stay.
+    /// Reasons why nothing, or not everything, is done. Steps that are safe nevertheless remain.
     pub refusals: Vec<Refusal>,
-    /// What a person should know, e.g. that the filesystem is smaller than the disk and `grow` is off.
+    /// Notes for the admin, e.g. that the filesystem is smaller than the disk and `grow` is off.
     pub notes: Vec<String>,
 }
 
-/// The whole plan.
+/// Plan for all declared disks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// One for each declared disk, in the order of the settings.
+    /// Plans in the order of the settings.
     pub disks: Vec<DiskPlan>,
-    /// Steps that belong to no disk: the gate before containerd and kubelet.
+    /// Steps that belong to no disk: the start gate of containerd and kubelet.
     pub common: Vec<Step>,
 }
 
 impl Plan {
-    /// Whether everything is as asked for.
+    /// Whether everything is as requested.
     pub fn is_empty(&self) -> bool {
         self.common.is_empty() && self.disks.iter().all(|disk| disk.steps.is_empty())
     }
 
-    /// Whether it does the same as another plan for the same reasons. How far a proof came in its time is no difference, and neither are the notes; whether
-    /// the whole disk was read is one.
+    /// Whether both plans have the same steps for the same reasons. The progress of a timed proof
+    /// and the notes are ignored, but not whether the whole disk was read.
     pub fn agrees_with(&self, other: &Self) -> bool {
         self.comparable() == other.comparable()
     }

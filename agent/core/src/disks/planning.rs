@@ -1,6 +1,6 @@
-//! Making the plan. Pure: the same settings, observation and journal give the same plan.
+//! Computes the plan. Pure: equal settings, observations and journal yield an equal plan.
 
-#![expect(clippy::result_large_err, reason = "a refusal is made once a pass for a disk")]
+#![expect(clippy::result_large_err, reason = "at most one refusal per disk and run")]
 
 mod approval;
 mod binds;
@@ -27,7 +27,7 @@ use super::{
 };
 use case::Case;
 
-/// What is to be done. Deterministic, and empty of steps when everything is as asked for.
+/// Returns the plan. It has no steps if everything is as requested.
 pub fn plan(wanted: &[Wanted], problems: &[WantedProblem], seen: &Seen, journal: &Journal) -> Plan {
     let mut run = Run {
         wanted,
@@ -54,24 +54,25 @@ pub fn plan(wanted: &[Wanted], problems: &[WantedProblem], seen: &Seen, journal:
     }
 }
 
-/// Whether containerd and kubelet wait for any of the declared disks: one is required, or its settings say so and are wrong.
+/// Whether containerd and kubelet wait for a declared disk: one is required, including disks with
+/// invalid settings.
 pub fn required(wanted: &[Wanted], problems: &[WantedProblem]) -> bool {
     wanted.iter().any(|disk| disk.required) || problems.iter().any(|problem| problem.required)
 }
 
-/// What the planning of one disk leaves for the next.
+/// State that the planning of one disk passes on to the next.
 pub(super) struct Run<'a> {
     wanted: &'a [Wanted],
     seen: &'a Seen,
     journal: &'a Journal,
-    /// fstab as the steps so far leave it.
+    /// Content of fstab after the steps so far.
     fstab: String,
-    /// Mount points where the disk is, or will be after its steps.
+    /// Mount points where the disk is mounted, or will be after its steps.
     placed: BTreeSet<&'a str>,
-    /// By UUID, the first disk whose files for the next boot name it. A second disk with that UUID
-    /// would overwrite these files, and the first one overwrite them again.
+    /// By UUID, the first disk whose files for the next boot contain it. A second disk with that
+    /// UUID would overwrite these files, and the next run would change them back.
     named: BTreeMap<String, &'a str>,
-    /// Refusals of single places of the disk that is being planned; the rest of its steps stay.
+    /// Refusals for single places of the current disk; its other steps remain.
     refused_places: Vec<Refusal>,
 }
 
@@ -107,7 +108,8 @@ impl<'a> Run<'a> {
                 }
             }
             Err(refusal) => {
-                // Mounted is mounted, whatever else is refused.
+                // A mounted disk can carry mounts below it, even if something else about it is
+                // refused.
                 if let Some(path) = disk.mount_point.as_deref().filter(|_| case.in_place()) {
                     self.placed.insert(path);
                 }
@@ -121,7 +123,8 @@ impl<'a> Run<'a> {
     fn steps(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<Step>, Refusal> {
         let objection = partition::objection(case);
         if case.in_place() {
-            // A mounted filesystem stays in use; a changed table matters before the next format or mount.
+            // A mounted filesystem stays in use; a changed partition table matters before the next
+            // mount.
             notes.extend(objection.map(partition::Objection::note));
             self.tend(case, notes)
         } else {
@@ -149,7 +152,7 @@ fn empty(name: &str) -> DiskPlan {
     }
 }
 
-/// Why the journal says nothing about a disk that could be relied on.
+/// Returns the reason why the journal of a disk is unusable, if it is.
 fn broken(name: &str, journal: &Journal) -> Option<String> {
     let unreadable = journal
         .broken
@@ -160,20 +163,21 @@ fn broken(name: &str, journal: &Journal) -> Option<String> {
         .iter()
         .find(|entry| entry.name == name && entry.format > FORMAT);
     unreadable.map(|(_, reason)| reason.clone()).or_else(|| {
-        newer.map(|entry| format!("its entry has format {}, which a newer agent wrote", entry.format))
+        newer.map(|entry| format!("its entry has format {} of a newer agent version", entry.format))
     })
 }
 
 fn no_journal(case: &Case<'_>, reason: &str) -> Refusal {
     case.refuse(
         RefusalKind::NoJournal,
-        format!("what was done with this disk before is not known: {reason}"),
-        "put /var/lib/virtfleet/journal right; do not remove an entry, it is what keeps the disk from being formatted",
+        format!("the history of this disk is unknown: {reason}"),
+        "repair /var/lib/virtfleet/journal; do not remove an entry: it prevents the disk from being formatted",
         vec![("reason", reason.to_owned())],
     )
 }
 
-/// A plan without steps for each disk whose settings make no sense; `*` where the whole section does not.
+/// Returns a plan without steps for each disk with invalid settings; `*` stands for the whole
+/// section.
 fn refused_settings(problems: &[WantedProblem]) -> Vec<DiskPlan> {
     let mut plans: Vec<DiskPlan> = Vec::new();
     for problem in problems {
@@ -182,7 +186,7 @@ fn refused_settings(problems: &[WantedProblem]) -> Vec<DiskPlan> {
             RefusalKind::Settings,
             None,
             problem.to_string(),
-            "`virtfleet-agent check-config` names file and line",
+            "`virtfleet-agent check-config` shows file and line",
             vec![("required", problem.required.to_string())],
         );
         if let Some(plan) = plans.iter_mut().find(|plan| plan.name == name) {
@@ -196,7 +200,8 @@ fn refused_settings(problems: &[WantedProblem]) -> Vec<DiskPlan> {
     plans
 }
 
-/// The files of the gate, written when a disk is required and removed when none is. A file that is not ours is left alone. It needs neither devices nor journal:
+/// Returns the steps for the files of the start gate: written if a disk is required, removed if
+/// none is. A file that is not the agent's is not changed. Devices and journal are not needed:
 /// `files` are those of [`Seen::files`], `agent` is [`Seen::agent`].
 pub fn gate(required: bool, files: &BTreeMap<String, String>, agent: &str) -> Vec<Step> {
     if required {

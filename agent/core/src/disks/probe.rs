@@ -1,28 +1,30 @@
-//! What was found on a device: blank, data, or not known. Not known is never blank.
+//! Result of probing a device: blank, data, or unknown. Unknown is never treated as blank.
 
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::ProofKind;
 
 use super::{size, writes::WriteMark};
 
-/// A part of a device that a proof reads, in bytes; both are multiples of 4096 unless the device ends before.
+/// Range of a device that a proof reads, in bytes. Both values are multiples of 4096, except at the
+/// end of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Region {
-    /// Where it begins.
+    /// First byte.
     pub offset: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// The result of looking at a device.
+/// Result of probing a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "found")]
 pub enum Probe {
-    /// Proven: every region of the proof was read without an error and is zero, no tool and no kernel knows anything on it.
+    /// Proven blank: every region was read without an error and is zero, and no tool recognises
+    /// anything.
     Blank(Blankness),
-    /// There is something on it.
+    /// The device has content.
     HasData(Content),
-    /// It could not be found out. Nothing follows but a refusal.
+    /// The content cannot be determined. It always leads to a refusal.
     Unknown(Doubt),
 }
 
@@ -30,17 +32,17 @@ pub enum Probe {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Blankness {
-    /// What was to be read.
+    /// Kind of the proof.
     pub proof: ProofKind,
-    /// Number of parts that every proof of this kind reads.
+    /// Number of regions that every proof of this kind reads.
     pub regions: usize,
-    /// Bytes that were read, all of them zero.
+    /// Number of bytes that were read; all are zero.
     pub bytes: u64,
-    /// Bytes of the device; 0 in a journal that an older agent wrote.
+    /// Size of the device in bytes; 0 in a journal of an older agent.
     pub size: u64,
-    /// The longest run of bytes that was not read; 0 when the whole device was read.
+    /// Longest run of unread bytes; 0 if the whole device was read.
     pub largest_unread: u64,
-    /// The device's write counters before the first read.
+    /// Write counters of the device before the first read.
     pub writes: WriteMark,
 }
 
@@ -50,7 +52,7 @@ impl Blankness {
         self.size > 0 && self.bytes == self.size && self.largest_unread == 0
     }
 
-    /// How much was proven, in one sentence.
+    /// Describes how much was proven, in one sentence.
     pub fn words(&self) -> String {
         if self.is_whole() {
             return format!(
@@ -75,72 +77,73 @@ impl Blankness {
     }
 }
 
-/// What is on a device.
+/// Content of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Content {
-    /// What it is, as blkid(8) names it, e.g. `ext4`, `crypto_LUKS`, `LVM2_member`, `gpt`; `mvbd` for KubeVirt's downward metrics; empty for
-    /// bytes that nobody knows.
+    /// Kind as blkid(8) names it, e.g. `ext4`, `crypto_LUKS`, `LVM2_member`, `gpt`; `mvbd` for
+    /// KubeVirt's downward metrics; empty for data that no tool recognises.
     pub kind: String,
-    /// Further signatures, when there are several (blkid calls that ambivalent).
+    /// Further signatures, if there are several (blkid reports the device as ambivalent).
     pub also: Vec<String>,
-    /// The filesystem's UUID.
+    /// UUID of the filesystem.
     pub uuid: Option<String>,
-    /// The filesystem's label.
+    /// Label of the filesystem.
     pub label: Option<String>,
-    /// Where the first byte is that is not zero, in what was read.
+    /// Offset of the first non-zero byte that was read.
     pub first_byte: Option<u64>,
-    /// The first byte that is not zero outside of what every proof of the kind reads, when one was found there.
+    /// Offset of the first non-zero byte outside of the regions that every proof of the kind reads,
+    /// if one was found there.
     pub apart: Option<u64>,
-    /// SHA-256, in hex, over what every proof of the kind reads, and over the MiB that holds [`Self::first_byte`] when that lies elsewhere: two probes that
-    /// agree in it have read the same.
+    /// SHA-256 in hex over the regions that every proof of the kind reads, and over the MiB of
+    /// [`Self::first_byte`] if it is elsewhere. Probes with equal digests read the same content.
     pub digest: String,
     /// Whether every byte of the device was read.
     pub whole: bool,
-    /// The device's write counters before the first read.
+    /// Write counters of the device before the first read.
     pub writes: WriteMark,
-    /// The size of the filesystem in bytes, when it is one of ours and says it.
+    /// Size of the filesystem in bytes, if it is of a supported kind.
     pub filesystem_bytes: Option<u64>,
-    /// For a filesystem whose `mkfs` the journal knows as begun and not as ended: whether the filesystem's own checker finds nothing wrong. None when it
-    /// was not asked.
+    /// For a filesystem whose `mkfs` the journal records as started and not finished: whether its
+    /// checker finds no error. `None` if the checker did not run.
     pub complete: Option<bool>,
-    /// For the same filesystem, and for bytes that no tool knows where the journal has a begun `mkfs`: who wrote them. None when that was not found out.
+    /// For the same filesystem, and for unknown data where the journal has a started `mkfs`: origin
+    /// of the content. `None` if it was not determined.
     pub left: Option<Left>,
 }
 
-/// What a disk holds on which the journal has a `mkfs` as begun and not ended.
+/// Origin of the content of a disk with a started and unfinished `mkfs` in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "by")]
 pub enum Left {
-    /// Every byte that was read and is not zero was written by that `mkfs`, and the filesystem was
-    /// not used since ([`super::remains`]).
+    /// That `mkfs` wrote every non-zero byte that was read, and the filesystem was not used since
+    /// ([`super::remains`]).
     Tool,
-    /// The filesystem was used since it was made, with the trace of that
-    /// ([`super::superblock::Superblock::used`]).
+    /// The filesystem was used since it was made ([`super::superblock::Superblock::used`]).
     User {
         /// E.g. `mounted 2 times`.
         trace: String,
     },
-    /// There is a byte that the `mkfs` did not write.
+    /// There is a byte that `mkfs` did not write.
     Foreign {
-        /// Its place on the device.
+        /// Offset of the byte on the device.
         at: u64,
     },
 }
 
 impl Content {
-    /// Whether any tool knows what it is. Bytes that nobody knows can be judged by a person.
+    /// Whether a tool recognises the content. An admin can approve content that no tool recognises.
     pub fn is_known(&self) -> bool {
         !self.kind.is_empty()
     }
 }
 
-/// Why it is not known what is on a device.
+/// Reason why the content of a device is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Doubt {
-    /// What went wrong, e.g. `read error at byte 4096: Input/output error`.
+    /// Problem, e.g. `read error at byte 4096: Input/output error`.
     pub reason: String,
-    /// Whether trying again later may help: a timeout, a device that is busy or went away.
+    /// Whether a retry may help: after a timeout, or if the device is busy or went away.
     pub passing: bool,
 }

@@ -1,4 +1,4 @@
-//! Making a refusal, and the hash over its evidence that a person quotes.
+//! Construction of refusals, and the hash over their evidence that an approval refers to.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Refusal {
-    /// A refusal; its evidence is hashed when the kind may be approved.
+    /// Returns a refusal. The evidence is hashed if the kind can be approved.
     pub fn new(
         kind: RefusalKind,
         device: Option<&DeviceId>,
@@ -36,7 +36,7 @@ impl Refusal {
         }
     }
 
-    /// The same without a hash: what a tool knows is never approved.
+    /// Removes the hash: content that a tool recognises can never be approved.
     #[must_use]
     pub fn beyond_approval(mut self) -> Self {
         self.evidence.clear();
@@ -45,7 +45,7 @@ impl Refusal {
 }
 
 impl RefusalKind {
-    /// As in the plan and in findings, e.g. `foreign-data`.
+    /// Name of the kind in the plan and in findings, e.g. `foreign-data`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -71,8 +71,9 @@ impl RefusalKind {
     }
 }
 
-/// SHA-256, in hex, over what was refused and why. Of the device only what a reboot leaves as it is: size and serial. Every part goes in
-/// with its length, so that no two lists of facts come to the same bytes.
+/// SHA-256, in hex, over the refused device and the facts. Of the device only size and serial are
+/// hashed, since they survive a reboot. Each part is hashed with its length, so that different
+/// lists of facts never yield the same bytes.
 pub fn evidence_hash(kind: RefusalKind, device: &DeviceId, facts: &[(String, String)]) -> String {
     let mut hash = Sha256::new();
     let mut part = |text: &str| {
@@ -88,7 +89,8 @@ pub fn evidence_hash(kind: RefusalKind, device: &DeviceId, facts: &[(String, Str
         "no serial"
     });
     part(device.serial.as_deref().unwrap_or_default());
-    // Two partitions of a disk may be of one size. Without a partition the hash is what it always was.
+    // Two partitions of a disk may have the same size. Whole disks keep the hash of earlier
+    // versions.
     if let Some(uuid) = device
         .partition
         .as_ref()
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_survives_a_reboot_and_nothing_else() {
+    fn evidence_hash_survives_only_a_reboot() {
         let hash = |device: &DeviceId, list: &[(&str, &str)]| {
             evidence_hash(RefusalKind::UnknownData, device, &facts(list))
         };
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_no_tool_knows_has_a_hash() {
+    fn only_approvable_refusals_have_a_hash() {
         for (kind, hashed) in [
             (RefusalKind::UnknownData, true),
             (RefusalKind::BlankAgain, true),

@@ -1,4 +1,4 @@
-//! Which bytes of a disk are read before it counts as blank.
+//! Regions of a disk that must be read before the disk counts as blank.
 
 mod copies;
 mod order;
@@ -12,21 +12,21 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
-/// What direct reads are aligned to.
+/// Alignment of direct reads in bytes.
 const ALIGN: u64 = 4 * KIB;
-/// Up to this size a disk is read whole.
+/// Maximum size of a disk that is always read completely, in bytes.
 pub const WHOLE_BYTES: u64 = 256 * MIB;
-/// What is read at each end. Everything that keeps its first superblock in front, and GPT, MD, DDF, ZFS, nilfs2, DRBD and bcachefs
-/// with theirs behind, have it in there.
+/// Number of bytes read at each end. This covers the superblocks of all formats at the front, and
+/// those of GPT, MD, DDF, ZFS, nilfs2, DRBD and bcachefs at the end.
 pub const END_BYTES: u64 = 16 * MIB;
-/// What is read at each place where a format keeps a copy of its superblock, and at each sample.
+/// Number of bytes read at each position of a superblock copy, and at each sample.
 pub const PIECE_BYTES: u64 = 64 * KIB;
-/// How many samples are strewn over the disk.
+/// Number of samples, evenly distributed over the disk.
 pub const SAMPLES: u64 = 1024;
 
-/// What every proof reads of a disk of `size` bytes: sorted, disjoint, not touching each other, each beginning at a multiple of 4096 and
-/// ending at one or at the end of the disk. At most 136 MiB with
-/// [`ProofKind::Timed`] and [`ProofKind::Sampled`], everything with [`ProofKind::Full`].
+/// Returns the regions that every proof reads on a disk of `size` bytes: sorted, with gaps between
+/// them, each aligned to 4096 except at the end of the disk. At most 136 MiB with
+/// [`ProofKind::Timed`] and [`ProofKind::Sampled`], the whole disk with [`ProofKind::Full`].
 pub fn regions(size: u64, proof: ProofKind) -> Vec<Region> {
     if size == 0 {
         return Vec::new();
@@ -45,14 +45,14 @@ pub fn regions(size: u64, proof: ProofKind) -> Vec<Region> {
     merged(parts)
 }
 
-/// Whether a byte lies in one of the regions.
+/// Whether a byte is in one of the regions.
 pub fn holds(regions: &[Region], byte: u64) -> bool {
     regions
         .iter()
         .any(|region| region.offset <= byte && byte - region.offset < region.length)
 }
 
-/// The longest run of bytes of a disk of `size` bytes that is in none of the regions, which are sorted and disjoint.
+/// Longest run of bytes of a disk of `size` bytes that is in none of the sorted, disjoint regions.
 pub fn largest_unread(size: u64, regions: &[Region]) -> u64 {
     let mut largest = 0;
     let mut end = 0;
@@ -63,7 +63,7 @@ pub fn largest_unread(size: u64, regions: &[Region]) -> u64 {
     largest.max(size.saturating_sub(end))
 }
 
-/// The region around `[offset, offset + length)`, widened to the alignment and cut at the end of the disk.
+/// The range `[offset, offset + length)`, widened to the alignment and cut at the end of the disk.
 fn part(offset: u64, length: u64, size: u64) -> Region {
     let start = offset - offset % ALIGN;
     let end = offset
@@ -77,7 +77,7 @@ fn part(offset: u64, length: u64, size: u64) -> Region {
     }
 }
 
-/// The same bytes as regions that are sorted and do not touch each other.
+/// Merges overlapping and adjacent regions, and sorts them.
 pub fn merged(mut parts: Vec<Region>) -> Vec<Region> {
     parts.sort_unstable();
     let mut all: Vec<Region> = Vec::with_capacity(parts.len());
@@ -93,11 +93,13 @@ pub fn merged(mut parts: Vec<Region>) -> Vec<Region> {
     all
 }
 
-/// Where copies of superblocks lie beyond the first 16 MiB; only places on the disk. A copy lies in the 64 KiB from there.
+/// Positions of superblock copies on the disk after the first 16 MiB. A copy is within 64 KiB of
+/// its position.
 fn superblocks(size: u64) -> Vec<u64> {
     let mut places = Vec::new();
-    // ext2, ext3, ext4: `sparse_super` keeps copies in the groups 1 and the powers of 3, 5 and 7; a group has eight times as many blocks
-    // as a block has bytes. With blocks of 1 KiB the group begins one block later, within the same 64 KiB.
+    // ext2, ext3, ext4: `sparse_super` stores copies in group 1 and in the groups with powers of 3,
+    // 5 and 7; a group has eight times as many blocks as a block has bytes. With blocks of 1 KiB
+    // the group begins one block later, within the same 64 KiB.
     for block in [KIB, 2 * KIB, 4 * KIB] {
         let group = 8 * block * block;
         places.push(group);
@@ -115,8 +117,8 @@ fn superblocks(size: u64) -> Vec<u64> {
     places.extend([64 * MIB, 256 * GIB]);
     // ocfs2: OCFS2_BACKUP_SB_START and its multiples by four.
     places.extend([GIB, 4 * GIB, 16 * GIB, 64 * GIB, 256 * GIB, TIB]);
-    // xfs: each allocation group begins with a copy. By default there are four, of equal size in blocks of 4 KiB, or as many of 1 TiB
-    // as fit, of which 15 are looked at.
+    // xfs: each allocation group begins with a copy. By default there are four equal groups, sized
+    // in blocks of 4 KiB, or as many of 1 TiB as fit, of which 15 are read.
     let quarter = (size / ALIGN).div_ceil(4) * ALIGN;
     for number in 1..=15 {
         let group = if size >= 4 * TIB { TIB } else { quarter };
@@ -126,7 +128,7 @@ fn superblocks(size: u64) -> Vec<u64> {
     places
 }
 
-/// The beginnings of the samples: one in the middle of each of as many equal stripes.
+/// Offsets of the samples: one in the middle of each of `SAMPLES` equal stripes.
 fn samples(size: u64) -> impl Iterator<Item = u64> {
     let (size, count) = (u128::from(size), u128::from(SAMPLES));
     (0..count).filter_map(move |number| {

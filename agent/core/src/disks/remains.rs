@@ -1,14 +1,14 @@
-//! Decides whether bytes on a disk were written by an interrupted run of our own tool.
+//! Decides whether an interrupted run of the agent's own tool wrote the bytes on a disk.
 //!
-//! A byte that is not zero is ours when one of these holds:
+//! A non-zero byte is the tool's if one of these holds:
 //! - ext4: a second run with the same arguments on a scratch file (the *reference*) wrote the same
-//!   byte at the same place. Left out of the comparison are the fields of superblocks and inodes that
-//!   hold a time, the hash seed, a counter of writes, or a checksum over these.
-//! - xfs and btrfs: it lies in a metadata block that names our UUID and its own place, and whose
-//!   checksum is right. These formats are self-describing, so no reference is needed.
-//! - swap: it is the byte of the one page that mkswap writes.
+//!   byte at the same offset. The comparison ignores the fields of superblocks and inodes that
+//!   contain a time, the hash seed, a write counter, or a checksum over these.
+//! - xfs and btrfs: it is in a metadata block that contains the filesystem's UUID and its own
+//!   position, and a valid checksum. These formats are self-describing, so no reference is needed.
+//! - swap: it is the byte that mkswap writes in its one page.
 //!
-//! Everything else is foreign, torn blocks included: it takes an approval.
+//! Every other byte is foreign, also in torn blocks: formatting needs an approval.
 
 mod btrfs;
 mod ext4;
@@ -17,24 +17,24 @@ mod xfs;
 
 use super::{probe::Region, regions::WHOLE_BYTES};
 
-/// Places and lengths of pieces given to [`Remains::foreign`] are multiples of this, unless the device
-/// ends before: the largest block of xfs and btrfs, so that no block is cut.
+/// Offsets and lengths of pieces passed to [`Remains::foreign`] are multiples of this, except at
+/// the end of the device. It is the largest block size of xfs and btrfs, so that no block is split.
 pub const PIECE: u64 = 64 << 10;
 
-/// mkfs.btrfs makes its first block groups in here.
+/// mkfs.btrfs creates its first block groups within this range.
 const BTRFS_BYTES: u64 = 1 << 30;
-/// Bytes at the start of an allocation group of xfs that mkfs.xfs writes at most: headers, roots of
-/// the free space and inode trees, the first chunk of inodes.
+/// Maximum number of bytes that mkfs.xfs writes at the start of an allocation group: headers, roots
+/// of the free space and inode trees, the first chunk of inodes.
 const XFS_GROUP_BYTES: u64 = 256 << 10;
-/// Allocation groups of xfs that are visited at most.
-const XFS_GROUPS: u64 = 1024;
+/// Maximum number of xfs allocation groups that are read.
+const MAX_XFS_GROUPS: u64 = 1024;
 
-/// What an interrupted run left, by kind.
+/// Expected content after an interrupted run, by filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remains {
     format: Format,
     uuid: [u8; 16],
-    /// Bytes of the device.
+    /// Size of the device in bytes.
     size: u64,
 }
 
@@ -48,7 +48,7 @@ enum Format {
 
 impl Remains {
     /// For an interrupted `mkfs` of that kind (`ext4`, `xfs`, `btrfs`, `swap`) with that UUID and
-    /// label on a device of `size` bytes; none for another kind, or when the UUID is none.
+    /// label on a device of `size` bytes; `None` for another kind or an invalid UUID.
     pub fn new(filesystem: &str, uuid: &str, label: Option<&str>, size: u64) -> Option<Self> {
         let format = match filesystem {
             "ext4" => Format::Ext4(None),
@@ -63,13 +63,13 @@ impl Remains {
         Some(Self { format, uuid, size })
     }
 
-    /// Whether a reference is needed: the result of the same tool on a file of the same size.
+    /// Whether a reference is needed: the result of the same tool in a file of the same size.
     pub fn needs_reference(&self) -> bool {
         matches!(self.format, Format::Ext4(_))
     }
 
-    /// Takes the layout from the first 128 KiB of the reference. False when there is no filesystem
-    /// with our UUID in it; then every byte is foreign.
+    /// Reads the layout from the first 128 KiB of the reference. Returns false if the reference has
+    /// no filesystem with this UUID; then every byte is foreign.
     pub fn read_reference(&mut self, head: &[u8]) -> bool {
         let layout = ext4::Layout::parse(head, &self.uuid);
         let found = layout.is_some();
@@ -79,8 +79,8 @@ impl Remains {
         found
     }
 
-    /// Where the tool writes besides what a proof of blankness reads; `head` is the first 128 KiB of
-    /// the disk. Not sorted; regions may overlap and go beyond the end of the device.
+    /// Returns the regions that the tool writes outside of a proof's regions; `head` is the first
+    /// 128 KiB of the disk. Unsorted; regions may overlap and exceed the device.
     pub fn places(&self, head: &[u8]) -> Vec<Region> {
         match &self.format {
             Format::Xfs => xfs::places(head, &self.uuid),
@@ -92,7 +92,8 @@ impl Remains {
         }
     }
 
-    /// Widens regions to multiples of [`PIECE`], cuts them at the end of the device, merges them.
+    /// Widens regions to multiples of [`PIECE`], cuts them at the end of the device, and merges
+    /// them.
     pub fn widened(&self, regions: impl IntoIterator<Item = Region>) -> Vec<Region> {
         let mut parts: Vec<(u64, u64)> = regions
             .into_iter()
@@ -126,11 +127,11 @@ impl Remains {
         merged.into_iter().map(region).collect()
     }
 
-    /// The place of the first byte in a piece that is not zero and not provably ours; none when there
-    /// is none.
+    /// Returns the offset of the first byte in a piece that is neither zero nor provably the
+    /// tool's.
     ///
-    /// `offset` is a multiple of [`PIECE`]. `reference` has what the reference has there: as long as
-    /// `disk`, or empty where none is needed.
+    /// `offset` is a multiple of [`PIECE`]. `reference` is the same piece of the reference: as long
+    /// as `disk`, or empty if none is needed.
     pub fn foreign(&self, offset: u64, disk: &[u8], reference: &[u8]) -> Option<u64> {
         let at = match &self.format {
             Format::Ext4(Some(layout)) => layout.foreign(offset, disk, reference),
@@ -143,7 +144,7 @@ impl Remains {
     }
 }
 
-/// The first byte that is not zero, from `start` on.
+/// Returns the first non-zero byte from `start` on.
 fn first(bytes: &[u8], start: usize) -> Option<usize> {
     let found = bytes.get(start..)?.iter().position(|byte| *byte != 0)?;
     Some(start + found)

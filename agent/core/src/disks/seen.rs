@@ -1,4 +1,4 @@
-//! What was observed: everything that a plan is made from, besides the settings and the journal.
+//! Observed state of the guest: the input of a plan besides settings and journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,82 +11,84 @@ use super::{
     wanted::Owner,
 };
 
-/// One look at the guest.
+/// Snapshot of the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Seen {
-    /// The VM's SMBIOS UUID; empty when there is none, and then nothing is formatted.
+    /// SMBIOS UUID of the VM; empty if there is none, and then nothing is formatted.
     pub vm_uuid: String,
-    /// The boot.
+    /// Current boot.
     pub boot_id: String,
-    /// Every whole disk.
+    /// All whole disks.
     pub devices: Vec<Device>,
-    /// What is on the disks that were matched, by the disk's name in the settings.
+    /// Probe results of matched disks, by name in the settings.
     pub probes: BTreeMap<String, Probe>,
-    /// What was found out about disks declared with `content: image-clone` that are not blank, by the disk's name in the settings.
+    /// Results for disks declared with `content: image-clone` that are not blank, by name in the
+    /// settings.
     pub clones: BTreeMap<String, CloneState>,
-    /// Opened LUKS containers of ours, by their name in `/dev/mapper`.
+    /// Open LUKS containers of the agent, by name in `/dev/mapper`.
     pub mappings: BTreeMap<String, Mapping>,
-    /// What is mounted in the guest.
+    /// Mounts in the guest.
     pub mounts: Vec<Mounted>,
-    /// What is swapped to.
+    /// Devices in use as swap.
     pub swaps: BTreeSet<DevNumber>,
     /// Declared mount points, by path.
     pub mount_points: BTreeMap<String, MountPoint>,
-    /// Files below `/etc/systemd/system`, by path: all that carry one of our marks, and whatever lies where we would write
-    /// ([`super::units::Placing::files`]); and `/etc/fstab` where there is no systemd.
+    /// Files below `/etc/systemd/system` by path: all with a marker of the agent, and any file at a
+    /// path that the agent would write ([`super::units::Placing::files`]). Without systemd, also
+    /// `/etc/fstab`.
     pub files: BTreeMap<String, String>,
-    /// Every filesystem UUID that the guest's udev or blkid knows, and who carries it.
+    /// Filesystem UUIDs that the guest's udev or blkid knows, with their devices.
     pub uuids: BTreeMap<String, Vec<DeviceId>>,
-    /// Whether systemd runs the guest.
+    /// Whether systemd manages the guest.
     pub systemd: bool,
-    /// Programs that were looked for and are not there, e.g. `mkfs.xfs`.
+    /// Required programs that are not installed, e.g. `mkfs.xfs`.
     pub missing_tools: BTreeSet<String>,
-    /// Key files, by path, that were looked for and cannot be used, with the reason; `tpm2` for the guest's TPM.
+    /// Unusable key files by path, with the reason; `tpm2` stands for the guest's TPM.
     pub bad_keys: BTreeMap<String, String>,
-    /// Users that the settings name, by name.
+    /// Ids of users in the settings, by name.
     pub users: BTreeMap<String, u32>,
-    /// Groups that the settings name, by name.
+    /// Ids of groups in the settings, by name.
     pub groups: BTreeMap<String, u32>,
-    /// The path of the agent's program, which the gate runs; empty: where a package puts it.
+    /// Path of the agent's program, which the start gate runs; empty for the path of the package.
     pub agent: String,
-    /// The kernel's command line asks to boot without the gate: `virtfleet.disks=optional`.
+    /// Whether the kernel command line disables the start gate: `virtfleet.disks=optional`.
     pub gate_off: bool,
 }
 
-/// An opened LUKS container.
+/// Open LUKS container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mapping {
-    /// Its number.
+    /// Device number.
     pub number: DevNumber,
-    /// The header's UUID.
+    /// UUID of the header.
     pub luks_uuid: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// What it could be: the disk's size without the header.
+    /// Possible size in bytes: the size of the disk without the header.
     pub could_be: u64,
-    /// What is in it. Bytes that nobody knows are to be expected in a new one.
+    /// Content. A new container has data that no tool recognises.
     pub probe: Probe,
 }
 
-/// A mount in the first process's namespace.
+/// Mount in the first process's namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mounted {
-    /// Where.
+    /// Mount point.
     pub mount_point: String,
-    /// The device; for btrfs, whose mounts have numbers of their own, that of its source.
+    /// Device number; for btrfs, whose mounts have other numbers, that of the source device.
     pub number: DevNumber,
-    /// The path within the filesystem; `/` but for bind mounts and subvolumes.
+    /// Path within the filesystem; `/` except for bind mounts and subvolumes.
     pub root: String,
-    /// Its kind.
+    /// Filesystem type.
     pub filesystem: String,
-    /// Mount options and those of the superblock.
+    /// Mount options and superblock options.
     pub options: Vec<String>,
-    /// The filesystem's size in bytes as its own tool says it; none when it was not asked.
+    /// Size of the filesystem in bytes according to its tool; `None` if the tool did not run.
     pub filesystem_bytes: Option<u64>,
-    /// Owner and mode of its root, in numbers.
+    /// Owner and mode of its root directory, as numbers.
     pub owner: Option<Owner>,
 }
 
@@ -94,12 +96,12 @@ pub struct Mounted {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MountPoint {
-    /// Whether the directory is there.
+    /// Whether the directory exists.
     pub exists: bool,
-    /// Whether it is something else than a directory, or a symbolic link leads to it.
+    /// Problem, if it is not a directory or its path has a symbolic link.
     pub unusable: Option<String>,
-    /// How many entries lie in it, when nothing is mounted there; counted up to 1,000.
+    /// Number of entries in it, if nothing is mounted there; at most 1,000.
     pub entries: u64,
-    /// Processes that have files open below it, when nothing is mounted there: `name (pid)`.
+    /// Processes with open files below it, if nothing is mounted there: `name (pid)`.
     pub busy: Vec<String>,
 }

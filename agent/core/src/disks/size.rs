@@ -1,4 +1,5 @@
-//! Sizes as Kubernetes writes them: a number of bytes, or one with `Ki`, `Mi`, `Gi`, `Ti`, `Pi`, `Ei`, `k`, `M`, `G`, `T`, `P`, `E`.
+//! Sizes in Kubernetes notation: a number of bytes, or a number with a suffix `Ki`, `Mi`, `Gi`,
+//! `Ti`, `Pi`, `Ei`, `k`, `M`, `G`, `T`, `P` or `E`.
 
 const UNITS: [(&str, u64); 12] = [
     ("Ki", 1 << 10),
@@ -15,7 +16,7 @@ const UNITS: [(&str, u64); 12] = [
     ("E", 1_000_000_000_000_000_000),
 ];
 
-/// Bytes; none when the text is not such a size, is no whole number of bytes, or does not fit.
+/// Parses a size in bytes; `None` if it is malformed, not a whole number of bytes, or too large.
 pub fn parse(text: &str) -> Option<u64> {
     let (number, unit) = UNITS
         .iter()
@@ -41,7 +42,7 @@ pub fn parse(text: &str) -> Option<u64> {
     u64::try_from(bytes / scale).ok()
 }
 
-/// A number of bytes with at most one decimal, in binary units, e.g. `99.9 GiB`.
+/// Formats bytes in binary units with at most one decimal, e.g. `99.9 GiB`.
 pub fn words(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else {
@@ -59,7 +60,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn sizes_are_read_as_kubernetes_does() {
+    fn sizes_are_parsed_like_kubernetes() {
         for (text, bytes) in [
             ("0", Some(0)),
             ("1073741824", Some(1 << 30)),

@@ -1,23 +1,24 @@
-//! What came of the declared disks: `/run/virtfleet/state/disks.json`, from which the report, the metrics and the doctor are made.
+//! State of the declared disks: `/run/virtfleet/state/disks.json`, the source of the report, the
+//! metrics and `doctor`.
 
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::finding::Finding;
 
 use super::{health::Health, journal::AuditRecord, plan::Refusal};
 
-/// The format of the file.
+/// Format version of the file.
 pub const FORMAT: u32 = 1;
 
-/// How a declared disk stands.
+/// State of a declared disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// As asked for.
+    /// As requested.
     Ready,
-    /// Something is left to be done, which the next pass does.
+    /// Steps are pending; the next run applies them.
     #[default]
     Pending,
-    /// Nothing is done to it, and the refusals say why.
+    /// The agent does nothing; the refusals say why.
     Refused,
     /// A step failed.
     Failed,
@@ -26,7 +27,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 5] = [
         Self::Ready,
         Self::Pending,
@@ -35,7 +36,7 @@ impl Standing {
         Self::Missing,
     ];
 
-    /// As it is printed.
+    /// Name of the state in output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -47,89 +48,90 @@ impl Standing {
     }
 }
 
-/// A place that a declared disk shares with others: a directory of its filesystem is mounted there.
+/// Place of a declared disk with several places: a bind mount of a directory of its filesystem.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlaceState {
-    /// Where.
+    /// Mount point.
     pub path: String,
-    /// The directory at the top of the filesystem.
+    /// Directory at the top of the filesystem.
     pub directory: String,
-    /// Whether it is mounted there.
+    /// Whether it is mounted.
     pub mounted: bool,
 }
 
-/// One declared disk.
+/// State of one declared disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiskState {
-    /// Its name in the settings.
+    /// Name in the settings.
     pub name: String,
-    /// How it stands.
+    /// State.
     pub standing: Standing,
-    /// By what it was found, in words; empty when it was not.
+    /// Key by which the device was matched, as text; empty without a match.
     pub key: String,
-    /// The kernel's name of the device; empty without one.
+    /// Kernel name of the device; empty without one.
     pub device: String,
-    /// The device's serial as the guest sees it.
+    /// Serial of the device as the guest sees it.
     pub serial: String,
-    /// The device's size in bytes; 0 without one.
+    /// Size of the device in bytes; 0 without one.
     pub size_bytes: u64,
-    /// What it is declared as, e.g. `xfs`.
+    /// Declared filesystem, e.g. `xfs`.
     pub filesystem: String,
-    /// The filesystem's UUID, when it is known.
+    /// UUID of the filesystem, if known.
     pub uuid: String,
-    /// Where it is declared to be mounted; empty for swap.
+    /// Declared mount point; empty for swap.
     ///
     /// With [`Self::places`] it is the private mount point of the whole filesystem.
     pub mount_point: String,
-    /// Its places, when it has several.
+    /// Places, if the disk has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceState>,
-    /// The filesystem's size in bytes, when it is known.
+    /// Size of the filesystem in bytes, if known.
     pub filesystem_bytes: Option<u64>,
     /// Whether containerd and kubelet wait for it.
     pub required: bool,
-    /// Whether unused blocks are to be given back.
+    /// Whether unused blocks are discarded.
     pub discard: bool,
-    /// Whether its container was opened with the recovery key, because its own key does not open it.
+    /// Whether its container was opened with the recovery key, because its own key does not open
+    /// it.
     pub opened_by_recovery: bool,
-    /// Why nothing, or not all, is done.
+    /// Reasons why nothing, or not everything, is done.
     pub refusals: Vec<Refusal>,
-    /// What a person should know.
+    /// Notes for the admin.
     pub notes: Vec<String>,
-    /// How much of the disk was proven blank before it was formatted here; empty when it was not.
+    /// Description of the proof before it was formatted here; empty if it was not.
     pub proof: String,
-    /// The step that failed, and how.
+    /// Failed step, with the error.
     pub error: Option<String>,
-    /// What this pass did, a word a step.
+    /// Names of the steps of the last run.
     pub done: Vec<String>,
-    /// How it is doing, when it is in its place.
+    /// Health, if the disk is mounted or active swap.
     pub health: Option<Health>,
-    /// The last lines of the audit record that are about it, oldest first.
+    /// Last lines of the audit record about it, oldest first.
     pub audit: Vec<AuditRecord>,
 }
 
-/// All declared disks.
+/// State of all declared disks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DisksState {
     /// [`FORMAT`].
     pub v: u32,
-    /// The boot.
+    /// Boot.
     pub boot_id: String,
-    /// When it was written, by the boot clock, in nanoseconds.
+    /// Time of writing, `CLOCK_BOOTTIME` in nanoseconds.
     pub at_boottime_ns: u64,
-    /// In the order of the settings.
+    /// Disks in the order of the settings.
     pub disks: Vec<DiskState>,
-    /// Why the pass could do nothing at all, e.g. that devices cannot be listed.
+    /// Error that prevented the whole run, e.g. that devices cannot be listed.
     pub error: Option<String>,
-    /// What somebody should know.
+    /// Findings.
     pub findings: Vec<Finding>,
 }
 
 impl DisksState {
-    /// One line for people: states, errors, and what the last run did.
+    /// Returns a summary in one line: states, errors, and what the last run did.
     pub fn summary(&self) -> String {
         if let Some(error) = &self.error {
             return error.clone();
@@ -152,17 +154,17 @@ impl DisksState {
             .collect();
         parts.extend(done);
         if parts.is_empty() {
-            parts.push("what was declared before is taken out".to_owned());
+            parts.push("disks that are no longer declared were removed".to_owned());
         }
         parts.join("; ")
     }
 
-    /// How old it is at `now` (boot clock, nanoseconds), in milliseconds.
+    /// Returns its age at `now` (`CLOCK_BOOTTIME`, nanoseconds), in milliseconds.
     pub fn age_ms(&self, now: u64) -> u64 {
         now.saturating_sub(self.at_boottime_ns) / 1_000_000
     }
 
-    /// Required disks that are not ready, with the reason in a few words.
+    /// Returns the required disks that are not ready, with a short reason.
     pub fn absent(&self) -> Vec<(&str, String)> {
         let wanting = self
             .disks
@@ -173,7 +175,8 @@ impl DisksState {
 }
 
 impl DiskState {
-    /// Where people find it: its places, else its mount point; empty for swap. A place that is not mounted is marked.
+    /// Returns its places, else its mount point; empty for swap. Places that are not mounted are
+    /// marked.
     pub fn places_text(&self) -> String {
         if self.places.is_empty() {
             return self.mount_point.clone();
@@ -186,7 +189,7 @@ impl DiskState {
         all.join(", ")
     }
 
-    /// Why it stands as it does, in one sentence.
+    /// Returns the reason of its state in one sentence.
     pub fn reason(&self) -> String {
         if let Some(error) = &self.error {
             return error.clone();
@@ -195,11 +198,11 @@ impl DiskState {
             (Some(refusal), _) => refusal.message.clone(),
             (None, Standing::Ready) => self.notes.first().unwrap_or(&self.proof).clone(),
             (None, Standing::Missing) => "no disk matches".to_owned(),
-            (None, _) => "not all is done yet".to_owned(),
+            (None, _) => "not all steps are done yet".to_owned(),
         }
     }
 
-    /// The next command to type; empty when there is none.
+    /// Returns the next command for the admin; empty if there is none.
     pub fn next(&self) -> String {
         match (self.refusals.first(), self.standing) {
             (_, Standing::Ready) => String::new(),

@@ -1,18 +1,17 @@
-//! Facts in the superblock of an ext2/3/4, xfs, btrfs, swap or vfat filesystem, and whether it was
-//! used since its `mkfs`.
+//! Reads the superblock of an ext2/3/4, xfs, btrfs, swap or vfat filesystem, and decides whether
+//! the filesystem was used since its `mkfs`.
 //!
 //! Offsets are those of the on-disk formats: `fs/ext4/ext4.h` (`struct ext4_super_block`),
-//! `fs/xfs/libxfs/xfs_format.h` (`struct xfs_dsb`), `include/uapi/linux/btrfs_tree.h`
-//! (`struct btrfs_super_block`), `include/linux/swap.h` (`union swap_header`), and the FAT
-//! specification. The bytes are read here and not by a tool, because tools fail on what an
-//! interrupted `mkfs` leaves.
+//! `fs/xfs/libxfs/xfs_format.h` (`struct xfs_dsb`), `include/uapi/linux/btrfs_tree.h` (`struct
+//! btrfs_super_block`), `include/linux/swap.h` (`union swap_header`), and the FAT specification. No
+//! tool is used, because tools fail on the result of an interrupted `mkfs`.
 
 use serde::{Deserialize, Serialize};
 
 use super::checksum::{be, hex_uuid, le};
 
-/// Bytes that [`Superblock::parse`] needs from the start of the device: btrfs keeps its superblock
-/// at 64 KiB.
+/// Number of bytes that [`Superblock::parse`] needs from the start of the device: the superblock of
+/// btrfs is at 64 KiB.
 pub const HEAD_BYTES: usize = 128 << 10;
 
 /// Offset of the superblock of ext2, ext3 and ext4.
@@ -28,43 +27,44 @@ const EXT4_ORPHAN_FILE: u64 = 0x1000;
 const EXT4_MKFS_INODES: u64 = 11;
 /// Inodes that mkfs.xfs uses: the root directory and two of the realtime device.
 const XFS_MKFS_INODES: u64 = 3;
-/// Incompatible feature of xfs: metadata inodes in a directory of their own, which are more.
+/// Incompatible feature of xfs: metadata inodes in their own directory, so mkfs.xfs uses more
+/// inodes.
 const XFS_METADIR: u64 = 1 << 8;
-/// Generations after which a `mkfs.btrfs` certainly ends: 6 in version 6.2, 8 or 9 in later ones.
+/// Upper bound of the generations that `mkfs.btrfs` uses: 6 in version 6.2, 8 or 9 in later ones.
 const BTRFS_MKFS_GENERATIONS: u64 = 16;
 
-/// What a superblock says. A field is none when the format does not have it.
+/// Fields of a superblock. A field is `None` if the format does not have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Superblock {
     /// As blkid(8) names it: `ext2`, `ext3`, `ext4`, `xfs`, `btrfs`, `swap` or `vfat`.
     pub kind: String,
-    /// The UUID in lower case with hyphens; of vfat the serial number, `1234-ABCD`.
+    /// UUID in lower case with hyphens; for vfat the serial number, `1234-ABCD`.
     pub uuid: Option<String>,
-    /// The label; none when it is empty.
+    /// Label; `None` if empty.
     pub label: Option<String>,
-    /// Size of the filesystem in bytes; of btrfs the part of this device.
+    /// Size of the filesystem in bytes; for btrfs its part on this device.
     pub filesystem_bytes: Option<u64>,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, seconds since 1970.
     pub made: Option<u64>,
-    /// Mounts for writing since it was made or checked.
+    /// Number of read-write mounts since it was made or checked.
     pub mount_count: Option<u32>,
-    /// Last mount for writing, in seconds since 1970; none when it was never mounted.
+    /// Last read-write mount, seconds since 1970; `None` if it was never mounted.
     pub last_mount: Option<u64>,
-    /// Last write of the superblock, in seconds since 1970.
+    /// Last write of the superblock, seconds since 1970.
     pub last_write: Option<u64>,
-    /// Bytes that were written over its life, rounded down to KiB.
+    /// Bytes written over its lifetime, rounded down to KiB.
     pub lifetime_bytes: Option<u64>,
-    /// Why it is not as its `mkfs` left it, e.g. `mounted 3 times`; none when nothing shows a use.
-    /// swap and vfat keep no trace of a use, so theirs is always none.
+    /// Trace of use since its `mkfs`, e.g. `mounted 3 times`; `None` if there is none. Always
+    /// `None` for swap and vfat, which record no use.
     pub used: Option<String>,
 }
 
 impl Superblock {
-    /// Reads the superblock in the first [`HEAD_BYTES`] of a device; fewer bytes are allowed.
+    /// Parses the superblock in the first [`HEAD_BYTES`] of a device; fewer bytes are allowed.
     ///
-    /// None when there is no superblock of these kinds. The bytes are not trusted: any input gives
-    /// an answer, and sizes that overflow are none.
+    /// `None` if there is no superblock of these kinds. Input is untrusted: it never panics, and
+    /// sizes that overflow are `None`.
     pub fn parse(head: &[u8]) -> Option<Self> {
         xfs(head)
             .or_else(|| ext(head))
@@ -80,7 +80,7 @@ fn ext(head: &[u8]) -> Option<Superblock> {
         return None;
     }
     let (compat, incompat, ro_compat) = (le(sb, 0x5C, 4), le(sb, 0x60, 4), le(sb, 0x64, 4));
-    // The line that libblkid draws: extents and later features make it ext4, a journal alone ext3.
+    // Same rule as libblkid: extents and later features make it ext4, only a journal makes it ext3.
     let kind = if incompat & !0x16 != 0 || ro_compat & !0x7 != 0 {
         "ext4"
     } else if compat & 0x4 != 0 {
@@ -107,7 +107,7 @@ fn ext(head: &[u8]) -> Option<Superblock> {
     } else if made > 0 && checked != made {
         Some("checked by e2fsck since it was made".to_owned())
     } else if inodes > by_mkfs {
-        Some(format!("{inodes} inodes in use, and mkfs.ext4 uses {by_mkfs}"))
+        Some(format!("{inodes} inodes in use, but mkfs.ext4 uses {by_mkfs}"))
     } else {
         None
     };
@@ -138,12 +138,12 @@ fn xfs(head: &[u8]) -> Option<Superblock> {
     } else {
         XFS_MKFS_INODES
     };
-    // sb_lsn: the log position of the last change through the log, which mkfs.xfs does not use.
+    // sb_lsn: log position of the last logged change; mkfs.xfs does not log.
     let lsn = if version >= 5 { be(sb, 240, 8) } else { 0 };
     let used = if lsn != 0 {
         Some(format!("mounted since it was made (log position {lsn:#x})"))
     } else if in_use > many {
-        Some(format!("{in_use} inodes in use, and mkfs.xfs uses {many}"))
+        Some(format!("{in_use} inodes in use, but mkfs.xfs uses {many}"))
     } else {
         None
     };
@@ -164,10 +164,10 @@ fn btrfs(head: &[u8]) -> Option<Superblock> {
     }
     let (generation, log, uuid_tree) = (le(sb, 72, 8), le(sb, 96, 8), le(sb, 563, 8));
     let used = if log != 0 {
-        Some("it has a log tree, which fsync(2) makes".to_owned())
+        Some("it has a log tree, which fsync(2) creates".to_owned())
     } else if generation > BTRFS_MKFS_GENERATIONS {
         Some(format!(
-            "generation {generation}, and mkfs.btrfs ends below {BTRFS_MKFS_GENERATIONS}"
+            "generation {generation}, but mkfs.btrfs ends below {BTRFS_MKFS_GENERATIONS}"
         ))
     } else if uuid_tree != 0 {
         Some(format!(
@@ -187,7 +187,7 @@ fn btrfs(head: &[u8]) -> Option<Superblock> {
 }
 
 fn swap(head: &[u8]) -> Option<Superblock> {
-    // The signature ends the first page, whose size is that of the kernel that made it.
+    // The signature is at the end of the first page, whose size depends on the kernel that made it.
     let page = [4096_usize, 8192, 16384, 65536]
         .into_iter()
         .find(|page| head.get(page - 10..*page) == Some(b"SWAPSPACE2"))?;
@@ -229,7 +229,7 @@ fn vfat(head: &[u8]) -> Option<Superblock> {
     })
 }
 
-/// Bytes up to the first zero as text; none when there are none.
+/// Bytes up to the first zero as text; `None` if empty.
 fn text(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(&bytes[..end]).into_owned();

@@ -1,53 +1,55 @@
-//! The text of every file that is written for a disk below `/etc`: mount and swap units, drop-ins, the gate, lines of fstab.
+//! Content of the files below `/etc` for a disk: mount and swap units, drop-ins, the start gate,
+//! fstab lines.
 
 use std::collections::BTreeMap;
-// Writing to a string cannot fail, so its results are of no use.
+// Writing to a string cannot fail, so the results are ignored.
 use std::fmt::Write as _;
 
 use super::{binds::Bind, wanted::Wanted};
 use virtfleet_wire::settings::DiskFilesystem;
 
-/// Where the files are written: stronger than `/run` and `/usr/lib`, and still there at the next boot.
+/// Directory of the units: it overrides `/run` and `/usr/lib`, and persists over a reboot.
 pub const DIRECTORY: &str = "/etc/systemd/system";
-/// Marks a file as that of the disk whose name follows. systemd ignores keys that begin with `X-`.
+/// Marks a file of the disk whose name follows. systemd ignores keys that begin with `X-`.
 pub const MARK: &str = "X-Virtfleet-Disk=";
-/// Marks a file as that of the gate.
+/// Marks a file of the start gate.
 pub const GATE_MARK: &str = "X-Virtfleet-Gate=";
-/// The gate.
+/// Unit of the start gate.
 pub const GATE: &str = "virtfleet-disks.service";
-/// The gate's way out, on the kernel's command line.
+/// Kernel command line option that disables the start gate.
 pub const GATE_OFF: &str = "virtfleet.disks=optional";
-/// The way out of provisioning, which is the gate's, too: without provisioning no disk is ever put in its place.
+/// Kernel command line option that disables provisioning. It disables the start gate too, because
+/// without provisioning no disk is mounted.
 pub const PROVISION_OFF: &str = "virtfleet.provision=off";
-/// What must not run without the required disks.
+/// Services that must not start without the required disks.
 pub const GATED: [&str; 4] = [
     "containerd.service",
     "docker.service",
     "crio.service",
     "kubelet.service",
 ];
-/// Where filesystems are listed for a guest without systemd.
+/// File that lists filesystems in a guest without systemd.
 pub const FSTAB: &str = "/etc/fstab";
-/// How long a unit's start waits for a disk, which is there early in a boot or not at all.
-const DEVICE: &str = "30s";
-/// How long the start of a unit that somebody else asks for waits for a container: longer than the start of `virtfleet-provision.service`, which opens it, may
-/// take.
-const OPENED: &str = "6min";
+/// Timeout of a unit for its disk. A disk appears early in a boot or not at all.
+const DEVICE_TIMEOUT: &str = "30s";
+/// Timeout of a unit for a container, if something other than the agent starts the unit. Longer
+/// than the start timeout of `virtfleet-provision.service`, which opens the container.
+const CONTAINER_TIMEOUT: &str = "6min";
 const FSTAB_MARK: &str = "# virtfleet disk ";
 
-/// What a disk is mounted from and how.
+/// Source and options of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placing<'a> {
     /// The disk.
     pub wanted: &'a Wanted,
-    /// The filesystem's UUID.
+    /// UUID of the filesystem.
     pub uuid: &'a str,
-    /// The name in `/dev/mapper` of the LUKS container that it is in.
+    /// Name in `/dev/mapper` of its LUKS container.
     pub mapping: Option<&'a str>,
 }
 
 impl Placing<'_> {
-    /// The node that is mounted. A container's name is ours alone, so no clone can take its place.
+    /// Node to mount. The name of a container is unique to the agent, so no clone can replace it.
     pub fn what(&self) -> String {
         match self.mapping {
             Some(mapping) => format!("/dev/mapper/{mapping}"),
@@ -55,7 +57,7 @@ impl Placing<'_> {
         }
     }
 
-    /// The unit's name.
+    /// Name of the unit.
     pub fn unit(&self) -> String {
         match &self.wanted.mount_point {
             Some(path) => format!("{}.mount", escape_path(path)),
@@ -63,7 +65,7 @@ impl Placing<'_> {
         }
     }
 
-    /// Every file, by path, for a guest with systemd.
+    /// Returns all files by path for a guest with systemd.
     pub fn files(&self) -> Vec<(String, String)> {
         let name = &self.wanted.name;
         let unit = self.unit();
@@ -71,7 +73,11 @@ impl Placing<'_> {
             Some(path) => self.mount(path),
             None => self.swap(),
         };
-        let limit = if self.mapping.is_some() { OPENED } else { DEVICE };
+        let limit = if self.mapping.is_some() {
+            CONTAINER_TIMEOUT
+        } else {
+            DEVICE_TIMEOUT
+        };
         let mut files = vec![
             (
                 format!(
@@ -82,8 +88,9 @@ impl Placing<'_> {
             ),
             (format!("{DIRECTORY}/{unit}"), text),
         ];
-        // A container is there only once the agent has opened it, and then the agent starts its unit: a boot that asked for it before would wait for the
-        // device, on a slow machine in vain, and fail the unit while the agent starts it.
+        // The agent starts the unit of a container after opening it. If the boot requested the unit
+        // earlier, it would wait for the device, time out on a slow machine, and fail the unit
+        // while the agent starts it.
         if self.mapping.is_none() {
             let mut units = specifiers(&unit);
             for bind in &self.wanted.binds {
@@ -98,8 +105,9 @@ impl Placing<'_> {
         files
     }
 
-    /// The unit that mounts a directory at its place. systemd makes the source of a bind mount where it is missing, which
-    /// would be on the root disk while the filesystem is not mounted: hence the assertions.
+    /// Unit that bind-mounts a directory at its place. systemd creates a missing source of a bind
+    /// mount, which would be on the root disk while the filesystem is not mounted; the assertions
+    /// prevent that.
     fn bind(&self, bind: &Bind, whole: &str) -> String {
         let name = &self.wanted.name;
         let source = specifiers(&bind.source(whole));
@@ -126,8 +134,8 @@ impl Placing<'_> {
         )
     }
 
-    /// Without systemd's default dependencies: these would put it before `local-fs.target`, after which our own pass comes, which
-    /// may be what opens the disk.
+    /// Without systemd's default dependencies: they would order it before `local-fs.target`. The
+    /// agent's run, which may open the container, is ordered after that target.
     fn mount(&self, path: &str) -> String {
         let what = self.what();
         let mut text = self.head();
@@ -166,7 +174,7 @@ impl Placing<'_> {
         }
     }
 
-    /// Its lines of fstab with the comments that mark them, without those of the places in `held`.
+    /// Returns its fstab lines with the comments that mark them, without those of places in `held`.
     fn fstab_lines(&self, held: &[&str]) -> String {
         let wanted = self.wanted;
         let what = match self.mapping {
@@ -203,8 +211,8 @@ impl Placing<'_> {
         text
     }
 
-    /// The whole of fstab with this disk's lines in place of those that it had, or at the end. A place in `held` gets no
-    /// line that it has not.
+    /// Returns the new content of fstab: this disk's lines replace its old ones, or are appended. A
+    /// place in `held` gets no new line.
     pub fn fstab(&self, before: &str, held: &[&str]) -> String {
         let mark = format!("{FSTAB_MARK}{}", self.wanted.name);
         let of_place = format!("{mark} at ");
@@ -236,22 +244,23 @@ impl Placing<'_> {
     }
 }
 
-/// The name of the unit of a place.
+/// Name of the unit of a place.
 fn bind_unit(bind: &Bind) -> String {
     format!("{}.mount", escape_path(&bind.path))
 }
 
-/// The file of the unit of a place.
+/// Path of the unit of a place.
 pub fn bind_path(bind: &Bind) -> String {
     format!("{DIRECTORY}/{}", bind_unit(bind))
 }
 
-/// The comment above a place's line of fstab.
+/// Comment above the fstab line of a place.
 fn fstab_mark(name: &str, bind: &Bind) -> String {
     format!("{FSTAB_MARK}{name} at {}", bind.path)
 }
 
-/// The drop-in by which a boot asks for the disk's unit. A file and not a link in `multi-user.target.wants`: it can carry the mark.
+/// Path of the drop-in that makes the boot start the disk's unit. A file instead of a link in
+/// `multi-user.target.wants`, because a file can contain the marker.
 fn wants_path(name: &str) -> String {
     format!("{DIRECTORY}/multi-user.target.d/50-virtfleet-disk-{name}.conf")
 }
@@ -266,9 +275,9 @@ fn drop_in(name: &str, line: &str) -> String {
     format!("{}[Unit]\n{MARK}{name}\n{line}\n", comment(name))
 }
 
-/// The gate and the drop-ins that put it before containers and kubelet, by path.
+/// Returns the start gate and the drop-ins that order it before containerd and kubelet, by path.
 ///
-/// `agent` is the path of the agent's program; empty means where a package puts it.
+/// `agent` is the path of the agent's program; empty for the path of the package.
 pub fn gate_files(agent: &str) -> Vec<(String, String)> {
     let agent = if agent.is_empty() {
         "/usr/bin/virtfleet-agent"
@@ -293,12 +302,12 @@ pub fn gate_files(agent: &str) -> Vec<(String, String)> {
     files
 }
 
-/// The disk whose file this is; none for a file that is not ours, and for the gate's.
+/// Returns the disk of a file; `None` if the file is not the agent's, or belongs to the start gate.
 pub fn disk_of(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(MARK))
 }
 
-/// The mount points of our disks that a file has: a unit of ours one, fstab those of our lines.
+/// Returns the mount points of the agent's disks in a file: one in a unit, any number in fstab.
 pub fn places_of(text: &str) -> Vec<&str> {
     let of_unit = text.lines().filter_map(|line| line.strip_prefix("Where="));
     let marked = text.lines().zip(text.lines().skip(1));
@@ -311,9 +320,10 @@ pub fn places_of(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The mount options that the unit of a disk has, or its line of fstab without those that we add.
+/// Returns the mount options in the unit or the fstab line of a disk, without those that the agent
+/// adds.
 pub fn options_of(files: &BTreeMap<String, String>, name: &str) -> Vec<String> {
-    // The unit of a place has the options of the bind mount, which are none of the disk's.
+    // The unit of a place has the options of the bind mount instead of the disk's.
     let is_bind = |text: &str| text.lines().any(|line| line == "Type=none");
     let unit = files
         .values()
@@ -337,12 +347,12 @@ pub fn options_of(files: &BTreeMap<String, String>, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether it is a file of the gate.
+/// Whether the file belongs to the start gate.
 pub fn is_gates(text: &str) -> bool {
     text.lines().any(|line| line.starts_with(GATE_MARK))
 }
 
-/// As `systemd-escape --path`: what systemd names the unit of a path.
+/// Escapes a path like `systemd-escape --path`.
 pub fn escape_path(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     if parts.is_empty() {
@@ -362,7 +372,7 @@ pub fn escape_path(path: &str) -> String {
     text
 }
 
-/// A value in which systemd finds no specifier.
+/// Escapes `%`, so that systemd finds no specifier.
 fn specifiers(text: &str) -> String {
     text.replace('%', "%%")
 }

@@ -1,22 +1,23 @@
-//! The UUIDs that a declared disk's filesystem and LUKS header get: made from the VM's UUID and the disk's name, so that a run
-//! that was cut short finds again what it had begun, and a journal that was lost is no reason to guess.
+//! UUIDs of a declared disk's filesystem and LUKS header, derived from the VM's UUID and the disk's
+//! name. An interrupted run finds its work by them, and so does an agent that lost its journal.
 
 use uuid::Uuid;
 
-/// The filesystem's UUID: version 5 of RFC 9562, the VM's UUID as its namespace. None when the VM has no UUID of its own.
+/// UUID of the filesystem: version 5 of RFC 9562 with the VM's UUID as namespace. `None` if the VM
+/// has no UUID of its own.
 pub fn filesystem(vm_uuid: &str, name: &str) -> Option<String> {
     made(vm_uuid, "filesystem", name)
 }
 
-/// The LUKS header's UUID, made like that of the filesystem in it and never the same.
+/// UUID of the LUKS header, derived like that of the filesystem but never equal.
 pub fn luks(vm_uuid: &str, name: &str) -> Option<String> {
     made(vm_uuid, "luks", name)
 }
 
-/// A name has no `/`, so no two of these texts are the same.
+/// Derives a UUID. A name contains no `/`, so the hashed texts are unique.
 fn made(vm_uuid: &str, what: &str, name: &str) -> Option<String> {
     let vm = Uuid::parse_str(vm_uuid.trim()).ok()?;
-    // What firmware shows that was given none.
+    // Firmware without a UUID shows one of these.
     if vm.is_nil() || vm.is_max() || name.is_empty() {
         return None;
     }
@@ -32,8 +33,8 @@ mod tests {
     const VM: &str = "6f1c1f3a-95d6-5e0b-8b43-7a0b5d5b0a01";
 
     #[test]
-    fn a_uuid_is_the_same_at_every_boot_and_for_ever() {
-        // Disks out there carry these: a change of the rule would make strangers of them.
+    fn derived_uuids_are_stable() {
+        // Existing disks have these UUIDs: if the rule changed, the agent would not recognise them.
         assert_eq!(
             filesystem(VM, "data").unwrap(),
             "7992341b-b34a-533c-9c2d-91ddbe88d357"
@@ -43,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_vm_uuid_there_is_none() {
+    fn no_vm_uuid_yields_none() {
         for vm in [
             "",
             "none",
@@ -57,7 +58,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn two_names_never_share_one(a in "[a-z0-9-]{1,40}", b in "[a-z0-9-]{1,40}") {
+        fn uuids_are_unique_per_name(a in "[a-z0-9-]{1,40}", b in "[a-z0-9-]{1,40}") {
             prop_assert_ne!(filesystem(VM, &a), luks(VM, &a));
             prop_assert_ne!(filesystem(VM, &a), luks(VM, &b));
             prop_assert_eq!(filesystem(VM, &a) == filesystem(VM, &b), a == b);

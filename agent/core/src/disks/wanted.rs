@@ -1,4 +1,4 @@
-//! A declared disk after its settings were checked.
+//! Declared disk with checked settings.
 
 use std::fmt;
 
@@ -8,27 +8,28 @@ use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom}
 use super::binds::Bind;
 pub use super::check::check;
 
-/// By what a declared disk is found, and by what the journal knows it again after a reboot.
+/// Key by which a declared disk is matched, also by the journal after a reboot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "by", content = "is")]
 pub enum Key {
     /// The serial as the guest sees it.
     Serial(String),
-    /// The volume's name.
+    /// Name of the volume.
     Volume(String),
-    /// A name in `/dev/disk/by-path`.
+    /// Name in `/dev/disk/by-path`.
     Path(String),
     /// PARTUUID of a partition, in lower case.
     PartUuid(String),
-    /// PARTLABEL of a partition, where the settings give no PARTUUID.
+    /// PARTLABEL of a partition, if the settings have no PARTUUID.
     PartLabel(String),
-    /// The UUID that we gave it: a disk that is asked for by size and order, and has moved or grown since.
+    /// UUID that the agent assigned: a disk that was declared by size and order, and has moved or
+    /// grown since.
     Uuid(String),
-    /// Size in bytes and place among the equal ones, from 1.
+    /// Size in bytes, and position among disks of that size, from 1.
     Position {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// From 1.
+        /// Position, from 1.
         order: u32,
     },
 }
@@ -41,13 +42,13 @@ impl fmt::Display for Key {
             Self::Path(path) => write!(f, "path {path}"),
             Self::PartUuid(uuid) => write!(f, "PARTUUID {uuid}"),
             Self::PartLabel(label) => write!(f, "PARTLABEL {label}"),
-            Self::Uuid(uuid) => write!(f, "UUID {uuid}, which we gave it"),
+            Self::Uuid(uuid) => write!(f, "UUID {uuid}, assigned by the agent"),
             Self::Position { size, order } => write!(f, "disk {order} of {size} bytes"),
         }
     }
 }
 
-/// Where the key of an encrypted disk comes from.
+/// Source of the key of an encrypted disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "from", content = "path")]
 pub enum KeySource {
@@ -57,17 +58,17 @@ pub enum KeySource {
     Tpm2,
 }
 
-/// LUKS2 as asked for.
+/// Requested LUKS2 encryption.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Encryption {
-    /// The key by which it is opened at boot.
+    /// Key that opens the container at boot.
     pub key: KeySource,
-    /// The file with the recovery key; always there with a TPM.
+    /// File with the recovery key; always present with a TPM.
     pub recovery: Option<String>,
 }
 
-/// Numbers or names for chown(2), and a mode.
+/// Owner for chown(2), and a mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner {
@@ -79,98 +80,100 @@ pub struct Owner {
     pub mode: Option<u32>,
 }
 
-/// A declared disk whose settings make sense.
+/// Declared disk with valid settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Wanted {
-    /// Its name in the settings.
+    /// Name in the settings.
     pub name: String,
-    /// What must fit, as in the settings; sizes parsed.
+    /// Required serial, see [`virtfleet_wire::settings::DiskMatch::serial`].
     pub serial: Option<String>,
     /// See [`virtfleet_wire::settings::DiskMatch::volume`].
     pub volume: Option<String>,
     /// See [`virtfleet_wire::settings::DiskMatch::path`].
     pub path: Option<String>,
-    /// In bytes.
+    /// Required size in bytes.
     pub size: Option<u64>,
-    /// From 1.
+    /// Position among disks of that size, from 1.
     pub order: Option<u32>,
-    /// PARTUUID in lower case: the disk is this partition.
+    /// PARTUUID in lower case, if the disk is a partition.
     pub part_uuid: Option<String>,
-    /// PARTLABEL: the disk is the partition of this name.
+    /// PARTLABEL, if the disk is a partition.
     pub part_label: Option<String>,
-    /// What it becomes.
+    /// Filesystem to make.
     pub filesystem: DiskFilesystem,
-    /// Absolute, normal (no `.`, `..`, `//` or trailing slash), never `/`.
+    /// Absolute, normalised path (no `.`, `..`, `//` or trailing slash), never `/`.
     ///
     /// With [`Self::binds`] it is [`super::binds::private_mount_point`].
     pub mount_point: Option<String>,
-    /// Directories of the filesystem that are mounted at places of their own.
+    /// Directories of the filesystem that are bind-mounted at places.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub binds: Vec<Bind>,
-    /// Mount options, or swap's.
+    /// Mount options, or swap options.
     pub options: Vec<String>,
-    /// Owner and mode of the root of the filesystem.
+    /// Owner and mode of the root directory of the filesystem.
     pub owner: Option<Owner>,
-    /// What to do with what lies under the mount point.
+    /// What to do with files below the mount point.
     pub seed_from: SeedFrom,
-    /// Whether it grows.
+    /// Whether the filesystem grows with the disk.
     pub grow: bool,
-    /// Whether it is new at each start.
+    /// Whether the disk is new at each start of the VM.
     pub ephemeral: bool,
     /// Whether containerd and kubelet wait for it.
     pub required: bool,
-    /// Whether another VM may have it too.
+    /// Whether another VM may use it, too.
     pub shared: bool,
-    /// What it may hold when it arrives.
+    /// Content that the disk may have initially.
     #[serde(default)]
     pub content: DiskContent,
-    /// What is read before it counts as blank.
+    /// Kind of proof that it is blank.
     pub proof: ProofKind,
-    /// For how many seconds it is read with [`ProofKind::Timed`].
+    /// Maximum reading time with [`ProofKind::Timed`] in seconds.
     pub proof_seconds: u32,
-    /// In bytes: a larger blank disk that was not read whole needs an approval.
+    /// Size in bytes above which a blank disk that was read only in part needs an approval.
     pub approve_above: u64,
-    /// It is vouched for as new.
+    /// Whether the admin guarantees that it is new.
     pub new: bool,
-    /// The filesystem's label.
+    /// Label of the filesystem.
     pub label: Option<String>,
-    /// Percent, ext4.
+    /// Reserved blocks of ext4 in percent.
     pub reserved_percent: Option<u8>,
-    /// Further arguments of mkfs.
+    /// Additional arguments of mkfs.
     pub mkfs_options: Vec<String>,
-    /// Whether unused blocks are given back.
+    /// Whether unused blocks are discarded.
     pub discard: bool,
-    /// LUKS2.
+    /// LUKS2 encryption.
     pub encryption: Option<Encryption>,
 }
 
 impl Wanted {
-    /// Whether it is found by size and order alone, so that data on the disk is no proof that it is the one that was meant.
+    /// Whether it is matched only by size and order, so that data on the disk does not prove its
+    /// identity.
     pub fn is_positional(&self) -> bool {
         let named = self.serial.is_some() || self.volume.is_some() || self.path.is_some();
         self.order.is_some() || !(named || self.names_partition())
     }
 
-    /// Every path at which it is mounted: the whole of it first, then its places.
+    /// Returns all paths at which it is mounted: the whole filesystem first, then its places.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         let binds = self.binds.iter().map(|bind| bind.path.as_str());
         self.mount_point.as_deref().into_iter().chain(binds)
     }
 
-    /// The owners that the settings give.
+    /// Returns the owners in the settings.
     pub fn owners(&self) -> impl Iterator<Item = &Owner> {
         let binds = self.binds.iter().filter_map(|bind| bind.owner.as_ref());
         self.owner.iter().chain(binds)
     }
 
-    /// Whether it is a partition, named by PARTUUID or PARTLABEL. The rest of `match` then describes the whole disk.
+    /// Whether it is a partition, named by PARTUUID or PARTLABEL. The rest of `match` then
+    /// describes the whole disk.
     pub fn names_partition(&self) -> bool {
         self.part_uuid.is_some() || self.part_label.is_some()
     }
 
-    /// What must fit, in words.
+    /// Describes the conditions in `match`.
     pub fn asked_for(&self) -> String {
         let text = |word: &str, value: &Option<String>| value.as_ref().map(|value| format!("{word} {value}"));
         let parts = [
@@ -187,22 +190,22 @@ impl Wanted {
     }
 }
 
-/// Something in the settings that makes no sense, with the key below `disks`, e.g. `disks[data].mountPoint`.
+/// Invalid setting, with the key below `disks`, e.g. `disks[data].mountPoint`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct WantedProblem {
-    /// The disk's name; empty when it is about all of them.
+    /// Name of the disk; empty if it concerns all disks.
     pub disk: String,
-    /// Whether containerd and kubelet wait for that disk: they must not start because its settings are wrong.
+    /// Whether containerd and kubelet wait for that disk: invalid settings must not let them start.
     pub required: bool,
-    /// The key.
+    /// Key of the setting.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what is valid.
     pub message: String,
 }
 
 impl WantedProblem {
-    /// The name of the plan that says so: the disk's, or `*`, which no disk has.
+    /// Name of the plan that reports it: the disk's, or `*`, which is not a valid disk name.
     pub fn plan(&self) -> &str {
         if self.disk.is_empty() { "*" } else { &self.disk }
     }

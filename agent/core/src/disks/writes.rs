@@ -1,22 +1,24 @@
-//! The write counters of a block device: whether anything was written to it between two moments.
+//! Write counters of block devices, which show whether a device was written between two moments.
 
 use serde::{Deserialize, Serialize};
 
 /// Sectors of 512 bytes that a device has written and discarded, from `/sys/block/<disk>/stat`.
 ///
-/// Source: the kernel's `Documentation/block/stat.rst`. The counters of a partition are added to those of its disk. The number of
-/// write requests is left out: a cache flush, as fsync(2) sends it, is counted there as a write without sectors.
+/// Source: the kernel's `Documentation/block/stat.rst`. The counters of a disk include its
+/// partitions. The number of write requests is ignored, because it includes cache flushes
+/// (fsync(2)) without sectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WriteCounters {
-    /// Sectors that completed writes have written.
+    /// Sectors written by completed writes.
     pub written: u64,
-    /// Sectors that completed discards have discarded; 0 below Linux 4.18, which counts them as written.
+    /// Sectors discarded by completed discards; 0 below Linux 4.18, which counts them as written.
     pub discarded: u64,
 }
 
 impl WriteCounters {
-    /// Parses a `stat` file. None when it has fewer than the eleven fields of every kernel, or one that is no number.
+    /// Parses a `stat` file. `None` if it has fewer than the eleven fields of every kernel, or a
+    /// field is not a number.
     pub fn parse(stat: &str) -> Option<Self> {
         let fields: Vec<u64> = stat
             .split_ascii_whitespace()
@@ -34,52 +36,52 @@ impl WriteCounters {
     }
 }
 
-/// The write counters of one device at one moment, with what says that they can be compared with those of another moment.
+/// Write counters of a device at one moment, with the data to compare them with another moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WriteMark {
-    /// The boot.
+    /// Boot.
     pub boot_id: String,
-    /// The device's sequence number. None below Linux 5.15.
+    /// Sequence number of the device. `None` below Linux 5.15.
     pub diskseq: Option<u64>,
-    /// The counters. None when the kernel does not count (`queue/iostats` is 0) or did not answer.
+    /// Counters. `None` if the kernel does not count (`queue/iostats` is 0) or the read failed.
     pub counters: Option<WriteCounters>,
 }
 
-/// Whether a device was written to between two [`WriteMark`]s.
+/// Whether a device was written between two [`WriteMark`]s.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WritesSince {
-    /// No write and no discard was completed through this kernel.
+    /// No write and no discard completed through this kernel.
     None,
-    /// Something was written, or the device is another one, in words.
+    /// Something was written, or it is another device; the text says which.
     Some(String),
-    /// The counters cannot say, in words. The device has to be read again.
+    /// The counters cannot be compared; the text says why. The device must be read again.
     Unknown(String),
 }
 
 impl WriteMark {
-    /// Whether the counters can prove that nothing was written: the kernel counts, and the device has a sequence number, so that
-    /// a device that was detached and attached again is not taken for the same one.
+    /// Whether the counters can prove that nothing was written: the kernel counts writes, and a
+    /// sequence number shows whether the device was detached and attached again.
     pub fn is_trusted(&self) -> bool {
         !self.boot_id.is_empty() && self.diskseq.is_some() && self.counters.is_some()
     }
 
-    /// Compares with the mark of an earlier moment.
+    /// Compares with an earlier mark.
     pub fn since(&self, earlier: &Self) -> WritesSince {
         if !self.is_trusted() || !earlier.is_trusted() {
             return WritesSince::Unknown(
-                "the kernel counts no writes of it (queue/iostats is 0), or gives it no sequence number"
+                "the kernel does not count its writes (queue/iostats is 0), or it has no sequence number"
                     .to_owned(),
             );
         }
         if self.boot_id != earlier.boot_id {
-            return WritesSince::Unknown("the guest was booted since".to_owned());
+            return WritesSince::Unknown("the guest was rebooted since".to_owned());
         }
         if self.diskseq != earlier.diskseq {
             return WritesSince::Some("it was detached and attached again".to_owned());
         }
         let (Some(now), Some(then)) = (self.counters, earlier.counters) else {
-            return WritesSince::Unknown("the kernel counts no writes of it".to_owned());
+            return WritesSince::Unknown("the kernel does not count its writes".to_owned());
         };
         if now == then {
             return WritesSince::None;
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_are_those_of_the_kernels_documentation() {
+    fn fields_match_the_kernel_documentation() {
         let counters = WriteCounters {
             written: 5376,
             discarded: 20480,
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_equal_counters_of_the_same_device_and_boot_say_that_nothing_was_written() {
+    fn only_equal_counters_of_same_device_and_boot_prove_no_write() {
         assert_eq!(mark().since(&mark()), WritesSince::None);
         let change = |change: fn(&mut WriteCounters)| {
             let mut mark = mark();

@@ -1,4 +1,4 @@
-//! What a person should know beside the steps: what cannot be done here, and what to tell others.
+//! Advice for admins beside the steps: limits of this guest, and changes to make outside the agent.
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
@@ -14,77 +14,79 @@ use super::{
     split::{self, split_links},
 };
 
-/// Where systemd-resolved lists its upstreams.
+/// File in which systemd-resolved lists its upstream nameservers.
 pub const UPSTREAMS: &str = "/run/systemd/resolve/resolv.conf";
 
-/// One piece of advice.
+/// Advice for the admin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "advice")]
 pub enum Advice {
-    /// Kubelet gives pods with `dnsPolicy: Default` (CoreDNS among them) a file that is of no use to them.
+    /// Kubelet gives pods with `dnsPolicy: Default` (CoreDNS among them) an unusable file.
     #[serde(rename_all = "camelCase")]
     KubeletResolvConf {
-        /// Where kubelet is told so.
+        /// File that configures kubelet's `resolvConf`.
         config: String,
-        /// The file that it reads.
+        /// File that kubelet reads.
         reads: String,
-        /// What is wrong with it.
+        /// Problem with that file.
         because: String,
-        /// The file that it should read.
+        /// File that kubelet should read.
         instead: String,
-        /// What to do, with the file or the flag that counts.
+        /// What to do, with the file or flag in effect.
         #[serde(default)]
         how: String,
     },
-    /// The file of ours that kubelet is told to read is not there: no pod starts.
+    /// The agent's file that kubelet is configured to read is missing: no pod starts.
     KubeletFileMissing {
-        /// Where kubelet is told so.
+        /// File that configures kubelet's `resolvConf`.
         config: String,
     },
-    /// dhcpcd writes `/etc/resolv.conf` at each renewal.
+    /// dhcpcd writes `/etc/resolv.conf` at each lease renewal.
     Dhcpcd {
-        /// On which link.
+        /// Name of the link.
         link: String,
     },
-    /// Options that only `resolv.conf` could carry.
+    /// Resolver options that only `resolv.conf` supports.
     OptionsNotHonoured {
-        /// As `name` or `name:value`.
+        /// Options as `name` or `name:value`.
         options: Vec<String>,
     },
-    /// Names of the cluster are not asked of a DNS server now, since they end in `.local`.
+    /// The resolver sends no DNS queries for names of the cluster, because they end in `.local`.
     LocalDomain {
-        /// The cluster's domain.
+        /// Domain of the cluster.
         domain: String,
     },
-    /// Nothing that is asked for may be used; the last good nameservers are.
+    /// No requested nameserver may be used; the last verified ones are used.
     LastGood {
-        /// These.
+        /// Last verified nameservers.
         nameservers: Vec<IpAddr>,
     },
-    /// `ClusterFirst`, and no nameserver of the cluster or of `config` can be used: the platform's are used until one can.
+    /// With `ClusterFirst`, no nameserver of the cluster or of `config` can be used. The agent uses
+    /// the platform's until one can.
     #[serde(rename_all = "camelCase")]
     PlatformFallback {
         /// Nameservers that are requested and cannot be used.
         requested: Vec<IpAddr>,
-        /// The platform's, in the order in which they are used.
+        /// Nameservers of the platform, in the order of use.
         nameservers: Vec<IpAddr>,
     },
-    /// A link with split DNS, which is left as it is.
+    /// A link with split DNS, which the agent leaves unchanged.
     #[serde(rename_all = "camelCase")]
     SplitLink {
-        /// The link's name.
+        /// Name of the link.
         link: String,
-        /// Its route-only domains, without `~`.
+        /// Route-only domains of the link, without `~`.
         domains: Vec<String>,
-        /// Its nameservers.
+        /// Nameservers of the link.
         nameservers: Vec<IpAddr>,
     },
-    /// systemd-resolved keeps what NetworkManager has told it of these links until they are activated again, because there is no `resolvectl` to tell it to forget.
+    /// systemd-resolved keeps the nameservers that NetworkManager set on these links until their
+    /// next activation, because `resolvectl` to remove them is missing.
     NetworkManagerLinks {
-        /// Their names.
+        /// Names of the links.
         links: Vec<String>,
     },
-    /// `/etc/resolv.conf` is ours, and what stood there before is not known.
+    /// `/etc/resolv.conf` is the agent's, and the original file is unknown.
     OriginalLost,
 }
 
@@ -97,7 +99,7 @@ impl fmt::Display for Advice {
             ),
             Self::KubeletFileMissing { config } => write!(
                 f,
-                "kubelet ({config}) reads {}, which is not there: it starts no pod",
+                "kubelet ({config}) reads {}, which does not exist: kubelet cannot start pods",
                 ours::FOR_KUBELET
             ),
             Self::Dhcpcd { link } => write!(
@@ -106,17 +108,17 @@ impl fmt::Display for Advice {
             ),
             Self::OptionsNotHonoured { options } => write!(
                 f,
-                "systemd-resolved has no options, so {} counts for nobody: programs read it from /etc/resolv.conf, which is systemd-resolved's",
+                "systemd-resolved supports no resolver options, so {} has no effect: programs read options from /etc/resolv.conf, which systemd-resolved manages",
                 options.join(" ")
             ),
             Self::LocalDomain { domain } => write!(
                 f,
-                "systemd-resolved asks no DNS server for names below {domain}, because they end in .local and no search or route domain covers them"
+                "systemd-resolved sends no DNS queries for names below {domain}, because they end in .local and no search or route domain covers them"
             ),
             Self::LastGood { nameservers } => {
                 write!(
                     f,
-                    "nothing that is asked for may be used; the nameservers that were verified last are: {}",
+                    "no requested nameserver may be used; the last verified ones are used: {}",
                     list(nameservers)
                 )
             }
@@ -128,18 +130,18 @@ impl fmt::Display for Advice {
             ),
             Self::SplitLink { link, domains, nameservers } => write!(
                 f,
-                "{link} has split DNS: names below {} go to {}. The link is left as it is, and its nameservers are not used for other names",
+                "{link} has split DNS: queries for names below {} go to {}. The link is left unchanged, and its nameservers are not used for other names",
                 domains.join(", "),
                 list(nameservers)
             ),
             Self::NetworkManagerLinks { links } => write!(
                 f,
-                "NetworkManager has told systemd-resolved nameservers of {0}, which stay until `resolvectl revert {1}` or the next activation",
+                "NetworkManager has set nameservers of {0} in systemd-resolved, which stay until `resolvectl revert {1}` or the next activation",
                 links.join(", "),
                 links.first().map_or("", String::as_str)
             ),
             Self::OriginalLost => f.write_str(
-                "/etc/resolv.conf was written by virtfleet-agent, and what stood there before is not known: it stays as it is; put your own in its place",
+                "/etc/resolv.conf was written by virtfleet-agent, and the original file is unknown: it is left unchanged; replace it with your own",
             ),
         }
     }
@@ -150,7 +152,7 @@ fn list(nameservers: &[IpAddr]) -> String {
     all.join(", ")
 }
 
-/// What there is to say whatever the plan is.
+/// Advice that does not depend on the plan's steps.
 pub(super) fn standing_advice(asked: &Asked, seen: &Seen, merged: &ResolvConf) -> Vec<Advice> {
     let mut all = Vec::new();
     all.extend(kubelet::advice(seen, merged));
@@ -168,7 +170,8 @@ pub(super) fn standing_advice(asked: &Asked, seen: &Seen, merged: &ResolvConf) -
     all
 }
 
-/// Only where names of the cluster are meant to be resolved: the policy says so, or the platform gave a search domain of it.
+/// Advice about a `.local` domain. Only if names of the cluster should be resolved: the policy says
+/// so, or the platform assigned a search domain of the cluster.
 fn local_domain(asked: &Asked, seen: &Seen) -> Option<Advice> {
     let domain = asked.cluster_domain.as_str();
     let written = seen

@@ -1,4 +1,4 @@
-//! What nameservers answered when they were asked, and what follows for each.
+//! Answers of probed nameservers, and the health that follows from them.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -8,19 +8,20 @@ use super::{asked::Asked, seen::Seen};
 
 mod judging;
 
-/// What a question is for.
+/// Purpose of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
-    /// A name that nobody has, below the cluster's domain: a good nameserver says NXDOMAIN, a loop says nothing in time, a liar gives an address.
+    /// A random name below the cluster's domain, which does not exist. A healthy nameserver answers
+    /// NXDOMAIN, a loop times out, a lying nameserver returns an address.
     Random,
-    /// `kubernetes.default.svc.<domain>`: the cluster's DNS resolves it.
+    /// `kubernetes.default.svc.<domain>`, which the cluster's DNS resolves.
     Cluster,
-    /// A name of `probe.names`: it resolves.
+    /// A name of `probe.names`, which must resolve.
     Named,
 }
 
-/// How it was asked.
+/// Transport protocol of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the two")]
@@ -29,49 +30,49 @@ pub enum Transport {
     Tcp,
 }
 
-/// A question to one nameserver. The random part of a name is put in by the host.
+/// Query to one nameserver. The host adds the random label of a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Question {
-    /// Whom.
+    /// Nameserver.
     pub nameserver: IpAddr,
-    /// By which interface only, for a link-local address: its name, or its index.
+    /// Interface of a link-local nameserver: its name or its index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// How.
+    /// Transport.
     pub transport: Transport,
-    /// What for.
+    /// Purpose.
     pub purpose: Purpose,
-    /// The name; for [`Purpose::Random`] what stands behind the random label.
+    /// Name; for [`Purpose::Random`] the part after the random label.
     pub name: String,
 }
 
-/// What came back.
+/// Result of a query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub enum Outcome {
-    /// NOERROR with so many addresses (none: the name exists without).
+    /// NOERROR with this number of addresses (0: the name exists without addresses).
     Addresses {
-        /// How many.
+        /// Number of addresses.
         count: usize,
     },
-    /// The name does not exist.
+    /// NXDOMAIN.
     NoSuchName,
-    /// SERVFAIL, REFUSED, or another code, by its name in IANA's list.
+    /// SERVFAIL, REFUSED, or another code, by its name in the IANA registry.
     Code {
         /// E.g. `SERVFAIL`.
         code: String,
     },
-    /// Cut off (TC), and to be asked again by TCP.
+    /// Truncated (TC); a retry over TCP is needed.
     Truncated,
-    /// Nothing in time.
+    /// No answer before the timeout.
     Timeout,
-    /// It cannot be reached: no route, nobody listens, connection refused.
+    /// Not reachable: no route, port closed, connection refused.
     Unreachable {
-        /// The kernel's word.
+        /// Error of the kernel.
         error: String,
     },
-    /// What came is no answer to what was asked.
+    /// The response is not an answer to the query.
     Garbled {
         /// What is wrong with it.
         reason: String,
@@ -79,7 +80,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the nameserver said anything that is an answer, good or bad.
+    /// Whether the response is an answer, good or bad.
     pub fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -89,7 +90,7 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// Which it is, as a label of a metric.
+    /// Name of the result, a metric label.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Addresses { .. } => "addresses",
@@ -110,52 +111,52 @@ impl std::fmt::Display for Outcome {
             Self::Addresses { count } => write!(f, "{count} addresses"),
             Self::NoSuchName => f.write_str("NXDOMAIN"),
             Self::Code { code } => f.write_str(code),
-            Self::Truncated => f.write_str("cut off"),
+            Self::Truncated => f.write_str("truncated"),
             Self::Timeout => f.write_str("no answer in time"),
-            Self::Unreachable { error } => write!(f, "cannot be reached: {error}"),
-            Self::Garbled { reason } => write!(f, "no answer to the question: {reason}"),
+            Self::Unreachable { error } => write!(f, "unreachable: {error}"),
+            Self::Garbled { reason } => write!(f, "not an answer to the query: {reason}"),
         }
     }
 }
 
-/// A question with its answer.
+/// Query with its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// What was asked.
+    /// Query.
     pub question: Question,
-    /// What came.
+    /// Result.
     pub outcome: Outcome,
-    /// From sending to the answer, or to giving up, in microseconds.
+    /// Time from sending to the answer or the timeout, in microseconds.
     pub micros: u64,
 }
 
-/// How a nameserver is, by its answers.
+/// Health of a nameserver according to its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Health {
-    /// It answers as it should.
+    /// Correct answers.
     Healthy,
-    /// It answers, and takes more than a second.
+    /// Correct answers that take more than a second.
     Slow,
-    /// UDP answers and TCP does not: long answers fail.
+    /// UDP works, TCP does not: long answers fail.
     NoTcp,
-    /// TCP answers and UDP does not.
+    /// TCP works, UDP does not.
     TcpOnly,
-    /// It gives addresses for a name that nobody has.
+    /// Returns addresses for a name that does not exist.
     Lying,
-    /// It answers, and does not know what it should: the cluster's name, or one of `probe.names`.
+    /// Answers, but cannot resolve the cluster's name or a name of `probe.names`.
     Incomplete,
-    /// It answers with failure (SERVFAIL, REFUSED).
+    /// Returns only errors (SERVFAIL, REFUSED).
     Failing,
-    /// Questions come back to where they came from, or run out of time at an address of the guest itself.
+    /// Queries return to the sender, or time out at an address of the guest itself.
     Looping,
-    /// It does not answer.
+    /// No answers.
     Dead,
 }
 
 impl Health {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 9] = [
         Self::Healthy,
         Self::Slow,
@@ -168,7 +169,7 @@ impl Health {
         Self::Dead,
     ];
 
-    /// As it is printed.
+    /// Name in output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
@@ -183,7 +184,7 @@ impl Health {
         }
     }
 
-    /// Whether it may be used: it gives true answers, if slowly or not to everything.
+    /// Whether it may be used: its answers are correct, even if they are slow or incomplete.
     pub fn is_usable(self) -> bool {
         matches!(
             self,
@@ -192,30 +193,32 @@ impl Health {
     }
 }
 
-/// One nameserver and what was found out about it.
+/// Probe results of one nameserver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Judged {
-    /// Whom.
+    /// Nameserver.
     pub nameserver: IpAddr,
-    /// How it is.
+    /// Health.
     pub health: Health,
-    /// Why, in one sentence.
+    /// Reason of the health, one sentence.
     pub because: String,
-    /// The least time of its answers, in microseconds; none when there was none.
+    /// Shortest response time in microseconds; `None` without an answer.
     pub micros: Option<u64>,
-    /// All that was asked and answered.
+    /// All queries with their results.
     pub answers: Vec<Answer>,
 }
 
-/// What a host says as [`Outcome::Garbled`]'s reason when its own question came back as if it were the answer: one that forwards to itself, or a mirror.
+/// Reason in [`Outcome::Garbled`] if the query itself was returned as response, by a mirror or by a
+/// nameserver that forwards to itself.
 pub const ECHO: &str = "the question itself came back";
-/// From when on an answer is slow, in microseconds.
+/// Minimum response time of a slow answer, in microseconds.
 pub const SLOW_MICROS: u64 = 1_000_000;
 
-/// The name below which a random one exists nowhere: the cluster's domain; without one `invalid`, which nobody has (RFC 6761, 6.4). Of an address that is the user cluster's
-/// own it is always `example`, which nobody has, either (RFC 6761, 6.5): its cache answers for its own domain, which may have the same name, and for `invalid` (6.4), and
-/// forwards this, so that a loop shows.
+/// Returns the domain of random names: the cluster's domain, otherwise `invalid`, which does not
+/// exist (RFC 6761, 6.4). For an address of the user cluster it is always `example`, which does not
+/// exist either (RFC 6761, 6.5). The user cluster's cache answers for its own domain, which may
+/// have the same name, and for `invalid` itself; it forwards `example`, so a loop becomes visible.
 pub fn random_below(asked: &Asked, nameserver: IpAddr) -> String {
     let of_user_cluster = asked.node_local.contains(&nameserver)
         || asked.user_nameservers.contains(&nameserver)
@@ -232,8 +235,9 @@ pub fn random_below(asked: &Asked, nameserver: IpAddr) -> String {
     }
 }
 
-/// What each nameserver is asked in a pass, in this order: a random name by UDP and by TCP, the cluster's own name by UDP, each of `probe.names` by UDP.
-/// That is one datagram more than needed, so that one that was lost makes nobody dead.
+/// Returns the queries per nameserver of a run, in this order: a random name over UDP and over TCP,
+/// the cluster's own name over UDP, each of `probe.names` over UDP. One datagram more than
+/// necessary, so that one lost datagram does not make a nameserver dead.
 pub fn questions(asked: &Asked, nameservers: &[IpAddr]) -> Vec<Question> {
     let mut all = Vec::new();
     for nameserver in nameservers {
@@ -259,11 +263,12 @@ pub fn questions(asked: &Asked, nameservers: &[IpAddr]) -> Vec<Question> {
     all
 }
 
-/// A name that nobody has and that no nameserver has to forward (RFC 6761, 6.4).
-const ELSEWHERE: &str = "invalid";
+/// A domain that does not exist and that no nameserver has to forward (RFC 6761, 6.4).
+const NONEXISTENT_DOMAIN: &str = "invalid";
 
-/// What those are asked in addition that gave nothing but failure: a name that is not the cluster's. One that answers that works, and only does not know the cluster. None to those
-/// that are to know the cluster, and none where the first question was such a name already.
+/// Returns an additional query for nameservers that returned only errors: a name outside of the
+/// cluster. A nameserver that answers it works, but does not know the cluster. Not for nameservers
+/// that must know the cluster, and not if the first query was for such a name.
 pub fn once_more(asked: &Asked, judged: &[Judged]) -> Vec<Question> {
     let of_cluster = |one: &IpAddr| asked.cluster_first() && asked.cluster_nameservers.contains(one);
     judged
@@ -275,12 +280,12 @@ pub fn once_more(asked: &Asked, judged: &[Judged]) -> Vec<Question> {
             zone: None,
             transport: Transport::Udp,
             purpose: Purpose::Random,
-            name: ELSEWHERE.to_owned(),
+            name: NONEXISTENT_DOMAIN.to_owned(),
         })
         .collect()
 }
 
-/// The same questions, each by the interface that its nameserver is reached by.
+/// Sets the interface of each query to that of its nameserver.
 pub fn by_interface(mut questions: Vec<Question>, zones: &BTreeMap<IpAddr, String>) -> Vec<Question> {
     for question in &mut questions {
         question.zone = zones.get(&question.nameserver).cloned();
@@ -288,7 +293,7 @@ pub fn by_interface(mut questions: Vec<Question>, zones: &BTreeMap<IpAddr, Strin
     questions
 }
 
-/// The one question that a nameserver is asked while nothing happens, at most once in `probe.interval`.
+/// Returns the periodic query of a nameserver, sent at most once per `probe.interval`.
 pub fn at_rest(asked: &Asked, nameserver: IpAddr) -> Question {
     Question {
         nameserver,
@@ -299,7 +304,8 @@ pub fn at_rest(asked: &Asked, nameserver: IpAddr) -> Question {
     }
 }
 
-/// How each nameserver is, in the order in which they were asked. A pure function of the answers, and of where the address is.
+/// Returns the health of each nameserver, in the order of the queries. Pure: it depends only on the
+/// answers and on the addresses in the guest.
 pub fn judge(asked: &Asked, seen: &Seen, answers: &[Answer]) -> Vec<Judged> {
     let mut order: Vec<IpAddr> = Vec::new();
     for answer in answers {

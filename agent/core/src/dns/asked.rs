@@ -1,4 +1,4 @@
-//! The settings `dns`, checked: every address and range parsed.
+//! Checked settings `dns`, with parsed addresses and ranges.
 
 mod check;
 
@@ -8,17 +8,17 @@ use virtfleet_wire::settings::{DnsManage, DnsOption, DnsPolicy};
 
 pub use check::{Problem, check};
 
-/// A range of addresses, e.g. `10.240.16.0/20`.
+/// Address range, e.g. `10.240.16.0/20`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
-    /// Its first address.
+    /// First address.
     pub network: IpAddr,
-    /// The bits that its addresses share.
+    /// Prefix length in bits.
     pub prefix: u8,
 }
 
 impl Range {
-    /// Whether the address lies in it. IPv4 in IPv6 is IPv4.
+    /// Whether the address is in the range. An IPv4-mapped IPv6 address is treated as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.network, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
@@ -41,26 +41,27 @@ impl std::fmt::Display for Range {
     }
 }
 
-/// What is asked for, when the settings make sense.
+/// Valid settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// What may be done.
+    /// Which changes are allowed.
     pub manage: DnsManage,
-    /// The policy.
+    /// DNS policy.
     pub policy: DnsPolicy,
-    /// Whether the policy is that of something in the host's network: kubelet turns `ClusterFirst` into `Default` then. Never so for a VM's guest.
+    /// Whether the policy applies to something in the host network, for which kubelet turns
+    /// `ClusterFirst` into `Default`. Always false for the guest of a VM.
     pub host_network: bool,
     /// `config.nameservers`.
     pub nameservers: Vec<IpAddr>,
-    /// `config.searches`, as they were written.
+    /// `config.searches`, unchanged.
     pub searches: Vec<String>,
     /// `config.options`.
     pub options: Vec<DnsOption>,
     /// `cluster.nameservers`.
     pub cluster_nameservers: Vec<IpAddr>,
-    /// `cluster.domain`, without a dot at the end; empty for none.
+    /// `cluster.domain` without a trailing dot; may be empty.
     pub cluster_domain: String,
-    /// `cluster.namespace`, or what the agent knows of itself.
+    /// `cluster.namespace`, or the namespace that the agent detected.
     pub namespace: Option<String>,
     /// `userCluster.nodeLocal`.
     pub node_local: Vec<IpAddr>,
@@ -77,7 +78,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether the infra cluster's DNS comes first, as kubelet decides it; false also when no address of it is known.
+    /// Whether the infra cluster's DNS comes first, by kubelet's rule; false if it has no known
+    /// nameserver.
     pub fn cluster_first(&self) -> bool {
         let policy = match self.policy {
             DnsPolicy::ClusterFirst => !self.host_network,

@@ -1,4 +1,4 @@
-//! What the resolver gets: at least one nameserver that has answered, and none that collides, lies or loops.
+//! Choice of the nameservers: at least one that answered, and none that collides, lies or loops.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use super::{
     resolv::ResolvConf,
 };
 
-/// A configuration that may be written. Made by [`super::choice`] alone.
+/// Configuration that may be written. Only [`choose`] creates it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice(ResolvConf);
 
@@ -21,9 +21,10 @@ impl Choice {
     }
 }
 
-/// Chooses from what is asked for, in its order: first those that may be used by what they answered; behind them those that did not answer or answered with failure, since they
-/// may come back. Never one that collides, lies or loops. What was trimmed off takes the place of what fell out, so that a fourth good nameserver is not lost.
-/// None when not one may be used.
+/// Chooses from the requested nameservers in their order: first those whose answers make them
+/// usable, then those that did not answer or returned errors, since they may recover. Nameservers
+/// that collide, lie or loop are never chosen. Nameservers beyond the limit replace excluded ones.
+/// `None` if no nameserver is usable.
 pub fn choose(merged: &Merged, collisions: &[Collision], judged: &[Judged]) -> Option<Choice> {
     let mut wanted = ResolvConf {
         options: merged.conf.options.clone(),

@@ -1,4 +1,5 @@
-//! Nameservers that a node must not have: addresses that the user cluster has, or will have, on the node itself.
+//! Nameservers that a node must not use: addresses that the user cluster uses, or will use, on the
+//! node.
 
 use std::net::IpAddr;
 
@@ -9,32 +10,32 @@ use super::{
     seen::{Owner, Seen, Source},
 };
 
-/// The interface that NodeLocal DNS makes for its addresses.
+/// Interface that NodeLocal DNS creates for its addresses.
 const NODE_LOCAL_INTERFACE: &str = "nodelocaldns";
-/// The addresses at which systemd-resolved answers (`DNSStubListener=`).
+/// Addresses on which systemd-resolved answers (`DNSStubListener=`).
 pub const STUBS: [IpAddr; 2] = [
     IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 53)),
     IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 54)),
 ];
 
-/// Why an address may not be a nameserver of this guest.
+/// Reason why an address must not be a nameserver of this guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CollisionKind {
-    /// It is where NodeLocal DNS listens, or will: the cache would forward to itself.
+    /// Address of NodeLocal DNS, now or later: the cache would forward to itself.
     NodeLocal,
-    /// An interface of this guest has it.
+    /// Address of an interface of this guest.
     LocalAddress,
-    /// It is the user cluster's DNS.
+    /// Address of the user cluster's DNS.
     ClusterDns,
-    /// It lies in the user cluster's service range.
+    /// Address in the user cluster's service range.
     ServiceRange,
-    /// It is the stub of systemd-resolved, as an upstream of systemd-resolved.
+    /// Stub of systemd-resolved, configured as its own upstream.
     Stub,
 }
 
 impl CollisionKind {
-    /// As it is printed.
+    /// Name in output.
     pub fn word(self) -> &'static str {
         match self {
             Self::NodeLocal => "node-local",
@@ -46,27 +47,30 @@ impl CollisionKind {
     }
 }
 
-/// One.
+/// Collision of a nameserver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Collision {
-    /// The nameserver.
+    /// Nameserver.
     pub nameserver: IpAddr,
-    /// Why.
+    /// Kind.
     pub kind: CollisionKind,
-    /// Whether it has happened: the address is on an interface now. Else it is foreseen.
+    /// Whether the address is on an interface now. Otherwise the collision is predicted.
     pub now: bool,
-    /// With what: the interface, the range, the setting or kubelet's file.
+    /// Conflicting interface, range, setting or kubelet file.
     pub with: String,
-    /// From where the nameserver comes: the lease, the file, the setting.
+    /// Origin of the nameserver: lease, file or setting.
     pub given_by: String,
 }
 
-/// Which of the nameservers collide, each once and by what says most; each comes with where it is from. IPv4 in IPv6 is IPv4.
+/// Returns the collisions among the nameservers, given with their origins; at most one per
+/// nameserver, of the most specific kind. An IPv4-mapped IPv6 address is treated as IPv4.
 ///
-/// An address of the loopback is no collision by itself: a resolver of the guest's own (unbound, NetworkManager's dnsmasq) listens there, and has upstreams of
-/// its own. It is one when it is the user cluster's (by settings or kubelet), when it is systemd-resolved's stub and systemd-resolved is to use it, and when only a DHCP lease or a
-/// router advertisement names it: the sender meant itself.
+/// A loopback address alone is no collision: a resolver of the guest (unbound, NetworkManager's
+/// dnsmasq) listens there and has its own upstreams. It collides in three cases: it is the user
+/// cluster's (by settings or kubelet); it is systemd-resolved's stub and systemd-resolved should
+/// use it; or only a DHCP lease or a router advertisement names it, in which case the sender meant
+/// itself.
 pub fn find(asked: &Asked, seen: &Seen, nameservers: &[(IpAddr, String)]) -> Vec<Collision> {
     let mut found: Vec<Collision> = Vec::new();
     for (nameserver, given_by) in nameservers {
@@ -129,7 +133,8 @@ fn has(list: &[IpAddr], address: IpAddr) -> bool {
     list.iter().any(|one| one.to_canonical() == address)
 }
 
-/// The interface that has the address. A listener shows it, too, when the interface cannot be seen.
+/// Returns the interface with the address. If no interface shows it, a listener on the address
+/// counts.
 fn interface(seen: &Seen, address: IpAddr) -> Option<&str> {
     let local = seen
         .locals
@@ -137,12 +142,13 @@ fn interface(seen: &Seen, address: IpAddr) -> Option<&str> {
         .find(|local| local.address.to_canonical() == address);
     match local {
         Some(local) => Some(&local.interface),
-        None if !address.is_loopback() && has(&seen.listeners, address) => Some("a listener of this guest"),
+        None if !address.is_loopback() && has(&seen.listeners, address) => Some("a listener in this guest"),
         None => None,
     }
 }
 
-/// Whether a lease or an advertisement names it, and neither the settings nor somebody's configuration in the guest does.
+/// Whether a lease or an advertisement names it, and neither the settings nor a configuration in
+/// the guest does.
 fn only_from_outside(asked: &Asked, seen: &Seen, address: IpAddr) -> bool {
     let given = |outside: bool| {
         seen.links

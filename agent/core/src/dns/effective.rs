@@ -1,4 +1,4 @@
-//! What is in use now, behind a stub.
+//! Current DNS configuration, including the upstreams of a stub.
 
 use super::{
     given, ours, resolv,
@@ -7,8 +7,10 @@ use super::{
     split::without_split,
 };
 
-/// What programs in the guest resolve by: nameservers and search domains behind systemd-resolved's stub or NetworkManager's dnsmasq, and the options of
-/// `/etc/resolv.conf`, which is where the C library reads them. Without the nameservers of links with split DNS, which are asked for their own domains only.
+/// Returns the configuration that programs in the guest use: nameservers and search domains behind
+/// systemd-resolved's stub or NetworkManager's dnsmasq, and the options in `/etc/resolv.conf`, from
+/// which the C library reads them. Nameservers of links with split DNS are left out: they answer
+/// only for their own domains.
 pub fn effective(seen: &Seen) -> ResolvConf {
     let file = seen
         .resolv_conf
@@ -26,7 +28,8 @@ pub fn effective(seen: &Seen) -> ResolvConf {
     }
 }
 
-/// The same with names of interfaces: systemd-resolved writes indexes, which are others after a boot.
+/// Replaces interface indexes with names: systemd-resolved writes indexes, which change at a
+/// reboot.
 pub(super) fn named(seen: &Seen, mut conf: ResolvConf) -> ResolvConf {
     for zone in conf.zones.values_mut() {
         if let Ok(index) = zone.parse::<u32>()
@@ -38,13 +41,14 @@ pub(super) fn named(seen: &Seen, mut conf: ResolvConf) -> ResolvConf {
     conf
 }
 
-/// Whether a file names only addresses of the guest's own loopback.
+/// Whether a file has only loopback addresses.
 pub(super) fn stub_only(conf: &ResolvConf) -> bool {
     !conf.nameservers.is_empty() && conf.nameservers.iter().all(std::net::IpAddr::is_loopback)
 }
 
-/// What the agent's own file tells the resolver, whether the resolver has taken it up or not: `None` where no such file is there. For a plain file that is
-/// `/etc/resolv.conf` itself, once the agent has replaced it.
+/// Returns the configuration in the agent's own file, even if the resolver has not loaded it yet;
+/// `None` without such a file. For a plain file that is `/etc/resolv.conf` itself, if the agent
+/// replaced it.
 pub(super) fn configured(seen: &Seen) -> Option<ResolvConf> {
     let own = |path: &str| seen.files.get(path).filter(|text| ours::is_ours(text));
     match seen.owner {
@@ -63,7 +67,7 @@ pub(super) fn configured(seen: &Seen) -> Option<ResolvConf> {
     }
 }
 
-/// NetworkManager forwards from its dnsmasq to what we have told it, else to what was given on its links.
+/// Upstreams of NetworkManager's dnsmasq: those that the agent configured, else those of its links.
 fn behind_network_manager(seen: &Seen, file: ResolvConf) -> ResolvConf {
     let behind = configured(seen).unwrap_or_else(|| {
         let mut given = ResolvConf::default();

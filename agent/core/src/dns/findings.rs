@@ -1,4 +1,4 @@
-//! What of the guest's DNS somebody should know: for the report and for `doctor`.
+//! Findings about the guest's DNS, for the report and for `doctor`.
 
 mod advised;
 
@@ -18,17 +18,18 @@ use super::{
 };
 use advised::advised;
 
-/// What says which nameservers may be used instead.
-const INSTEAD: &str = "set dns.config.nameservers, or dns.cluster.nameservers with dns.policy: ClusterFirst, to addresses that are not the user cluster's";
+/// Remedy that names the settings for other nameservers.
+const OTHER_NAMESERVERS_REMEDY: &str = "set dns.config.nameservers, or dns.cluster.nameservers with dns.policy: ClusterFirst, to addresses that are not the user cluster's";
 
-/// Their ids begin with `dns-` and are listed in `docs/dns-reference.md`. With `manage: off` there are none but what stands in the way of giving back.
+/// Returns the findings. Their ids begin with `dns-` and are listed in `docs/dns-reference.md`.
+/// With `manage: off`, only obstacles to restoring the original configuration are reported.
 pub fn findings(state: &DnsState, asked: &Asked, plan: &Plan) -> Vec<Finding> {
     let mut all: Vec<Finding> = plan.refusals.iter().map(refused).collect();
     if asked.manage == DnsManage::Off {
         return all;
     }
     if state.knows_nobody() {
-        // A guest that is given no nameserver may be meant so.
+        // The platform may assign no nameserver on purpose.
         for finding in &mut all {
             finding.severity = Severity::Warning;
         }
@@ -97,7 +98,8 @@ impl View<'_> {
         self.state.effective.nameservers.contains(&nameserver)
     }
 
-    /// A link with split DNS is critical before our files are there, and worth knowing once they are and the link was left as it is. Its subject is the link.
+    /// Finding for an advice. A link with split DNS is critical until the agent's files exist, and
+    /// informational once they do and the link was left unchanged. Its subject is the link.
     fn advised(&self, advice: &Advice) -> Finding {
         let mut finding = advised(advice);
         if let Advice::SplitLink {
@@ -118,7 +120,8 @@ impl View<'_> {
         finding
     }
 
-    /// Of what is not in use it is only told that it is left out.
+    /// Finding for a collision. For a nameserver that is not in use it says only that it is left
+    /// out.
     fn collision(&self, one: &Collision) -> Option<Finding> {
         let ns = one.nameserver;
         let in_use = self.in_use(ns);
@@ -142,7 +145,7 @@ impl View<'_> {
         let remedy = if in_use && !alone && self.asked.manage == DnsManage::ReportOnly {
             "sudo virtfleet-agent apply dns, or set dns.manage: auto".to_owned()
         } else {
-            INSTEAD.to_owned()
+            OTHER_NAMESERVERS_REMEDY.to_owned()
         };
         Some(
             nameserver(id, severity, ns, reason, message)
@@ -153,7 +156,7 @@ impl View<'_> {
         )
     }
 
-    /// Of those that are in use or asked for.
+    /// Finding about the health of a nameserver that is in use or requested.
     fn health(&self, judged: &Judged) -> Option<Finding> {
         let ns = judged.nameserver;
         let in_use = self.in_use(ns);
@@ -167,11 +170,11 @@ impl View<'_> {
             Severity::Warning
         };
         let dig = format!(
-            "ask it by hand: dig +tries=1 @{ns} kubernetes.default.svc.{}",
+            "query it manually: dig +tries=1 @{ns} kubernetes.default.svc.{}",
             self.asked.cluster_domain
         );
         let reach = format!(
-            "check the way to {ns}, port 53 by UDP and TCP, e.g. network policies of the VM's namespace"
+            "check the network path to {ns}, port 53 over UDP and TCP, e.g. network policies of the VM's namespace"
         );
         let unknown_cluster = judged.answers.iter().any(|answer| {
             answer.question.purpose == Purpose::Cluster && judged.because.contains(&answer.question.name)
@@ -183,13 +186,13 @@ impl View<'_> {
                 "dns-no-tcp",
                 Severity::Warning,
                 "NoTcp",
-                format!("let TCP pass to {ns}, port 53: long answers need it"),
+                format!("allow TCP to {ns}, port 53: long answers need it"),
             ),
             Health::TcpOnly => (
                 "dns-tcp-only",
                 Severity::Warning,
                 "TcpOnly",
-                format!("let UDP pass to {ns}, port 53"),
+                format!("allow UDP to {ns}, port 53"),
             ),
             Health::Lying => (
                 "dns-nameserver-lying",
@@ -199,7 +202,7 @@ impl View<'_> {
                     Severity::Warning
                 },
                 "Lying",
-                "use another one: it answers for names that nobody has (dns.config.nameservers)".to_owned(),
+                "use another nameserver (dns.config.nameservers): this one returns answers for names that do not exist".to_owned(),
             ),
             Health::Incomplete if unknown_cluster => (
                 "dns-cluster-unknown",
@@ -209,7 +212,7 @@ impl View<'_> {
             ),
             Health::Incomplete => ("dns-nameserver-incomplete", Severity::Warning, "Incomplete", dig),
             Health::Failing => ("dns-nameserver-failing", serious, "Failing", dig),
-            Health::Looping => ("dns-loop", Severity::Critical, "Loop", INSTEAD.to_owned()),
+            Health::Looping => ("dns-loop", Severity::Critical, "Loop", OTHER_NAMESERVERS_REMEDY.to_owned()),
             Health::Dead => ("dns-nameserver-dead", serious, "Dead", reach),
         };
         let mut finding = nameserver(id, severity, ns, reason, format!("{ns} {}", sentence(judged)))
@@ -221,7 +224,8 @@ impl View<'_> {
         Some(finding)
     }
 
-    /// Files of ours that nobody keeps up to date: written by hand, or before the settings were taken away.
+    /// Finding for files of the agent that are not updated: they were written by a manual run, or
+    /// before the settings were removed.
     fn unmaintained(&self) -> Option<Finding> {
         let ours = &self.state.ours;
         let wrong = self
@@ -236,19 +240,21 @@ impl View<'_> {
             Standing::Verified => Severity::Info,
             _ => Severity::Warning,
         };
-        let message = "files of virtfleet-agent configure the resolver and are not kept up to date, because dns.manage is report-only";
+        let message = "files of virtfleet-agent configure the resolver and are not updated, because dns.manage is report-only";
         Some(
             dns("dns-unmaintained", severity, "Unmaintained", message)
                 .with("files", ours.join(" "))
-                .remedy("set dns.manage: auto, or dns.manage: off, which gives back what was there"),
+                .remedy(
+                    "set dns.manage: auto, or dns.manage: off, which restores the original configuration",
+                ),
         )
     }
 
-    /// Kubelet runs and goes on with what it read when it started.
+    /// Finding for a kubelet that still uses the configuration from its start.
     fn kubelet_waits(&self) -> Option<Finding> {
         let path = self.state.kubelet_waits_for.as_ref()?;
         let message =
-            format!("kubelet reads {path} at its next start, and gives pods the former file until then");
+            format!("kubelet reads {path} at its next start, and gives pods the old file until then");
         Some(
             dns("dns-kubelet-restart", Severity::Warning, "KubeletWaits", message)
                 .with("file", path)
@@ -277,24 +283,24 @@ impl View<'_> {
                 "dns-broken",
                 Severity::Critical,
                 "NothingAnswers",
-                "no nameserver that is in use answers",
+                "no nameserver in use answers",
                 "sudo virtfleet-agent plan dns",
             ),
             Standing::RolledBack => (
                 "dns-rolled-back",
                 Severity::Critical,
                 "RolledBack",
-                "what was written did not answer, and was put back",
+                "the nameservers of the new configuration did not answer, and the old configuration was restored",
                 "journalctl -b -u virtfleet-dns.service -u virtfleet-reconcile.service",
             ),
-            // Already reported, with its own reason: `dns-platform-fallback`.
+            // `dns-platform-fallback` reports this already, with its own reason.
             Standing::Differs if self.plan.is_fallback() && self.plan.steps.is_empty() => return None,
             Standing::Differs if self.plan.choice.is_some() && self.asked.manage == DnsManage::ReportOnly => {
                 (
                     "dns-differs",
                     Severity::Info,
                     "Differs",
-                    "what is in use is not what is asked for, and dns.manage is report-only",
+                    "the DNS configuration in use is not the requested one, and dns.manage is report-only",
                     "sudo virtfleet-agent apply dns, or set dns.manage: auto",
                 )
             }
@@ -302,8 +308,8 @@ impl View<'_> {
                 "dns-differs",
                 Severity::Warning,
                 "Differs",
-                "what is in use is not what is asked for",
-                "sudo virtfleet-agent apply dns; if it stays so, somebody else configures the resolver: `virtfleet-agent dns` says who",
+                "the DNS configuration in use is not the requested one",
+                "sudo virtfleet-agent apply dns; if it does not help, another program configures the resolver: `virtfleet-agent dns` shows which",
             ),
             _ => return None,
         };
@@ -319,18 +325,19 @@ impl View<'_> {
     }
 }
 
-/// How, behind the nameserver's address.
+/// Describes the collision; the text follows the nameserver's address.
 fn collides(kind: CollisionKind) -> &'static str {
     match kind {
-        CollisionKind::NodeLocal => "is where the user cluster's NodeLocal DNS listens, or will",
+        CollisionKind::NodeLocal => "is the address of the user cluster's NodeLocal DNS",
         CollisionKind::LocalAddress => "is an address of this guest",
         CollisionKind::ClusterDns => "is the user cluster's own DNS",
-        CollisionKind::ServiceRange => "lies in the user cluster's service range",
-        CollisionKind::Stub => "is systemd-resolved itself, which would forward to itself",
+        CollisionKind::ServiceRange => "is in the user cluster's service range",
+        CollisionKind::Stub => "is systemd-resolved itself, which would forward queries to itself",
     }
 }
 
-/// The platform goes on handing it out: without these settings it would be used.
+/// Finding for a nameserver that the platform still assigns: without the current settings it would
+/// be used.
 fn averted(one: &Collision) -> Finding {
     let id = if one.now {
         "dns-collision"
@@ -338,7 +345,7 @@ fn averted(one: &Collision) -> Finding {
         "dns-collision-predicted"
     };
     let message = format!(
-        "{}, from {}, {}; averted: it is neither asked for nor in use, and the platform still hands it out",
+        "{}, from {}, {}; averted: it is neither requested nor in use, but the platform still assigns it",
         one.nameserver,
         one.given_by,
         collides(one.kind)
@@ -348,11 +355,11 @@ fn averted(one: &Collision) -> Finding {
         .with("givenBy", &one.given_by)
         .with("inUse", false)
         .remedy(
-            "nothing, while the settings stay; the infra cluster should hand out another nameserver to VMs",
+            "none while the settings stay; configure the infra cluster to assign another nameserver to VMs",
         )
 }
 
-/// Why, behind the nameserver's address.
+/// Describes the health; the text follows the nameserver's address.
 fn sentence(judged: &Judged) -> String {
     match judged.health {
         Health::Dead => format!("does not answer: {}", judged.because),
@@ -383,7 +390,7 @@ fn trimmed(trimmed: &Trimmed) -> Finding {
         format!("left out, as kubelet does: {what}"),
     )
     .with("values", values)
-    .remedy("shorten dns.config, or what the platform hands out");
+    .remedy("shorten dns.config, or the list that the platform assigns");
     subject.clone_into(&mut finding.subject.name);
     finding
 }
@@ -401,7 +408,7 @@ fn warning(warning: &Warning, asked: &Asked) -> Finding {
             "dns-kubevirt-admission",
             Severity::Info,
             "BeyondKubevirtAdmission",
-            "dns.config.searches has more than 6 domains or 256 characters: KubeVirt refuses the same in a VM's spec.dnsConfig",
+            "dns.config.searches has more than 6 domains or 256 characters: KubeVirt rejects such a list in a VM's spec.dnsConfig",
         )
         .with("searches", asked.searches.len())
         .remedy("keep it in the agent's settings, or shorten dns.config.searches"),
@@ -409,7 +416,7 @@ fn warning(warning: &Warning, asked: &Asked) -> Finding {
             "dns-option-119",
             Severity::Warning,
             "BeyondOption119",
-            "the search domains take more than 255 bytes as DHCP option 119: virt-launcher fails when a pod's resolv.conf has them",
+            "the search domains take more than 255 bytes as DHCP option 119: virt-launcher fails if a pod's resolv.conf contains them",
         )
         .remedy("keep them out of the VM's dnsConfig and of the infra nodes' resolv.conf; shorten dns.config.searches"),
     }

@@ -1,4 +1,4 @@
-//! What the tests of this folder are made from.
+//! Fixtures for the tests of this module.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ pub(super) fn option(word: &str) -> DnsOption {
     }
 }
 
-/// Nameservers, search domains and options, each with blanks between.
+/// Configuration from space-separated lists.
 pub(super) fn conf(nameservers: &str, searches: &str, options: &str) -> ResolvConf {
     ResolvConf {
         nameservers: ips(nameservers),
@@ -41,7 +41,7 @@ pub(super) fn conf(nameservers: &str, searches: &str, options: &str) -> ResolvCo
     }
 }
 
-/// The settings' defaults, with `manage: auto`.
+/// Default settings with `manage: auto`.
 pub(super) fn asked() -> Asked {
     Asked {
         manage: DnsManage::Auto,
@@ -72,7 +72,7 @@ pub(super) fn cluster_first() -> Asked {
     }
 }
 
-/// A link that networkd configures, with a lease.
+/// Link managed by networkd, with a lease.
 pub(super) fn link(nameservers: &str, searches: &str) -> Link {
     Link {
         name: "eth0".to_owned(),
@@ -92,7 +92,7 @@ pub(super) fn link(nameservers: &str, searches: &str) -> Link {
     }
 }
 
-/// A guest with systemd-resolved and networkd that uses what its lease says.
+/// Guest with systemd-resolved and networkd that uses its lease.
 pub(super) fn resolved(nameservers: &str, searches: &str) -> Seen {
     let conf = conf(nameservers, searches, "");
     Seen {
@@ -114,7 +114,7 @@ pub(super) fn resolved(nameservers: &str, searches: &str) -> Seen {
     }
 }
 
-/// A guest with a plain file that dhclient writes.
+/// Guest with a plain file that dhclient writes.
 pub(super) fn plain(nameservers: &str, searches: &str) -> Seen {
     let mut link = link(nameservers, searches);
     link.manager = Manager::Other;
@@ -133,7 +133,7 @@ pub(super) fn plain(nameservers: &str, searches: &str) -> Seen {
     }
 }
 
-/// A guest with NetworkManager.
+/// Guest with NetworkManager.
 pub(super) fn network_manager(nameservers: &str, searches: &str) -> Seen {
     let mut seen = plain(nameservers, searches);
     seen.owner = Owner::NetworkManager;
@@ -161,7 +161,7 @@ pub(super) fn judged(nameserver: &str, health: Health) -> Judged {
     }
 }
 
-/// All of these healthy.
+/// Marks all of these as healthy.
 pub(super) fn healthy(nameservers: &str) -> Vec<Judged> {
     nameservers
         .split_whitespace()

@@ -1,6 +1,7 @@
-//! What the platform gave, as the programs that received it have written it down. One parser a format, on text alone; the host says which file and link it was.
+//! DNS configuration from the platform, as stored by the programs that received it. One parser per
+//! format; the caller knows file and link.
 //!
-//! Nothing here fails: what a line does not say is not there, and a word that is no address or name is dropped.
+//! Parsers never fail: missing values are left out, and invalid addresses and names are dropped.
 
 mod dhclient;
 mod network_manager;
@@ -21,7 +22,8 @@ use super::{
     seen::{Given, Source},
 };
 
-/// Adds a route-only domain as systemd writes it (`~corp.example`), without `~`; another word is not added.
+/// Adds a route-only domain in systemd's notation (`~corp.example`), without `~`. Ignores other
+/// words.
 fn add_route(routes: &mut Vec<String>, word: &str) {
     let domain = word.strip_prefix('~').and_then(names::given_search);
     if let Some(domain) = domain.filter(|domain| !routes.iter().any(|one| one == domain)) {
@@ -29,7 +31,8 @@ fn add_route(routes: &mut Vec<String>, word: &str) {
     }
 }
 
-/// `KEY=value` lines as systemd writes them in state files and leases: maybe quoted, comments with `#` or `;`.
+/// Iterates over `KEY=value` lines of systemd's state files and leases: values may be quoted,
+/// comments begin with `#` or `;`.
 fn pairs(text: &str) -> impl Iterator<Item = (&str, String)> {
     text.lines().filter_map(|line| {
         let line = line.trim();
@@ -41,7 +44,7 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, String)> {
     })
 }
 
-/// Takes off quotes, and backslashes between double ones.
+/// Removes quotes, and backslash escapes within double quotes.
 fn unquote(value: &str) -> String {
     if let Some(inner) = value.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
         return inner.to_owned();
@@ -61,7 +64,8 @@ fn unquote(value: &str) -> String {
     plain
 }
 
-/// What a DHCP lease says: the list of search domains (option 119) when there is one, else the domain (option 15), as dhclient's script chooses.
+/// Content of a DHCP lease. Like dhclient's script, it uses the search list (option 119) if there
+/// is one, otherwise the domain (option 15).
 #[derive(Default)]
 struct Lease {
     servers: Vec<String>,
@@ -92,7 +96,7 @@ impl Lease {
         given
     }
 
-    /// An MTU that a link can have (RFC 2132, 5.1: at least 68).
+    /// Sets a valid MTU (RFC 2132, 5.1: at least 68).
     fn set_mtu(&mut self, word: &str) {
         self.mtu = word.parse().ok().filter(|mtu| (68..=65_535).contains(mtu));
     }

@@ -1,4 +1,5 @@
-//! What the platform gave, and never what we have written ourselves: so that the same comes out before and after.
+//! DNS configuration from the platform, without the agent's own, so that it is equal before and
+//! after a run.
 
 use std::net::IpAddr;
 
@@ -10,18 +11,21 @@ use super::{
     split::{split_links, without_split},
 };
 
-/// The base of the policy `Default`, and from where each nameserver came.
+/// Returns the base of the policy `Default`, and the origin of each nameserver.
 ///
 /// In this order:
-/// 1. systemd-resolved's configuration by others (`resolved.conf` and its drop-ins), then what was given on the links: those with the default route first.
-/// 2. Where it is a plain file: `/etc/resolv.conf` by others, or what stood there before we took it over; its nameservers and its search domains each count where
-///    no link gave any.
-/// 3. Else what systemd-resolved (told by networkd, so never its own fallback) or NetworkManager uses beside these, as long as nothing of ours is in it; later, what of it
-///    was kept in our file.
+/// 1. systemd-resolved's configuration by others (`resolved.conf` and its drop-ins), then that of
+///    the links, those with the default route first.
+/// 2. For a plain file: `/etc/resolv.conf` by others, or the original before the agent replaced it.
+///    Its nameservers are used if no link has any, and so are its search domains.
+/// 3. Otherwise what systemd-resolved (from networkd, so never its own fallback) or NetworkManager
+///    uses besides, while nothing of it is the agent's; later, the part of it that the agent's file
+///    keeps.
 ///
-/// Links with split DNS are left out: their nameservers answer for their own domains only ([`super::split`]).
+/// Links with split DNS are left out: their nameservers answer only for their own domains
+/// ([`super::split`]).
 ///
-/// Options come from a plain file by others alone: a stub's options are not the platform's.
+/// Options come only from a plain file by others: a stub's options are not the platform's.
 pub fn inherited(seen: &Seen) -> (ResolvConf, Vec<(IpAddr, String)>) {
     let mut base = Base::default();
     if seen.owner == Owner::Resolved {
@@ -51,13 +55,14 @@ pub fn inherited(seen: &Seen) -> (ResolvConf, Vec<(IpAddr, String)>) {
         }
         base.conf.options = file.options;
     } else if let Some(rest) = unattributed(seen) {
-        base.add(&rest, &format!("what {} was given", seen.owner.name()));
+        base.add(&rest, &format!("the values given to {}", seen.owner.name()));
     }
     (base.conf, base.origins)
 }
 
-/// What a file of ours must keep because nothing else will: what is in use and neither a link nor a configuration explains, as a router advertisement or DHCPv6
-/// of networkd's.
+/// Returns the values that a file of the agent must keep because no other file has them: those in
+/// use that neither a link nor a configuration explains, such as from networkd's router
+/// advertisements or DHCPv6.
 pub(super) fn to_be_kept(seen: &Seen) -> Option<ResolvConf> {
     let mut without = seen.clone();
     without.upstreams = None;
@@ -72,7 +77,8 @@ pub(super) fn to_be_kept(seen: &Seen) -> Option<ResolvConf> {
     Some(kept).filter(|kept| !kept.nameservers.is_empty() || !kept.searches.is_empty())
 }
 
-/// What systemd-resolved or NetworkManager resolves by, and nobody says why: as it stands while nothing of ours is in it, else as our file has kept it.
+/// Returns the values of unknown origin that systemd-resolved or NetworkManager uses: the current
+/// ones while nothing of them is the agent's, otherwise those kept in the agent's file.
 fn unattributed(seen: &Seen) -> Option<ResolvConf> {
     let (path, text) = match seen.owner {
         Owner::Resolved => (ours::RESOLVED, &seen.upstreams),
@@ -87,13 +93,13 @@ fn unattributed(seen: &Seen) -> Option<ResolvConf> {
         conf.options.clear();
         conf.searches.retain(|one| one != ".");
         if seen.owner == Owner::Resolved {
-            // The rest is its compiled-in fallback, which nobody gave.
+            // The rest is its compiled-in fallback.
             conf.nameservers.retain(|one| seen.told.nameservers.contains(one));
             conf.zones.retain(|one, _| seen.told.nameservers.contains(one));
             conf.searches.retain(|one| seen.told.searches.contains(one));
         }
         if seen.owner == Owner::NetworkManager {
-            // Its own dnsmasq.
+            // The loopback address is that of its own dnsmasq.
             conf.nameservers.retain(|one| !one.is_loopback());
         }
         return Some(conf);
@@ -101,7 +107,7 @@ fn unattributed(seen: &Seen) -> Option<ResolvConf> {
     read(mine)
 }
 
-/// What our file for systemd-resolved has kept of the platform.
+/// Returns the platform's values that the agent's file for systemd-resolved keeps.
 pub(super) fn kept(seen: &Seen) -> Option<ResolvConf> {
     let mine = seen
         .files
@@ -123,7 +129,7 @@ fn read(mine: &str) -> Option<ResolvConf> {
     Some(conf)
 }
 
-/// `/etc/resolv.conf` as others wrote it.
+/// Returns `/etc/resolv.conf` as others wrote it.
 fn platform_file(seen: &Seen) -> Option<&str> {
     let file = match &seen.original {
         Some(original) if ours::taken_over(&seen.resolv_conf) => original,
@@ -132,7 +138,7 @@ fn platform_file(seen: &Seen) -> Option<&str> {
     file.text.as_deref().filter(|text| !ours::is_ours(text))
 }
 
-/// What others have configured for systemd-resolved, read in its order: `resolved.conf`, then the drop-ins by their names.
+/// Returns systemd-resolved's configuration by others: `resolved.conf`, then the drop-ins by name.
 fn operators(seen: &Seen) -> ResolvConf {
     let mut texts: Vec<(&str, &str)> = Vec::new();
     for (path, text) in &seen.files {

@@ -1,4 +1,5 @@
-//! Kubelet: which file it gives pods, whether that is of use to them, and how it is told of another one.
+//! Kubelet's resolver configuration: the file that it gives to pods, whether pods can use it, and
+//! how to configure another one.
 
 use std::net::IpAddr;
 
@@ -14,12 +15,13 @@ use super::{
     seen::{Kubelet, Owner, Seen},
 };
 
-/// systemd-resolved's stub.
+/// Stub file of systemd-resolved.
 const STUB: &str = "/run/systemd/resolve/stub-resolv.conf";
-/// What is advised where no file is of use.
-const NOBODY: &str = "a file with nameservers that pods reach";
+/// Description of a suitable file, if there is none.
+const SUITABLE_FILE: &str = "a file with nameservers that pods reach";
 
-/// Whether kubelet gives pods our file, or may, since it runs and was told so when it started. Then it stays whoever owns `/etc/resolv.conf`: no pod starts without it.
+/// Whether kubelet gives the agent's file to pods, or may do so because it started with that
+/// configuration. Then the file stays in every mode: kubelet starts no pod without it.
 pub fn kubelet_reads(seen: &Seen) -> bool {
     let there = seen.files.contains_key(ours::FOR_KUBELET);
     let kubelet = seen.kubelet.as_ref();
@@ -29,14 +31,17 @@ pub fn kubelet_reads(seen: &Seen) -> bool {
     })
 }
 
-/// Whether its flags may yet say that it reads a folder of drop-ins: it does not run, as at boot, and where its unit has them from is not always known.
+/// Whether kubelet's flags may still name a folder of drop-ins: kubelet does not run, as at boot,
+/// and the file of its flags is not always known.
 fn folder_unknown(kubelet: &Kubelet) -> bool {
     kubelet.config_dir.is_none() && kubelet.started_ns.is_none()
 }
 
-/// The file that kubelet reads, where it is not there or not as it is to be: kept in every mode, since no pod starts without it and each gets what it says. From the
-/// choice, else from what was verified last, else from what is in use; one that answers before one that does not; without what pods cannot reach, and without what
-/// collides unless there is nothing else. None when it is as it is to be, is not read, or nobody is known.
+/// Returns the file that kubelet reads if it is missing or outdated. The agent maintains it in
+/// every mode, since kubelet starts no pod without it. Its content is the choice, else the last
+/// verified configuration, else the one in use; nameservers that answer come first. Nameservers
+/// that pods cannot reach are left out, and colliding ones if there are others. `None` if the file
+/// is up to date or not read, or if no nameserver is known.
 pub fn for_kubelet(
     seen: &Seen,
     choice: Option<&Choice>,
@@ -71,7 +76,8 @@ pub fn for_kubelet(
     })
 }
 
-/// The same without what pods cannot reach: loopback is their own, and so are their interfaces.
+/// Removes nameservers that pods cannot reach: loopback addresses and interface scopes are
+/// different in a pod.
 pub(super) fn reachable(conf: &ResolvConf) -> ResolvConf {
     let mut conf = conf.clone();
     let link_local = |one: &IpAddr| matches!(one, IpAddr::V6(one) if one.is_unicast_link_local());
@@ -81,12 +87,13 @@ pub(super) fn reachable(conf: &ResolvConf) -> ResolvConf {
     conf
 }
 
-/// Our drop-in of kubelet's configuration, where kubelet reads such, and is told by others to give pods what is of no use to them. A flag counts more than any
-/// drop-in, so there is none where a flag says so.
+/// Returns the agent's drop-in of kubelet's configuration, if kubelet reads drop-ins and would
+/// otherwise give an unusable file to pods. `None` if a flag sets `resolvConf`, because flags
+/// override drop-ins.
 pub(super) fn drop_in(seen: &Seen, conf: &ResolvConf) -> Option<OurFile> {
     let kubelet = seen.kubelet.as_ref().filter(|kubelet| !kubelet.by_flag)?;
     let Some(path) = ours::kubelet_drop_in(kubelet) else {
-        // As it is, until it is known whether kubelet reads it.
+        // Keep the existing drop-in until it is known whether kubelet reads it.
         let mut files = ours::files(seen).filter(|_| folder_unknown(kubelet));
         let (path, text) = files.find(|(path, _)| ours::is_kubelet_drop_in(path))?;
         return Some(OurFile {
@@ -96,7 +103,7 @@ pub(super) fn drop_in(seen: &Seen, conf: &ResolvConf) -> Option<OurFile> {
         });
     };
     let (_, instead) = wrong(seen, kubelet, kubelet.others.as_deref(), conf)?;
-    (instead != NOBODY).then(|| OurFile {
+    (instead != SUITABLE_FILE).then(|| OurFile {
         path,
         text: format!(
             "{}apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nresolvConf: {instead}\n",
@@ -106,7 +113,7 @@ pub(super) fn drop_in(seen: &Seen, conf: &ResolvConf) -> Option<OurFile> {
     })
 }
 
-/// What kubelet should be told.
+/// Returns the advice about kubelet's configuration.
 pub(super) fn advice(seen: &Seen, merged: &ResolvConf) -> Option<Advice> {
     let kubelet = seen.kubelet.as_ref()?;
     if kubelet.resolv_conf.as_deref() == Some(ours::FOR_KUBELET)
@@ -128,20 +135,20 @@ pub(super) fn advice(seen: &Seen, merged: &ResolvConf) -> Option<Advice> {
     })
 }
 
-/// What a person does about it: the very file or flag, and the line.
+/// Describes the change: the file or flag, and the line.
 fn how(seen: &Seen, kubelet: &Kubelet, instead: &str) -> String {
     let restart = "and restart kubelet: sudo systemctl restart kubelet";
     if kubelet.by_flag {
         let place = kubelet.flag_in.as_deref().unwrap_or("kubelet's command line");
         return format!(
-            "set --resolv-conf={instead} in {place}, since a flag counts more than any file, {restart}"
+            "set --resolv-conf={instead} in {place}, since a flag overrides every file, {restart}"
         );
     }
     match (ours::kubelet_drop_in(kubelet), &kubelet.config) {
         (Some(path), _) if seen.files.contains_key(&path) => {
-            format!("{path} does not count: take resolvConf out of the files behind it, {restart}")
+            format!("{path} is overridden: remove resolvConf from the files after it, {restart}")
         }
-        (Some(path), _) if instead != NOBODY => {
+        (Some(path), _) if instead != SUITABLE_FILE => {
             format!(
                 "sudo virtfleet-agent apply dns, or dns.manage: auto, writes `resolvConf: {instead}` into {path}"
             )
@@ -151,7 +158,7 @@ fn how(seen: &Seen, kubelet: &Kubelet, instead: &str) -> String {
     }
 }
 
-/// Why a file is of no use to pods, and which one is.
+/// Returns why pods cannot use a file, and a suitable one.
 fn wrong(
     seen: &Seen,
     kubelet: &Kubelet,
@@ -160,7 +167,7 @@ fn wrong(
 ) -> Option<(String, String)> {
     let reads = reads.unwrap_or(ours::RESOLV_CONF);
     if reads == UPSTREAMS && seen.upstreams.is_none() {
-        let because = "which is not there because systemd-resolved does not run".to_owned();
+        let because = "which does not exist because systemd-resolved does not run".to_owned();
         return Some((because, ours::RESOLV_CONF.to_owned()));
     }
     if matches!(reads, UPSTREAMS | ours::FOR_KUBELET | "") {
@@ -180,13 +187,13 @@ fn wrong(
     } else if !reachable(merged).nameservers.is_empty() {
         ours::FOR_KUBELET
     } else {
-        NOBODY
+        SUITABLE_FILE
     };
     let shown = conf.shown_nameservers().join(", ");
     let because = match shown.as_str() {
-        _ if missing => "which is not there".to_owned(),
-        "" => "which is systemd-resolved's stub, and a pod has none".to_owned(),
-        shown => format!("which names {shown}, the guest's own loopback, and a pod has its own"),
+        _ if missing => "which does not exist".to_owned(),
+        "" => "which points to systemd-resolved's stub, which pods cannot reach".to_owned(),
+        shown => format!("which contains {shown}, a loopback address of the guest that pods cannot reach"),
     };
     Some((because, instead.to_owned()))
 }

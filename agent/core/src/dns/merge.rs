@@ -1,8 +1,11 @@
-//! Kubelet's merge of policy, platform and config (`pkg/kubelet/network/dns/dns.go`), and its limits.
+//! Kubelet's merge of policy, platform and config (`pkg/kubelet/network/dns/dns.go`), and its
+//! limits.
 //!
-//! It differs in three things that kubelet leaves open or that a node cannot have: options are in a stable order (kubelet's is that of a Go map: none); a dot at the end of
-//! a search domain of the config is cut off as kubelet does with the platform's; and an empty platform stays empty, where kubelet's `--resolv-conf=""` would
-//! put 127.0.0.1.
+//! Three differences, in points that kubelet leaves open or that a node cannot use:
+//! - Options have a stable order; kubelet's is that of a Go map.
+//! - A trailing dot of a search domain in the config is removed, as kubelet does for the
+//!   platform's.
+//! - An empty platform configuration stays empty; kubelet's `--resolv-conf=""` would add 127.0.0.1.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,34 +15,37 @@ use super::{asked::Asked, resolv::ResolvConf};
 
 /// Kubelet's limits with ExpandedDNSConfig (GA in 1.28).
 pub mod limits {
-    /// Nameservers that a resolver uses (`MAXNS` of resolv.h).
+    /// Maximum number of nameservers that a resolver uses (`MAXNS` of resolv.h).
     pub const NAMESERVERS: usize = 3;
-    /// Search domains.
+    /// Maximum number of search domains.
     pub const SEARCHES: usize = 32;
-    /// Characters of all search domains with the spaces between them.
+    /// Maximum number of characters of all search domains with the spaces between them.
     pub const SEARCH_CHARACTERS: usize = 2048;
-    /// Characters of one search domain.
+    /// Maximum number of characters of one search domain.
     pub const SEARCH_LENGTH: usize = 253;
-    /// Search domains that KubeVirt's admission lets pass in `spec.dnsConfig` (`vmi-create-admitter.go`).
+    /// Maximum number of search domains that KubeVirt's admission allows in `spec.dnsConfig`
+    /// (`vmi-create-admitter.go`).
     pub const KUBEVIRT_SEARCHES: usize = 6;
-    /// Characters of them.
+    /// Maximum number of characters of these search domains.
     pub const KUBEVIRT_SEARCH_CHARACTERS: usize = 256;
-    /// Bytes that DHCP option 119 has room for; beyond it virt-launcher panics (kubevirt #3187, #4541, #12615).
+    /// Maximum size of DHCP option 119 in bytes; beyond it virt-launcher panics (kubevirt #3187,
+    /// #4541,
+    /// #12615).
     pub const OPTION_119_BYTES: usize = 255;
 }
 
-/// What the merge left out.
+/// Values that the merge left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "trimmed")]
 pub enum Trimmed {
-    /// Nameservers beyond the third.
+    /// Nameservers after the third.
     Nameservers {
-        /// Those.
+        /// The nameservers.
         values: Vec<String>,
     },
-    /// Search domains beyond the 32nd, or beyond 2,048 characters.
+    /// Search domains after the 32nd, or beyond 2,048 characters.
     Searches {
-        /// Those.
+        /// The search domains.
         values: Vec<String>,
     },
     /// A search domain of more than 253 characters.
@@ -49,37 +55,44 @@ pub enum Trimmed {
     },
 }
 
-/// Something that is not wrong in the guest, and would bite elsewhere.
+/// Problem that does not affect the guest, but other places.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Warning {
-    /// `ClusterFirst` without `cluster.nameservers`: `Default` was used, as kubelet does with an event.
+    /// `ClusterFirst` without `cluster.nameservers`: `Default` is used, as kubelet does (with an
+    /// event).
     NoClusterDns,
-    /// More than 6 search domains, or 256 characters: KubeVirt's admission refuses the same in a VM's `dnsConfig`.
+    /// More than 6 search domains, or 256 characters: KubeVirt's admission rejects them in a VM's
+    /// `dnsConfig`.
     BeyondKubevirtAdmission,
-    /// The search domains would not fit into DHCP option 119.
+    /// The search domains do not fit into DHCP option 119.
     BeyondOption119,
 }
 
-/// The result.
+/// Result of the merge.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Merged {
-    /// What the resolver should have, were every nameserver good.
+    /// Requested configuration, before nameservers are excluded.
     pub conf: ResolvConf,
-    /// What was left out of it.
+    /// Values that were left out.
     pub trimmed: Vec<Trimmed>,
-    /// What else somebody should know.
+    /// Warnings.
     pub warnings: Vec<Warning>,
 }
 
-/// Merges what is asked for with what the platform gave.
+/// Merges the requested configuration with the platform's.
 ///
-/// 1. The base by policy. `None`: nothing. `Default`: the platform's, options too. `ClusterFirst`: the cluster's nameservers alone, `<namespace>.svc.<domain>`,
-///    `svc.<domain>`, `<domain>` and then the platform's search domains, and `ndots:5` as the only option. `ClusterFirst` in the host's network, or without a
-///    nameserver of the cluster (with a warning), is `Default`.
-/// 2. The config behind it: of duplicates the first stays; an option of the same name is replaced in its place.
-/// 3. The limits: the first 3 nameservers; the first 32 search domains; of these none of more than 253 characters; then from the end until all have at most 2,048.
+/// 1. The base by policy. `None`: nothing. `Default`: the platform's, including options.
+///    `ClusterFirst`: only the cluster's nameservers; `<namespace>.svc.<domain>`, `svc.<domain>`,
+///    `<domain>` and then the platform's search domains; `ndots:5` as the only option.
+///    `ClusterFirst` in the host network, or without a nameserver of the cluster (with a warning),
+///    is `Default`.
+/// 2. The config is appended. The first of equal entries stays; an option replaces one of the same
+///    name.
+/// 3. The limits: the first 3 nameservers; the first 32 search domains, without those of more than
+///    253 characters; then domains are removed from the end until they have at most 2,048
+///    characters.
 pub fn merge(asked: &Asked, platform: &ResolvConf) -> Merged {
     let mut warnings = Vec::new();
     let mut conf = base(asked, platform, &mut warnings);
@@ -114,8 +127,9 @@ pub fn merge(asked: &Asked, platform: &ResolvConf) -> Merged {
     }
 }
 
-/// The bytes of search domains in DHCP option 119 (RFC 3397) without its compression, which KubeVirt's DHCP server does not use: for each label its length and
-/// its characters, and a zero behind each name.
+/// Returns the size of search domains in DHCP option 119 (RFC 3397) without compression, which
+/// KubeVirt's DHCP server does not use: per label its length byte and its characters, and a zero
+/// after each name.
 pub fn option_119_bytes(searches: &[String]) -> usize {
     let bytes = |name: &String| match name.trim_end_matches('.') {
         "" => 1,
@@ -170,7 +184,7 @@ fn trim_nameservers(conf: &mut ResolvConf, trimmed: &mut Vec<Trimmed>) {
     trimmed.push(Trimmed::Nameservers { values });
 }
 
-/// All search domains with the blanks between them.
+/// Characters of all search domains with the spaces between them.
 fn joined(searches: &[String]) -> usize {
     let letters: usize = searches.iter().map(String::len).sum();
     letters + searches.len().saturating_sub(1)

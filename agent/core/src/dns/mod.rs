@@ -1,16 +1,20 @@
-//! The guest's DNS: from what is asked for and what is there to what is done, as values. Nothing here sends a packet or touches a file.
+//! The guest's DNS: computes plans from settings and observed state. Nothing here sends packets or
+//! accesses files.
 //!
 //! ```text
 //! declared (wire::settings) ─ asked ─▶ Asked ─┐
 //! host ─ observe ─▶ Seen ─ inherited ─────────┼─ merge (kubelet's) ─▶ Merged ─ candidates ─┐
 //!   links, leases, owner, addresses, kubelet ─┘                                            │
-//! Seen ───────────────────────────────────────────── collision ─▶ what may not be asked ───┤
-//! host ─ probe ─▶ Answers ───────────────────────────────────────── what answers ──────────┴─ choice ─▶ Choice
-//! Choice, Seen ─ render (by owner) ─▶ Plan: Steps, Refusals ─▶ host ─▶ State ─▶ findings, metrics, report
+//! Seen ──────────────────────────────── collision ─▶ excluded nameservers ─────────────────┤
+//! host ─ probe ─▶ Answers ───────────── judge ─────▶ health of nameservers ────────────────┤
+//!                                                                      Choice ◀─ choice ───┘
+//! Choice, Seen ─ render (by owner) ─▶ Plan: steps, refusals
+//! Plan ─▶ host ─▶ DnsState ─▶ findings, metrics, report
 //! ```
 //!
-//! Three rules hold by type. A [`choice::Choice`] has a nameserver that has answered, and has it first. One that collides, lies or loops never gets into one.
-//! And what a plan writes comes from a [`choice::Choice`] alone.
+//! The types enforce three rules. The first nameserver of a [`choice::Choice`] has answered. A
+//! choice never contains a nameserver that collides, lies or loops. A plan writes only
+//! configurations from a choice.
 
 pub mod advice;
 pub mod answers;

@@ -1,12 +1,13 @@
-//! Names and words that may stand in a configuration file, and servers as these files write them.
+//! Validation of names and words for configuration files, and parsing of nameservers in such files.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The longest label (RFC 1035, 2.3.4).
-const LABEL: usize = 63;
+/// Maximum length of a label (RFC 1035, 2.3.4).
+const MAX_LABEL_LENGTH: usize = 63;
 
-/// What is wrong with a domain name; none when it may be asked for. Letters, digits, `-` and `_`, as Kubernetes lets search domains pass; one dot may stand
-/// at the end. Never a blank, a line break, a quote or anything else that means something in a configuration file.
+/// Returns the problem with a domain name, if any. Allowed are letters, digits, `-` and `_`, as
+/// Kubernetes allows in search domains, and a trailing dot; never a space, a line break, a quote or
+/// another character with a meaning in a configuration file.
 pub fn objection(name: &str) -> Option<String> {
     let bare = name.strip_suffix('.').unwrap_or(name);
     if bare.is_empty() {
@@ -16,7 +17,7 @@ pub fn objection(name: &str) -> Option<String> {
         .chars()
         .find(|c| !(c.is_ascii_alphanumeric() || "-_.".contains(*c)))
     {
-        return Some(format!("has {bad:?} in it; letters, digits, -, _ and . may be"));
+        return Some(format!("contains {bad:?}; use letters, digits, -, _ and ."));
     }
     if bare.len() > super::merge::limits::SEARCH_LENGTH {
         return Some(format!(
@@ -27,22 +28,23 @@ pub fn objection(name: &str) -> Option<String> {
     }
     for label in bare.split('.') {
         if label.is_empty() {
-            return Some("has two dots in a row, or one at the beginning".to_owned());
+            return Some("has consecutive dots or a leading dot".to_owned());
         }
-        if label.len() > LABEL {
+        if label.len() > MAX_LABEL_LENGTH {
             return Some(format!(
-                "has a part of {} characters; at most {LABEL} may be",
+                "has a label of {} characters; at most {MAX_LABEL_LENGTH} are allowed",
                 label.len()
             ));
         }
         if label.starts_with('-') || label.ends_with('-') {
-            return Some(format!("has a part {label:?} that begins or ends with -"));
+            return Some(format!("has a label {label:?} that begins or ends with -"));
         }
     }
     None
 }
 
-/// A search domain that somebody gave, without the dot at its end; none when it has anything in it that a name has not. It may be too long.
+/// Returns a search domain without its trailing dot; `None` if it has invalid characters. It may be
+/// too long.
 pub(super) fn given_search(word: &str) -> Option<&str> {
     if word == "." {
         return Some(word);
@@ -54,7 +56,7 @@ pub(super) fn given_search(word: &str) -> Option<&str> {
     (clean && !bare.is_empty() && !bare.starts_with('.') && !bare.ends_with('.')).then_some(bare)
 }
 
-/// Whether an option's name or value may stand in `resolv.conf`, and in a list with commas.
+/// Whether the name or value of an option is valid in `resolv.conf` and in a comma-separated list.
 pub(super) fn option_word(word: &str) -> bool {
     !word.is_empty()
         && word
@@ -62,7 +64,7 @@ pub(super) fn option_word(word: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// An interface's name, as a zone of an address.
+/// Whether a word is a valid interface name as the zone of an address.
 fn zone_word(word: &str) -> bool {
     !word.is_empty()
         && word.len() <= 15
@@ -71,15 +73,17 @@ fn zone_word(word: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// A server as `resolv.conf`, systemd, NetworkManager and DHCP clients write it: an address, maybe with `%zone`, `:port` and `#name`. A zone is kept for IPv6 alone;
-/// IPv4 in IPv6 (`::ffff:10.0.0.10`) becomes IPv4. None for what is no address, and for another port than 53: a resolver could not be told.
+/// Parses a nameserver in the notation of `resolv.conf`, systemd, NetworkManager and DHCP clients:
+/// an address, optionally with `%zone`, `:port` and `#name`. The zone is kept only for IPv6; an
+/// IPv4-mapped address becomes IPv4. `None` for an invalid address, and for a port other than 53,
+/// which resolvers do not support.
 pub fn server(word: &str) -> Option<(IpAddr, Option<String>)> {
     let word = word.split('#').next().unwrap_or(word);
     let (body, zone) = match word.split_once('%') {
         Some((body, zone)) => (body, Some(zone.trim_end_matches(']'))),
         None => (word, None),
     };
-    // A port may stand behind the zone: `[fe80::1]:53%eth0` is systemd's order, `[fe80::1%eth0]:53` everybody else's.
+    // The port may follow the zone: systemd writes `[fe80::1]:53%eth0`, others `[fe80::1%eth0]:53`.
     let (zone, port) = match zone.and_then(|zone| zone.split_once("]:").or(zone.split_once(':'))) {
         Some((zone, port)) => (Some(zone), Some(port.parse::<u16>().ok()?)),
         None => (zone, None),
@@ -100,7 +104,7 @@ pub fn server(word: &str) -> Option<(IpAddr, Option<String>)> {
     Some((address, zone.map(str::to_owned)))
 }
 
-/// Whether a name is `domain` or lies below it; the case of letters means nothing.
+/// Whether a name is `domain` or below it, ignoring case.
 pub fn below(name: &str, domain: &str) -> bool {
     let (name, domain) = (name.to_ascii_lowercase(), domain.to_ascii_lowercase());
     name == domain
@@ -116,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_may_be_asked_for() {
+    fn names_are_validated() {
         for good in [
             "a",
             "svc.cluster.local",
@@ -152,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_as_files_write_them() {
+    fn servers_are_parsed_in_all_notations() {
         type Expected = Option<(&'static str, Option<&'static str>)>;
         let cases: [(&str, Expected); 15] = [
             ("10.0.0.10", Some(("10.0.0.10", None))),
@@ -178,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn below_is_by_labels() {
+    fn below_compares_labels() {
         assert!(below("svc.Cluster.local", "cluster.local"));
         assert!(below("local", "local"));
         assert!(!below("mylocal", "local"));
@@ -186,12 +190,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_word_is_too_odd(word in "\\PC*") {
+        fn no_word_panics(word in "\\PC*") {
             let _ = (objection(&word), server(&word), given_search(&word), option_word(&word));
         }
 
         #[test]
-        fn a_zone_never_breaks_a_file(word in "fe80::1%.*") {
+        fn zones_contain_only_safe_characters(word in "fe80::1%.*") {
             if let Some((_, Some(zone))) = server(&word) {
                 prop_assert!(zone_word(&zone));
             }

@@ -1,4 +1,5 @@
-//! The plan: what is written for the resolver that the guest has, or why nothing is.
+//! The DNS plan: which files and links the agent changes for the resolver of the guest, or why it
+//! changes nothing.
 
 mod refusal;
 mod steps;
@@ -24,78 +25,85 @@ use super::{
     seen::{File, Owner, Seen},
 };
 
-/// One step. They run in order; when one fails, or the nameservers do not answer afterwards, all are undone in reverse.
+/// Step of a plan. Steps run in order. If one fails, or the nameservers do not answer afterwards,
+/// the agent undoes all of them in reverse order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "step")]
 pub enum Step {
-    /// Write a file of ours.
+    /// Write a file of the agent.
     WriteFile {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// All of it.
+        /// Content of the file.
         text: String,
-        /// Its mode, e.g. `0o644`.
+        /// Mode of the file, e.g. `0o644`.
         mode: u32,
     },
-    /// Remove a file of ours.
+    /// Remove a file of the agent.
     RemoveFile {
-        /// Its path.
+        /// Path of the file.
         path: String,
     },
-    /// Put a file of ours in the place of `/etc/resolv.conf`; what was there is kept aside first.
+    /// Replace `/etc/resolv.conf` with a file of the agent, after saving the original.
     TakeOver {
-        /// All of it.
+        /// Content of the file.
         text: String,
     },
-    /// Put back what was in the place of `/etc/resolv.conf`.
+    /// Restore the original `/etc/resolv.conf`.
     GiveBack {
-        /// What was there.
+        /// The original file or link.
         original: File,
     },
-    /// Have a service take up what was written.
+    /// Make a service reload its configuration.
     Reload {
-        /// Which.
+        /// The service.
         service: Service,
     },
-    /// Have systemd-resolved forget what NetworkManager has told it of a link, which NetworkManager does not take back when it stops telling; or networkd what it was told
-    /// at run time (`resolvectl revert`).
+    /// Run `resolvectl revert` for a link. It removes from systemd-resolved what NetworkManager set
+    /// there and does not remove itself, or from networkd what was set at run time.
     Revert {
-        /// The link's name.
+        /// Name of the link.
         link: String,
     },
-    /// Have networkd tell systemd-resolved nothing of a link, from now on and until networkd starts anew, which reads the drop-in then: the link is not configured anew
-    /// (`resolvectl dns <link> ""`, which goes to networkd where the link is its own).
+    /// Stop networkd from passing this link's DNS servers to systemd-resolved, without
+    /// reconfiguring the link (`resolvectl dns <link> ""`, which systemd-resolved forwards to
+    /// networkd). It lasts until networkd restarts and reads the drop-in.
     Quiet {
-        /// The link's name.
+        /// Name of the link.
         link: String,
     },
-    /// Have networkd tell of a link again what it knows; where it has read a drop-in of ours and so knows nothing, these (`resolvectl revert`, `resolvectl dns`).
+    /// Make networkd pass the link's DNS servers to systemd-resolved again (`resolvectl revert`).
+    /// If networkd has read a drop-in of the agent and so does not know them, set them explicitly
+    /// (`resolvectl dns`).
     Speak {
-        /// The link's name.
+        /// Name of the link.
         link: String,
-        /// The nameservers that were given on it.
+        /// Nameservers assigned on the link.
         nameservers: Vec<String>,
-        /// The search domains.
+        /// Search domains assigned on the link.
         searches: Vec<String>,
     },
-    /// Forget what was cached.
+    /// Flush the resolver's cache.
     Flush,
 }
 
 impl Step {
-    /// Whether it is about our drop-in of kubelet's configuration: a change of its own, so that whatever is in its way is in nothing else's.
+    /// Whether the step concerns kubelet's configuration drop-in. An obstacle to it must not block
+    /// other steps.
     pub fn is_kubelets(&self) -> bool {
         matches!(self, Self::WriteFile { path, .. } | Self::RemoveFile { path } if ours::is_kubelet_drop_in(path))
     }
 }
 
-/// Whose configuration was changed.
+/// Service that reads a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// `systemctl try-reload-or-restart systemd-resolved` (reload from version 254 on). Once no file of ours is there it reloads with our domains reset, or restarts.
+    /// `systemctl try-reload-or-restart systemd-resolved` (reload from version 254 on). After the
+    /// last file of the agent is removed, the agent resets its domains and reloads, or restarts the
+    /// service.
     Resolved,
-    /// `networkctl reload`, which reconfigures the links whose files have changed.
+    /// `networkctl reload`, which reconfigures links whose files changed.
     Networkd,
     /// `nmcli general reload`.
     NetworkManager,
@@ -103,80 +111,82 @@ pub enum Service {
     Resolvconf,
 }
 
-/// Why nothing is done.
+/// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
-    /// The settings make no sense.
+    /// The settings are invalid.
     Settings,
-    /// No nameserver that is asked for may be used and answers; what is there stays.
+    /// No requested nameserver may be used and answers; the configuration in use stays.
     NothingVerified,
-    /// A file is in the way that is not ours, or `/etc/resolv.conf` cannot be changed.
+    /// A file of another owner is at the path, or `/etc/resolv.conf` cannot be changed.
     NotOurs,
     /// A tool is missing.
     NoTool,
-    /// A link has nameservers of its own for certain domains, and our files would take them away.
+    /// A link has its own nameservers for certain domains, and the agent's files would remove them.
     SplitDns,
-    /// What is there could not be found out.
+    /// The current state cannot be determined.
     Unreadable,
 }
 
-/// A refusal with its evidence.
+/// Refusal with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
-    /// Why.
+    /// Reason.
     pub kind: RefusalKind,
-    /// In one sentence, with what was found and where.
+    /// One sentence with what was found and where.
     pub message: String,
     /// What to do next.
     pub remedy: String,
-    /// What was found, by name.
+    /// Evidence by name.
     pub facts: Vec<(String, String)>,
 }
 
 impl Refusal {
-    /// Whether somebody's file is at the place of kubelet's drop-in.
+    /// Whether a file of another owner is at the path of kubelet's drop-in.
     fn is_kubelets(&self) -> bool {
         self.kind == RefusalKind::NotOurs && self.facts.iter().any(|(_, what)| ours::is_kubelet_drop_in(what))
     }
 }
 
-/// The whole plan.
+/// DNS plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// For whom it is written.
+    /// Program that manages the resolver configuration.
     pub owner: Owner,
-    /// What is asked for, after the merge: what the resolver would have, were every nameserver good.
+    /// Requested configuration after the merge, before nameservers are excluded.
     pub asked: ResolvConf,
-    /// What the resolver is to have; none when nothing may be written.
+    /// Configuration to apply; `None` if nothing may be written.
     pub choice: Option<Choice>,
-    /// What is done. Empty when everything is as asked for.
+    /// Steps to apply; empty if everything is as requested.
     pub steps: Vec<Step>,
-    /// Writes the file that kubelet reads, where it is missing or not as it is to be. Done in every mode, whatever becomes of the steps.
+    /// Writes the file that kubelet reads if it is missing or outdated. The agent runs this step in
+    /// every mode, even if the other steps fail.
     #[serde(default)]
     pub kubelet: Option<Step>,
-    /// Why nothing is done.
+    /// Reasons why nothing is done.
     pub refusals: Vec<Refusal>,
-    /// Nameservers that may not be used.
+    /// Nameservers that must not be used.
     pub collisions: Vec<Collision>,
-    /// Nameservers that the platform hands out and that collide, while they are neither asked for nor in use: what the policy keeps away.
+    /// Colliding nameservers that the platform assigns and that are neither requested nor in use.
     #[serde(default)]
     pub averted: Vec<Collision>,
-    /// Nameservers that were asked.
+    /// Probe results of nameservers.
     pub judged: Vec<Judged>,
-    /// What the merge left out.
+    /// Entries that the merge left out.
     pub trimmed: Vec<Trimmed>,
-    /// What else somebody should know.
+    /// Warnings about the settings.
     pub warnings: Vec<Warning>,
-    /// What a person should know or tell others.
+    /// Advice for the admin.
     pub advice: Vec<Advice>,
-    /// The same, in one sentence each: what a person should know, e.g. which resolv.conf kubelet should be told.
+    /// The advice, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// All nameservers that matter, each with from where it comes, once: asked for, given by the platform, in use, last good.
+/// Returns all relevant nameservers with their origins, without duplicates: requested, assigned by
+/// the platform, in use, last verified.
 pub fn origins(asked: &Asked, seen: &Seen) -> Vec<(IpAddr, String)> {
     let (platform, from) = inherited(seen);
     let merged = merge(asked, &platform);
@@ -198,24 +208,26 @@ pub fn origins(asked: &Asked, seen: &Seen) -> Vec<(IpAddr, String)> {
     }
     for nameserver in effective(seen).nameservers {
         let given = from.iter().find(|one| one.0 == nameserver);
-        let from = given.map_or(format!("what {} uses now", seen.owner.name()), |one| {
-            one.1.clone()
-        });
+        let from = given.map_or(
+            format!("the current configuration of {}", seen.owner.name()),
+            |one| one.1.clone(),
+        );
         add(nameserver, from);
     }
     for nameserver in seen.last_good.iter().flat_map(|good| &good.nameservers) {
-        add(*nameserver, "what was verified last".to_owned());
+        add(*nameserver, "the last verified configuration".to_owned());
     }
     all
 }
 
-/// Whom to ask: what is asked for, what is in use, what was good last; each once. Those that collide are asked, too: whether they loop shows in what they answer.
+/// Returns the nameservers to probe: requested, in use and last verified, without duplicates.
+/// Colliding nameservers are included, because the probe shows whether they loop.
 pub fn candidates(asked: &Asked, seen: &Seen) -> Vec<IpAddr> {
     origins(asked, seen).into_iter().map(|one| one.0).collect()
 }
 
-/// The platform's nameservers that a plan needs an answer from in addition, because `ClusterFirst` is requested and no requested nameserver can be used. Empty
-/// otherwise: while the cluster's DNS answers, nobody else is probed.
+/// Returns the platform's nameservers that must be probed too, because `ClusterFirst` is requested
+/// and no requested nameserver can be used. Empty while the cluster's DNS answers.
 pub fn fallback_candidates(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Vec<IpAddr> {
     let (platform, from) = inherited(seen);
     let known = origins(asked, seen);
@@ -230,7 +242,8 @@ pub fn fallback_candidates(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Vec
     more.into_iter().map(|one| one.0).collect()
 }
 
-/// By which interface link-local nameservers among the [`candidates`] and [`fallback_candidates`] are reached.
+/// Returns the interfaces of link-local nameservers among the [`candidates`] and
+/// [`fallback_candidates`].
 pub fn zones(asked: &Asked, seen: &Seen) -> BTreeMap<IpAddr, String> {
     let platform = inherited(seen).0;
     let merged = merge(asked, &platform);
@@ -241,7 +254,7 @@ pub fn zones(asked: &Asked, seen: &Seen) -> BTreeMap<IpAddr, String> {
     all
 }
 
-/// What is asked for, and behind it what the limits cut off.
+/// Requested configuration, followed by the nameservers that exceed the limits.
 fn wanted(merged: &Merged) -> ResolvConf {
     let mut all = merged.conf.clone();
     for trimmed in &merged.trimmed {
@@ -254,7 +267,8 @@ fn wanted(merged: &Merged) -> ResolvConf {
     all
 }
 
-/// The plan. Pure, and empty when it is asked again after it was done. The same for every `manage` but `off`, which takes back what is ours.
+/// Returns the plan. Pure; empty if it is computed again after its steps were applied. It is the
+/// same for every `manage` except `off`, which restores the original configuration.
 pub fn plan(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Plan {
     let mut plan = Plan {
         owner: seen.owner,
@@ -296,7 +310,7 @@ pub fn plan(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Plan {
     plan
 }
 
-/// What stays with `manage: off`: the file that kubelet reads.
+/// With `manage: off`, only the file that kubelet reads stays.
 fn left_when_off(seen: &Seen) -> Rendered {
     let kept = seen.files.get(ours::FOR_KUBELET).filter(|_| kubelet_reads(seen));
     let file = kept.map(|text| OurFile {
@@ -310,7 +324,8 @@ fn left_when_off(seen: &Seen) -> Rendered {
     }
 }
 
-/// Whether the guest has it already without a file of ours but for kubelet: then there is nothing else to write.
+/// Whether the guest has the configuration without a file of the agent, except those for kubelet.
+/// Then nothing else is written.
 fn satisfied(seen: &Seen, choice: &Choice) -> bool {
     let for_kubelet = |path: &str| path == ours::FOR_KUBELET || ours::is_kubelet_drop_in(path);
     ours::files(seen).all(|(path, _)| for_kubelet(path))
@@ -318,7 +333,8 @@ fn satisfied(seen: &Seen, choice: &Choice) -> bool {
         && is_in_use(seen, choice.conf())
 }
 
-/// Whether what is in use is this. A plain file's order counts, a daemon's does not; options count where they can be had.
+/// Whether `conf` is in use. The order of nameservers matters only in a plain file. Options matter
+/// only where the resolver supports them.
 pub(super) fn is_in_use(seen: &Seen, conf: &ResolvConf) -> bool {
     let now = effective(seen);
     let plain = matches!(seen.owner, Owner::File | Owner::Resolvconf);
@@ -337,7 +353,9 @@ pub(super) fn is_in_use(seen: &Seen, conf: &ResolvConf) -> bool {
 }
 
 impl Plan {
-    /// What is asked for; else, with `ClusterFirst`, the platform's nameservers; else the last good one. Both only when nothing that is in use may be used. Else a refusal.
+    /// Chooses the requested configuration; else, with `ClusterFirst`, the platform's nameservers;
+    /// else the last verified ones. The latter two are used only if no nameserver in use may be
+    /// used. Otherwise adds a refusal.
     fn choose(
         &mut self,
         asked: &Asked,
@@ -380,9 +398,11 @@ impl Plan {
         None
     }
 
-    /// The platform's own nameservers, for as long as `ClusterFirst` has none that can be used: a node needs names to recover, and those that it was given are the only others.
-    /// Search domains and options stay as requested, so that names mean the same. Only when nothing that is in use can be used, or when the agent has
-    /// configured them for this reason already. Never a nameserver that collides, so never the user cluster's.
+    /// Chooses the platform's nameservers while `ClusterFirst` has none that can be used: a node
+    /// needs name resolution to recover. Search domains and options stay as requested, so that
+    /// names keep their meaning. Applies only if no nameserver in use can be used, or if the agent
+    /// has already fallen back. Colliding nameservers, and so those of the user cluster, are never
+    /// chosen.
     fn platform_fallback(
         &self,
         asked: &Asked,
@@ -420,8 +440,10 @@ impl Plan {
         self.advice.iter().any(fallback)
     }
 
-    /// Whether all that is asked for is what our own file has kept of the platform, and all of it and of what is in use is dead: the platform may give others by now (DHCPv6,
-    /// router advertisements), which are not seen before ours are gone. Never where a lease names a nameserver, since that is seen, and may be the one that collides.
+    /// Whether all requested nameservers come from what the agent's own file keeps of the platform,
+    /// and they and the ones in use are all dead. The platform may assign others by now (DHCPv6,
+    /// router advertisements), which are visible only after the agent's files are removed. Always
+    /// false if a lease names a nameserver, since that is visible and may be the one that collides.
     fn outdated(&self, seen: &Seen, merged: &Merged) -> bool {
         let kept = kept(seen).map(|kept| kept.nameservers).unwrap_or_default();
         let dead = |one: &IpAddr| {
@@ -441,7 +463,7 @@ impl Plan {
         self.kubelet = file.map(|OurFile { path, text, mode }| Step::WriteFile { path, text, mode });
     }
 
-    /// The steps to what is rendered, or why not one of them is done.
+    /// Adds the steps that apply `rendered`, or the refusals that prevent them.
     fn finish(&mut self, seen: &Seen, rendered: &Rendered) {
         self.advice.extend(rendered.advice.iter().cloned());
         let (mut steps, advice) = steps::steps(seen, rendered);

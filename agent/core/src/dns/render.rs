@@ -1,7 +1,7 @@
-//! The files that make a choice count, for the resolver that the guest has. Every byte of them comes from here.
+//! Content of all files that apply a choice to the resolver of the guest.
 
 use std::collections::BTreeSet;
-// Writing to a string cannot fail, so its results are of no use.
+// Writing to a string cannot fail, so the results are ignored.
 use std::fmt::Write as _;
 
 use super::{
@@ -16,42 +16,43 @@ use super::{
     split::{drop_in as drop_in_of_link, split_links},
 };
 
-/// What every file of ours says of itself.
-const ABOUT: &str = "from the settings `dns`. Changes are undone; `dns.manage: off` takes it away.";
+/// Second part of the header of the agent's files.
+const HEADER_TEXT: &str = "from the settings `dns`. Changes are undone; `dns.manage: off` takes it away.";
 
-/// A file of ours.
+/// File of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OurFile {
-    /// Its path.
+    /// Path.
     pub path: String,
-    /// All of it.
+    /// Content.
     pub text: String,
-    /// Its mode.
+    /// Mode.
     pub mode: u32,
 }
 
-/// All that is to be there.
+/// Requested files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
-    /// Files of ours, in the order in which they are written.
+    /// Files of the agent, in the order in which they are written.
     pub files: Vec<OurFile>,
-    /// The text of `/etc/resolv.conf` where that is to be a file of ours.
+    /// Content of `/etc/resolv.conf`, if the agent replaces it.
     pub resolv_conf: Option<String>,
-    /// What a person should know of it.
+    /// Advice for the admin.
     pub advice: Vec<Advice>,
 }
 
-/// The first line of a file of ours.
+/// First line of a file of the agent.
 pub(super) fn header() -> String {
-    format!("{} {ABOUT}\n", ours::MARK)
+    format!("{} {HEADER_TEXT}\n", ours::MARK)
 }
 
-/// Whether systemd-resolved can be told to forget what it was told of a link.
+/// Whether the per-link settings of systemd-resolved can be reverted.
 pub(super) fn has_resolvectl(seen: &Seen) -> bool {
     !seen.missing_tools.iter().any(|tool| tool == "resolvectl")
 }
 
-/// What is to be there for a choice, by who owns `/etc/resolv.conf` and who configures the links.
+/// Returns the files for a choice, by the owner of `/etc/resolv.conf` and the managers of the
+/// links.
 pub fn render(asked: &Asked, seen: &Seen, choice: &Choice) -> Rendered {
     let mut rendered = Rendered::default();
     let conf = choice.conf();
@@ -83,7 +84,7 @@ pub fn render(asked: &Asked, seen: &Seen, choice: &Choice) -> Rendered {
     rendered
 }
 
-/// What is to be there for kubelet alone, in a guest that is as asked for without us.
+/// Returns only kubelet's files, for a guest that is as requested without the agent.
 pub(super) fn kubelets(seen: &Seen, choice: &Choice) -> Rendered {
     let mut rendered = Rendered::default();
     rendered.kubelet(seen, choice.conf());
@@ -104,9 +105,9 @@ impl Rendered {
         self.for_kubelet(conf);
     }
 
-    /// Kubelet's drop-in, and the file that it reads.
+    /// Adds kubelet's drop-in, and the file that kubelet reads.
     fn kubelet(&mut self, seen: &Seen, conf: &ResolvConf) {
-        // What kubelet will find, not what it finds now.
+        // Use the state after the plan, not the current one.
         let mut after = seen.clone();
         if let Some(text) = &self.resolv_conf {
             after.resolv_conf.text = Some(text.clone());
@@ -130,7 +131,8 @@ impl Rendered {
             .get(ours::FOR_KUBELET)
             .filter(|_| kubelet_reads(seen) && !has)
         {
-            // Nobody that pods reach is chosen, and kubelet reads it: what it says is better than no file.
+            // No chosen nameserver is reachable from pods, but kubelet reads the file: keep its
+            // content, which is better than no file.
             self.file(ours::FOR_KUBELET, text.clone());
         }
         let later = drop_in
@@ -153,7 +155,7 @@ impl Rendered {
         }
     }
 
-    /// What keeps systemd-resolved from using the links' own servers beside ours.
+    /// Adds the files that stop systemd-resolved from using the links' own nameservers.
     fn links(&mut self, seen: &Seen) {
         let mut done = BTreeSet::new();
         let by_networkd = |link: &&Link| {
@@ -184,12 +186,13 @@ impl Rendered {
             && text.ends_with(ours::SILENT)
             && !seen.missing_tools.iter().any(|tool| tool == "nmcli")
         {
-            // It has no link at this moment.
+            // NetworkManager has no link at the moment.
             self.file(ours::NETWORK_MANAGER, text.clone());
         }
     }
 
-    /// Drop-ins of `.network` files that no link has at this moment, as while networkd restarts or a link is down: they stay as long as the file does.
+    /// Adds drop-ins of `.network` files that no link has at the moment, for example while networkd
+    /// restarts or a link is down. They stay as long as the `.network` file.
     fn kept(&mut self, seen: &Seen) {
         let mut done: BTreeSet<String> = self.files.iter().map(|file| file.path.clone()).collect();
         done.extend(split_links(seen).filter_map(drop_in_of_link));
@@ -204,14 +207,15 @@ impl Rendered {
     }
 }
 
-/// What NetworkManager makes of ours, its own dnsmasq or the nameservers, shows when it has it: kubelet is told then.
+/// Whether NetworkManager has loaded the agent's configuration: `/etc/resolv.conf` shows its
+/// dnsmasq or the nameservers. Only then kubelet is configured.
 fn settled(seen: &Seen, files: &[OurFile], drop_in: &OurFile) -> bool {
     let by_nm = files.iter().find(|file| file.path == ours::NETWORK_MANAGER);
     let same = |file: &OurFile| seen.files.get(&file.path) == Some(&file.text);
     seen.owner != Owner::NetworkManager || seen.files.contains_key(&drop_in.path) || by_nm.is_none_or(same)
 }
 
-/// `# Platform:` with what nothing else in the guest says, or nothing.
+/// Returns the `# Platform:` line with values that no other file in the guest has, or nothing.
 fn platform_line(seen: &Seen) -> String {
     let Some(kept) = inherited::to_be_kept(seen) else {
         return String::new();
@@ -220,8 +224,10 @@ fn platform_line(seen: &Seen) -> String {
     format!("{} {servers}; {}\n", ours::PLATFORM, kept.searches.join(" "))
 }
 
-/// systemd-resolved's drop-in. Empty values forget what others have set. `~.` sends everything to our servers that no other link claims, names below
-/// `.local` among them. The cluster's domain is named besides when it lies there, so that no other link's `~.` gets it.
+/// Content of systemd-resolved's drop-in. Empty values clear those of others. `~.` routes all names
+/// to the agent's nameservers that no other link claims, including names below `.local`. If the
+/// cluster's domain is below `.local`, it is named explicitly, so that no other link's `~.` gets
+/// it.
 fn resolved(asked: &Asked, seen: &Seen, conf: &ResolvConf) -> String {
     let mut domains: Vec<String> = conf.searches.iter().filter(|one| *one != ".").cloned().collect();
     let domain = asked.cluster_domain.as_str();
@@ -241,10 +247,12 @@ fn resolved(asked: &Asked, seen: &Seen, conf: &ResolvConf) -> String {
     text
 }
 
-/// A drop-in of a link's `.network` file, also of one that netplan has generated: it says the same whatever netplan's own files say, and networkd reads it at each start.
+/// Content of a drop-in of a link's `.network` file, also of one that netplan generated. It does
+/// not depend on netplan's files, and networkd reads it at each start.
 fn networkd(seen: &Seen, link: &Link) -> String {
     let mut text = header();
-    // Servers that the link's own file names are forgotten. Once so, always so: afterwards they may not be seen any more.
+    // Clear the nameservers of the link's own file. Once cleared, they are cleared in every later
+    // run: they may not be visible any more.
     let reset = "[Network]\nDNS=\nDomains=\n\n";
     let before = link
         .profile
@@ -265,8 +273,9 @@ fn networkd(seen: &Seen, link: &Link) -> String {
     }
     let mut sections = ["DHCPv4", "DHCPv6", "IPv6AcceptRA"]
         .map(|section| format!("[{section}]\nUseDNS=no\nUseDomains=no\n"));
-    // Without UseDomains networkd does not ask for search domains (option 119), and the platform's would be known to nobody after the next lease.
-    // Where nobody asked for them before, neither do we: they would be new to the next pass.
+    // Without UseDomains networkd does not request search domains (option 119), and the next lease
+    // would not have the platform's. If they were not requested before, the agent does not request
+    // them either: they would appear as new in the next run.
     let request = "RequestOptions=119\n";
     let listed = |link: &Link| link.given.iter().any(|given| given.search_list);
     if seen.links.iter().filter(same_file).any(listed)
@@ -277,7 +286,7 @@ fn networkd(seen: &Seen, link: &Link) -> String {
     text + &sections.join("\n")
 }
 
-/// NetworkManager's global configuration, which goes before that of every connection.
+/// Content of NetworkManager's global DNS configuration, which overrides that of every connection.
 fn network_manager(seen: &Seen, conf: &ResolvConf) -> String {
     let mut text = header() + &platform_line(seen) + "[global-dns]\n";
     let searches: Vec<&str> = conf
@@ -298,7 +307,8 @@ fn network_manager(seen: &Seen, conf: &ResolvConf) -> String {
     text
 }
 
-/// Sourced by dhclient's script. It does nothing once our files are gone, so a guest without the agent gets its nameservers from DHCP again.
+/// Content of the hook that dhclient's script sources. It does nothing once the agent's files are
+/// removed, so a guest without the agent gets its nameservers from DHCP again.
 fn dhclient_hook() -> String {
     format!(
         "{}if grep -qs '^{}' {} {}; then\n\tmake_resolv_conf() {{ :; }}\nfi\n",

@@ -1,4 +1,4 @@
-//! resolv.conf(5) as a value.
+//! Content of resolv.conf(5).
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -7,23 +7,25 @@ use virtfleet_wire::settings::DnsOption;
 
 use super::names;
 
-/// What a resolver is told: nameservers, search domains and options, each in order.
+/// Resolver configuration: nameservers, search domains and options, each in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResolvConf {
-    /// Nameservers, each once. IPv4 in IPv6 is IPv4.
+    /// Nameservers without duplicates. IPv4-mapped IPv6 addresses are stored as IPv4.
     pub nameservers: Vec<IpAddr>,
-    /// Search domains without a dot at the end; `.` alone is the root.
+    /// Search domains without trailing dot; `.` is the root.
     pub searches: Vec<String>,
-    /// Options, each name once.
+    /// Options with unique names.
     pub options: Vec<DnsOption>,
-    /// For nameservers that are reached by one interface only (link-local IPv6): its name. A nameserver that is given on two such interfaces counts on the first.
+    /// Interface names of link-local IPv6 nameservers. For a nameserver on several interfaces, the
+    /// first one is used.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub zones: BTreeMap<IpAddr, String>,
 }
 
 impl ResolvConf {
-    /// The file: the header as comments, then each nameserver, one `search` and one `options` line.
+    /// Formats the file: the header as comments, then the nameservers, one `search` and one
+    /// `options` line.
     pub fn text(&self, header: &str) -> String {
         let mut text = String::new();
         for line in header.lines() {
@@ -42,7 +44,7 @@ impl ResolvConf {
         text
     }
 
-    /// A nameserver with its zone, e.g. `fe80::1%eth0`.
+    /// Formats a nameserver with its zone, e.g. `fe80::1%eth0`.
     pub fn shown(&self, nameserver: IpAddr) -> String {
         match self.zones.get(&nameserver) {
             Some(zone) => format!("{nameserver}%{zone}"),
@@ -50,24 +52,24 @@ impl ResolvConf {
         }
     }
 
-    /// All nameservers with their zones.
+    /// Formats all nameservers with their zones.
     pub fn shown_nameservers(&self) -> Vec<String> {
         self.nameservers.iter().map(|one| self.shown(*one)).collect()
     }
 
-    /// Options as `name` or `name:value`.
+    /// Formats the options as `name` or `name:value`.
     pub fn option_words(&self) -> Vec<String> {
         self.options.iter().map(option_word).collect()
     }
 
-    /// Adds a nameserver as a file writes it, when it is one and not there yet.
+    /// Adds a nameserver in file notation, if it is valid and new.
     pub(super) fn add_server(&mut self, word: &str) {
         if let Some((address, zone)) = names::server(word) {
             self.add_nameserver(address, zone);
         }
     }
 
-    /// Adds a nameserver that is not there yet.
+    /// Adds a nameserver, if it is new.
     pub(super) fn add_nameserver(&mut self, address: IpAddr, zone: Option<String>) {
         let address = address.to_canonical();
         if !self.nameservers.contains(&address) {
@@ -76,7 +78,7 @@ impl ResolvConf {
         }
     }
 
-    /// Adds a search domain that is not there yet, without the dot at its end.
+    /// Adds a search domain without its trailing dot, if it is valid and new.
     pub(super) fn add_search(&mut self, word: &str) {
         if let Some(search) = names::given_search(word)
             && !self.searches.iter().any(|one| one == search)
@@ -85,7 +87,7 @@ impl ResolvConf {
         }
     }
 
-    /// Sets an option, in the place of one of the same name.
+    /// Sets an option; it replaces one of the same name in its position.
     pub(super) fn set_option(&mut self, option: DnsOption) {
         match self.options.iter_mut().find(|one| one.name == option.name) {
             Some(there) => *there = option,
@@ -93,7 +95,7 @@ impl ResolvConf {
         }
     }
 
-    /// Adds what another one has behind what this one has.
+    /// Appends the values of another configuration.
     pub fn append(&mut self, other: &Self) {
         for nameserver in &other.nameservers {
             self.add_nameserver(*nameserver, other.zones.get(nameserver).cloned());
@@ -104,7 +106,7 @@ impl ResolvConf {
     }
 }
 
-/// `name`, or `name:value`; an empty value is none, as kubelet has it.
+/// Formats an option as `name` or `name:value`; an empty value is omitted, as in kubelet.
 pub fn option_word(option: &DnsOption) -> String {
     match option.value.as_deref() {
         Some("") | None => option.name.clone(),
@@ -125,15 +127,19 @@ fn parse_option(word: &str) -> Option<DnsOption> {
     })
 }
 
-/// Reads the text of a resolv.conf, as kubelet does (`parseResolvConf`) and, where kubelet is silent, as glibc does.
+/// Parses a resolv.conf like kubelet (`parseResolvConf`) and, where kubelet leaves it open, like
+/// glibc.
 ///
 /// - Nameservers add up; all are kept, although glibc uses three. Duplicates are dropped.
-/// - The last `search` line counts (both). `domain` counts as a search line with one word (glibc; kubelet does not know it).
-/// - The last `options` line counts: that is kubelet's. glibc adds the lines up.
-/// - A dot at the end of a search domain is cut off, but `.` alone stays (kubelet).
-/// - Blanks before a keyword are let pass (kubelet; glibc ignores such a line). A line that begins with `#` or `;` is a comment; words behind the address of
-///   a nameserver are ignored (glibc), and words from one that begins with `#` or `;` on.
-/// - A word that is no address, no name or no option is dropped: what is read here is written to other files later.
+/// - The last `search` line is used (both). `domain` is a search line with one word (glibc; kubelet
+///   does not support it).
+/// - The last `options` line is used (kubelet; in glibc the lines add up).
+/// - A trailing dot of a search domain is removed, except for `.` (kubelet).
+/// - Spaces before a keyword are allowed (kubelet; glibc ignores such a line). A line that begins
+///   with `#` or `;` is a comment. Words after the address of a nameserver are ignored (glibc), and
+///   so is the rest of the line from a word that begins with `#` or `;`.
+/// - An invalid address, name or option is dropped, because the values are written to other files
+///   later.
 pub fn parse(text: &str) -> ResolvConf {
     let mut conf = ResolvConf::default();
     for line in text.lines() {
@@ -180,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_search_and_options_line_count_and_nameservers_add_up() {
+    fn last_search_and_options_lines_are_used() {
         let conf = parse(
             "# comment\n; another\nsearch old.example\nnameserver 10.0.0.10 trailing\n  nameserver fe80::1%eth0\nnameserver\n\
              nameserver nonsense\noptions ndots:1 rotate\nsearch a.example. b.example . # c.example\noptions ndots:5 edns0 ndots:2\nsortlist 1.2.3.4\n",
@@ -195,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn domain_is_a_search_of_one_and_the_later_wins() {
+    fn domain_is_a_search_line_with_one_word() {
         assert_eq!(parse("search a b\ndomain c d\n").searches, ["c"]);
         assert_eq!(parse("domain c\nsearch a b\n").searches, ["a", "b"]);
         assert!(parse("search a\nsearch\n").searches.is_empty());
     }
 
     #[test]
-    fn what_could_break_another_file_is_dropped() {
+    fn unsafe_words_are_dropped() {
         let conf = parse(
             "search a=b ~. $(x) ok.example \"q\" ;x\noptions a,b ndots:1]x use-vc\nnameserver 1.2.3.4;\n",
         );
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_header_nameservers_search_options() {
+    fn text_has_header_nameservers_search_options() {
         let conf = parse(
             "options ndots:5 edns0\nsearch a b\nnameserver ::ffff:10.0.0.10\nnameserver fe80::1%eth0\n",
         );
@@ -225,13 +231,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_and_what_was_read_is_written_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        fn any_bytes_round_trip(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let conf = parse(&String::from_utf8_lossy(&bytes));
             prop_assert_eq!(parse(&conf.text("x")), conf);
         }
 
         #[test]
-        fn likely_lines_are_read_and_written_the_same(lines in proptest::collection::vec(
+        fn random_keyword_lines_round_trip(lines in proptest::collection::vec(
             "(nameserver|search|options|domain|;|#)( (10\\.0\\.0\\.[0-9]|fe80::[1-9]%[a-z]{1,16}|[a-z.:%#;=-]{1,9})){0,5}", 0..12)
         ) {
             let conf = parse(&lines.join("\n"));

@@ -1,4 +1,4 @@
-//! What there is: who resolves names in the guest, by what, and what its addresses are.
+//! Observed state: resolver and links of the guest, and its addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 
 use super::resolv::ResolvConf;
 
-/// Who writes `/etc/resolv.conf`, or answers behind it.
+/// Program that writes `/etc/resolv.conf`, or resolves behind it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
-    /// systemd-resolved, by its stub or by its list of servers.
+    /// systemd-resolved, by its stub or by its list of nameservers.
     Resolved,
     /// NetworkManager.
     NetworkManager,
-    /// resolvconf(8), of Debian or openresolv.
+    /// resolvconf(8) of Debian, or openresolv.
     Resolvconf,
-    /// Nobody, or a DHCP client that writes it by itself (dhclient, dhcpcd): a plain file.
+    /// A plain file, which no program or a DHCP client (dhclient, dhcpcd) writes.
     #[default]
     File,
 }
 
 impl Owner {
-    /// As a label of a metric.
+    /// Name as a metric label.
     pub fn word(self) -> &'static str {
         match self {
             Self::Resolved => "resolved",
@@ -35,7 +35,7 @@ impl Owner {
         }
     }
 
-    /// Its name in a sentence.
+    /// Name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Resolved => "systemd-resolved",
@@ -46,20 +46,20 @@ impl Owner {
     }
 }
 
-/// Who configures a link.
+/// Program that configures a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manager {
-    /// systemd-networkd, with files of somebody's or with those that netplan has generated.
+    /// systemd-networkd, including files that netplan generated.
     Networkd,
     /// NetworkManager.
     NetworkManager,
-    /// Something else (ifupdown, dhcpcd), or nothing.
+    /// Another program (ifupdown, dhcpcd), or none.
     #[default]
     Other,
 }
 
-/// From where a link's nameservers come.
+/// Origin of a link's nameservers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -68,66 +68,66 @@ pub enum Source {
     Dhcp,
     /// A router advertisement (RDNSS, RFC 8106).
     Advertised,
-    /// The image's or the operator's own configuration of the link.
+    /// The image's or the admin's own configuration of the link.
     Static,
-    /// A `resolv.conf` that nobody generates.
+    /// A `resolv.conf` that is not generated.
     File,
 }
 
-/// Nameservers and search domains that the platform gave.
+/// Nameservers and search domains that the platform assigned.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Given {
-    /// From where.
+    /// Origin.
     pub source: Source,
-    /// The file in which it was found.
+    /// File with the values.
     pub path: String,
-    /// What.
+    /// Values.
     pub conf: ResolvConf,
-    /// The MTU that came with it (DHCP option 26).
+    /// MTU from the same source (DHCP option 26).
     pub mtu: Option<u32>,
-    /// Whether search domains came with it (DHCP option 119), which a client gets only when it asks for them.
+    /// Whether the source has a search list (DHCP option 119), which a client gets only on request.
     pub search_list: bool,
     /// Route-only domains (`~corp.example`), without `~`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<String>,
 }
 
-/// A link and what was given on it.
+/// Link with its assigned values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Link {
-    /// The kernel's name, e.g. `enp1s0`.
+    /// Kernel name, e.g. `enp1s0`.
     pub name: String,
-    /// The kernel's index.
+    /// Interface index.
     pub index: u32,
-    /// Who configures it.
+    /// Program that configures it.
     pub manager: Manager,
-    /// networkd: its `.network` file; NetworkManager: its connection's UUID.
+    /// networkd: path of its `.network` file; NetworkManager: UUID of its connection.
     pub profile: Option<String>,
     /// Whether it has the default route.
     pub default_route: bool,
-    /// What was given on it, in the order of [`Source`].
+    /// Assigned values, in the order of [`Source`].
     pub given: Vec<Given>,
-    /// What networkd tells systemd-resolved of it now.
+    /// Values that networkd passes to systemd-resolved for it now.
     pub told: ResolvConf,
-    /// Its route-only domains without `~`, whoever set them; `.` for all names.
+    /// Route-only domains from any source, without `~`; `.` for all names.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<String>,
 }
 
-/// A local address.
+/// Local address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Local {
-    /// The address.
+    /// Address.
     pub address: IpAddr,
-    /// The interface that has it, e.g. `nodelocaldns`, `kube-ipvs0`.
+    /// Interface with the address, e.g. `nodelocaldns`, `kube-ipvs0`.
     pub interface: String,
 }
 
 impl Local {
-    /// Whether others are reached from it: it is neither a loopback's nor of one link only.
+    /// Whether it can be the source address for other hosts: neither loopback nor link-local.
     pub fn reaches_others(&self) -> bool {
         match self.address {
             IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
@@ -136,100 +136,102 @@ impl Local {
     }
 }
 
-/// `/etc/resolv.conf`.
+/// State of `/etc/resolv.conf`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct File {
-    /// Where it links to; none for a plain file.
+    /// Target of the link; `None` for a plain file.
     pub link: Option<String>,
-    /// Its text, through the link; none when there is none.
+    /// Content, read through the link; `None` if it does not exist.
     pub text: Option<String>,
-    /// Whether it cannot be replaced: immutable, a mount point, or on a filesystem that is read-only.
+    /// Whether it cannot be replaced: immutable, a mount point, or on a read-only filesystem.
     pub fixed: bool,
-    /// Why it cannot be replaced, where that is known.
+    /// Reason why it cannot be replaced, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<Obstacle>,
 }
 
-/// Why a file cannot be replaced, and what would change that.
+/// Obstacle to replacing a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Obstacle {
-    /// In one sentence, with the path that is concerned.
+    /// Description with the path, one sentence.
     pub because: String,
     /// The command that removes it, e.g. `sudo chattr -i /etc/resolv.conf`.
     pub remedy: String,
 }
 
-/// What kubelet is told, by its configuration and by its command line.
+/// Kubelet's DNS configuration, from its configuration files and its command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Kubelet {
-    /// The file that says so, or `kubelet's command line`.
+    /// File with the configuration, or `kubelet's command line`.
     pub path: String,
     /// `clusterDNS`.
     pub cluster_dns: Vec<IpAddr>,
     /// `clusterDomain`.
     pub cluster_domain: Option<String>,
-    /// `resolvConf`; none when it is not said (`/etc/resolv.conf` then).
+    /// `resolvConf`; `None` if it is not set (then `/etc/resolv.conf`).
     pub resolv_conf: Option<String>,
-    /// The same without what we have told it.
+    /// `resolvConf` without the agent's drop-in.
     pub others: Option<String>,
-    /// The text of the file that [`Self::others`] names.
+    /// Content of the file that [`Self::others`] names.
     pub text: Option<String>,
-    /// Whether `--resolv-conf` says so, which counts more than any file.
+    /// Whether the flag `--resolv-conf` sets it, which overrides every file.
     pub by_flag: bool,
-    /// The file in which that flag stands, when it is found.
+    /// File that contains the flag, if found.
     pub flag_in: Option<String>,
-    /// Its configuration file (`--config`), when it is there.
+    /// Configuration file (`--config`), if it exists.
     pub config: Option<String>,
-    /// The folder of drop-ins that it reads (`--config-dir`, from 1.28 on).
+    /// Folder of drop-ins (`--config-dir`, from 1.28 on).
     pub config_dir: Option<String>,
-    /// When its process started, `CLOCK_BOOTTIME`; none while it does not run.
+    /// Start time of the process, `CLOCK_BOOTTIME` in nanoseconds; `None` if it does not run.
     pub started_ns: Option<u64>,
 }
 
-/// All of it.
+/// Snapshot of the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Seen {
-    /// The boot.
+    /// Boot.
     pub boot_id: String,
-    /// Who owns `/etc/resolv.conf`.
+    /// Owner of `/etc/resolv.conf`.
     pub owner: Owner,
-    /// Why we say so.
+    /// How the owner was determined.
     pub owner_because: String,
-    /// `/etc/resolv.conf`.
+    /// State of `/etc/resolv.conf`.
     pub resolv_conf: File,
-    /// `/run/systemd/resolve/resolv.conf`: resolved's upstreams, all links together.
+    /// `/run/systemd/resolve/resolv.conf`: the upstreams of resolved on all links.
     pub upstreams: Option<String>,
-    /// What networkd tells resolved of its links, all together: with what came by DHCPv6 and router advertisement, which no other file has, and without resolved's own
-    /// `FallbackDNS=`.
+    /// Values that networkd passes to resolved for all links. They include those from DHCPv6 and
+    /// router advertisements, which no other file has, and exclude resolved's own `FallbackDNS=`.
     pub told: ResolvConf,
-    /// Why no link may be configured anew: kubelet runs, or somebody keeps routes or rules here that networkd would drop. None when links may, or when a person asks.
+    /// Why links must not be reconfigured: kubelet runs, or another program added routes or rules
+    /// that networkd would drop. `None` if they may be, or in a manual run.
     pub live: Option<String>,
-    /// Whether systemd-resolved runs, and its version's number.
+    /// Major version of systemd-resolved; `None` if it does not run.
     pub resolved: Option<u32>,
-    /// The version of NetworkManager's tool where NetworkManager runs, e.g. 1.42; none also where it does not say.
+    /// Version of NetworkManager, e.g. 1.42; `None` if it does not run or the version is unknown.
     pub nmcli: Option<(u32, u32)>,
-    /// Links other than loopback, in the order of their index; those of containers (veth, bridges of a CNI) left out.
+    /// Links by index, without loopback and without those of containers (veth, bridges of a CNI).
     pub links: Vec<Link>,
-    /// Names of those that are up and that somebody is still at: an address or a nameserver may come on them yet.
+    /// Names of links that are up but not completely configured: addresses or nameservers may still
+    /// appear.
     pub unsettled: Vec<String>,
-    /// Names of the `.network` files that are there, whether or not a link has them now, e.g. `10-eth0.network`.
+    /// Names of existing `.network` files, even if no link uses them now, e.g. `10-eth0.network`.
     pub profiles: BTreeSet<String>,
-    /// Every address of every interface, the loopback's among them.
+    /// All addresses of all interfaces, including loopback.
     pub locals: Vec<Local>,
-    /// Addresses on which something listens on port 53, UDP; unspecified for all addresses.
+    /// Addresses with a listener on UDP port 53; the unspecified address stands for all.
     pub listeners: Vec<IpAddr>,
-    /// Kubelet; none when nothing of it is there.
+    /// Kubelet's configuration; `None` if kubelet is not installed.
     pub kubelet: Option<Kubelet>,
-    /// Files that matter, by path with their text: ours, and those at paths where we would write.
+    /// Relevant files by path: the agent's, and those at paths where the agent would write.
     pub files: BTreeMap<String, String>,
-    /// Programs that a plan may need and that are not there.
+    /// Required programs that are not installed.
     pub missing_tools: Vec<String>,
-    /// What was there before our first change, when `/etc/resolv.conf` itself was taken over.
+    /// Original `/etc/resolv.conf`, if the agent replaced it.
     pub original: Option<File>,
-    /// The last choice that was verified, in any boot.
+    /// Last verified choice, of any boot.
     pub last_good: Option<ResolvConf>,
 }

@@ -1,8 +1,11 @@
-//! Split DNS: links whose nameservers answer for some domains only, such as a VPN's (`resolvectl domain wg0 ~corp.example`).
+//! Split DNS: links whose nameservers answer only for some domains, such as a VPN's (`resolvectl
+//! domain wg0 ~corp.example`).
 //!
-//! systemd-resolved sends names below such a route-only domain to the link's own nameservers and everything else elsewhere. These nameservers are no
-//! replacement for the platform's, and the link has to keep them: so they are left out of what the guest inherits, and no file of ours is written for the link.
-//! Our own `Domains=~.` does not take the names away, because the longest matching domain wins (systemd-resolved.service(8), "Protocols and Routing").
+//! systemd-resolved sends names below such a route-only domain to the link's nameservers, and all
+//! others elsewhere. These nameservers cannot replace the platform's, and the link must keep them.
+//! So they are not part of the platform's configuration, and the agent writes no file for the link.
+//! The agent's `Domains=~.` does not redirect the names, because the longest matching domain wins
+//! (systemd-resolved.service(8), "Protocols and Routing").
 
 use std::net::IpAddr;
 
@@ -13,9 +16,11 @@ use super::{
     seen::{Link, Manager, Owner, Seen},
 };
 
-/// Links with nameservers of their own for certain domains, while something honours that: systemd-resolved, or NetworkManager's dnsmasq.
+/// Returns links with nameservers for certain domains, if systemd-resolved or NetworkManager's
+/// dnsmasq supports them.
 ///
-/// A link with the default route does not count, nor one with the route-only domain `.`: its nameservers resolve everything.
+/// A link with the default route or with the route-only domain `.` is excluded: its nameservers
+/// resolve everything.
 pub fn split_links(seen: &Seen) -> impl Iterator<Item = &Link> {
     let file = seen.resolv_conf.text.as_deref().map(resolv::parse);
     let by_resolved = seen.owner == Owner::Resolved;
@@ -31,13 +36,13 @@ fn is_split(link: &Link) -> bool {
     routed && !link.default_route && nameservers(link).next().is_some()
 }
 
-/// The nameservers of a link, whoever named them.
+/// Nameservers of a link, from any source.
 pub fn nameservers(link: &Link) -> impl Iterator<Item = IpAddr> + '_ {
     let given = link.given.iter().flat_map(|given| &given.conf.nameservers);
     given.chain(&link.told.nameservers).copied()
 }
 
-/// Removes the nameservers that only split links have: systemd-resolved lists those of all links together.
+/// Removes the nameservers that only split links have: systemd-resolved lists those of all links.
 pub(super) fn without_split(seen: &Seen, mut conf: ResolvConf) -> ResolvConf {
     if seen.owner != Owner::Resolved {
         return conf;
@@ -66,7 +71,7 @@ pub(super) fn without_split(seen: &Seen, mut conf: ResolvConf) -> ResolvConf {
     conf
 }
 
-/// The path of our drop-in for a link of networkd's.
+/// Path of the agent's drop-in for a link managed by networkd.
 pub(super) fn drop_in(link: &Link) -> Option<String> {
     let profile = link
         .profile

@@ -1,4 +1,4 @@
-//! `/run/virtfleet/state/dns.json`: how the guest's DNS stands, as root's last pass has found and left it.
+//! `/run/virtfleet/state/dns.json`: state of the guest's DNS after the last run.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -15,24 +15,25 @@ use super::{
     seen::{Link, Owner, Seen},
 };
 
-/// The version of the file's shape.
+/// Format version of the file.
 pub const FORMAT: u32 = 1;
 
-/// How it stands, in one word.
+/// State of the guest's DNS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// As asked for, and verified.
+    /// As requested, and verified.
     Verified,
-    /// It answers, and is not as asked for (and may not be changed, or is refused).
+    /// Nameservers answer, but the configuration differs from the requested one and may not be
+    /// changed.
     Differs,
-    /// A nameserver in use collides, or will.
+    /// A nameserver in use collides, or will collide.
     Colliding,
     /// No nameserver in use answers.
     Broken,
-    /// It was changed, did not answer, and was put back.
+    /// The agent changed it, the nameservers did not answer, and the agent reverted the change.
     RolledBack,
-    /// It could not be found out.
+    /// Could not be determined.
     #[default]
     Unknown,
     /// `manage: off`.
@@ -40,7 +41,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 7] = [
         Self::Verified,
         Self::Differs,
@@ -51,7 +52,7 @@ impl Standing {
         Self::Off,
     ];
 
-    /// As it is printed.
+    /// Name of the state in output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Verified => "verified",
@@ -65,72 +66,74 @@ impl Standing {
     }
 }
 
-/// The file.
+/// Content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DnsState {
     /// [`FORMAT`].
     pub v: u32,
-    /// The boot.
+    /// Boot.
     pub boot_id: String,
-    /// When it was written, `CLOCK_BOOTTIME`.
+    /// Time of writing, `CLOCK_BOOTTIME` in nanoseconds.
     pub at_boottime_ns: u64,
-    /// When it was written, in nanoseconds since 1970.
+    /// Time of writing, nanoseconds since 1970.
     pub at_ns: u64,
-    /// What may be done.
+    /// Which changes are allowed.
     pub manage: DnsManage,
-    /// In one word.
+    /// State.
     pub standing: Standing,
-    /// Who owns `/etc/resolv.conf`.
+    /// Owner of `/etc/resolv.conf`.
     pub owner: Owner,
-    /// Why we say so.
+    /// How the owner was determined.
     pub owner_because: String,
-    /// What is in use now: the upstreams behind a stub, not the stub.
+    /// Configuration in use: the upstreams of a stub, not the stub.
     pub effective: ResolvConf,
-    /// What was asked for, after the merge.
+    /// Requested configuration after the merge.
     pub asked: ResolvConf,
-    /// Whether the platform's nameservers are used because no requested one can be (`dns-platform-fallback`).
+    /// Whether the platform's nameservers are used because no requested one can be used
+    /// (`dns-platform-fallback`).
     pub fallback: bool,
-    /// Files of ours that are there, by path, but for the one that kubelet reads.
+    /// Paths of existing files of the agent, except the one that kubelet reads.
     pub ours: Vec<String>,
-    /// Links and what was given on each.
+    /// Links with their assigned values.
     pub links: Vec<Link>,
-    /// Every nameserver that is in use or asked for, and how it is.
+    /// Health of all nameservers that are in use or requested.
     pub judged: Vec<Judged>,
-    /// Nameservers that may not be used.
+    /// Nameservers that must not be used.
     pub collisions: Vec<Collision>,
-    /// Why nothing, or not all, was done.
+    /// Reasons why nothing, or not everything, was done.
     pub refusals: Vec<Refusal>,
-    /// What was done in the pass, in words.
+    /// What the last run did, one sentence each.
     pub done: Vec<String>,
-    /// What was reloaded in the pass.
+    /// Services that the last run reloaded.
     pub reloaded: Vec<Service>,
-    /// Why the pass failed.
+    /// Error of the last run.
     pub error: Option<String>,
-    /// From the pass's beginning to the first verified answer, in milliseconds.
+    /// Time from the start of the run to the first verified answer, in milliseconds.
     pub verified_after_ms: Option<u64>,
-    /// From power-on to the first verified answer of this boot, in milliseconds.
+    /// Time from power-on to the first verified answer of this boot, in milliseconds.
     pub verified_at_boottime_ms: Option<u64>,
-    /// Passes of this boot that changed something.
+    /// Number of runs in this boot that changed something.
     pub changes: u32,
-    /// Passes of this boot that were put back.
+    /// Number of runs in this boot that were reverted.
     pub rollbacks: u32,
-    /// The steps that were put back in the last pass that tried them: they are not tried again soon.
+    /// Steps that the last run with these steps reverted. They are not retried soon.
     pub put_back: Vec<Step>,
-    /// When that was, `CLOCK_BOOTTIME`.
+    /// Time of that revert, `CLOCK_BOOTTIME` in nanoseconds.
     pub put_back_at_boottime_ns: u64,
-    /// How many questions the pass has asked each nameserver.
+    /// Number of queries that the last run sent to each nameserver.
     pub questions: BTreeMap<IpAddr, u32>,
-    /// When kubelet's drop-in was changed in this boot, `CLOCK_BOOTTIME`; 0 for never.
+    /// Time when kubelet's drop-in was changed in this boot, `CLOCK_BOOTTIME` in nanoseconds; 0 for
+    /// never.
     pub kubelet_told_at_boottime_ns: u64,
-    /// Kubelet's drop-in, while kubelet runs since before that.
+    /// Path of kubelet's drop-in, if kubelet has not been restarted since it was changed.
     pub kubelet_waits_for: Option<String>,
-    /// What somebody should know.
+    /// Findings.
     pub findings: Vec<Finding>,
 }
 
 impl DnsState {
-    /// One line for people: states, errors, and what the last run did.
+    /// Returns a summary in one line: states, errors, and what the last run did.
     pub fn summary(&self) -> String {
         let mut parts = vec![self.standing.word().to_owned()];
         if self.standing != Standing::Off {
@@ -151,12 +154,13 @@ impl DnsState {
         parts.join("; ")
     }
 
-    /// How long ago it was written, in milliseconds.
+    /// Returns the age of the file in milliseconds.
     pub fn age_ms(&self, boottime_ns: u64) -> u64 {
         boottime_ns.saturating_sub(self.at_boottime_ns) / 1_000_000
     }
 
-    /// Whether there is no nameserver and none is wanted: nobody hands one out, none is set, and none is in use. There is nothing then that could be put right.
+    /// Whether there is no nameserver and none is expected: none is assigned, set or in use. Then
+    /// there is nothing to repair.
     pub fn knows_nobody(&self) -> bool {
         let known = self
             .refusals
@@ -165,7 +169,7 @@ impl DnsState {
         known && self.asked.nameservers.is_empty() && self.effective.nameservers.is_empty()
     }
 
-    /// The nameservers that metrics and the report show: in use or asked for, each once.
+    /// Returns the nameservers for metrics and the report: in use or requested, without duplicates.
     pub fn shown(&self) -> impl Iterator<Item = IpAddr> {
         let in_use = &self.effective.nameservers;
         let others = self.asked.nameservers.iter().filter(|one| !in_use.contains(one));
@@ -173,7 +177,8 @@ impl DnsState {
     }
 }
 
-/// How it stands, by what is in use and what it answered. What is worst comes first; [`Standing::RolledBack`] is known to the pass alone.
+/// Returns the state from the configuration in use and the answers; the most serious one wins. Only
+/// the run itself sets [`Standing::RolledBack`].
 pub fn standing(asked: &Asked, seen: &Seen, plan: &Plan) -> Standing {
     if asked.manage == DnsManage::Off {
         return Standing::Off;

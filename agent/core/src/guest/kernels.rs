@@ -1,9 +1,10 @@
-//! Whether a newer kernel than the running one is installed, where kernels are RPMs.
+//! Detects an installed kernel that is newer than the running one, for kernels in RPMs.
 
 use std::cmp::Ordering;
 
-/// Whether one of `installed` is newer than `running`. None when that cannot be said: the running one is not among them, or there is
-/// nothing of its flavour to compare it with. Names are those of `uname -r`, e.g. `5.14.0-427.el9.x86_64`.
+/// Whether one of `installed` is newer than `running`. `None` if that is unknown: the running
+/// kernel is not installed, or no other kernel of its flavour is. Names are those of `uname -r`,
+/// e.g. `5.14.0-427.el9.x86_64`.
 pub fn newer_installed<'a>(running: &str, installed: impl Iterator<Item = &'a str>) -> Option<bool> {
     let (version, variant) = parts(running)?;
     let (mut is_there, mut newer) = (false, false);
@@ -20,7 +21,7 @@ pub fn newer_installed<'a>(running: &str, installed: impl Iterator<Item = &'a st
     is_there.then_some(newer)
 }
 
-/// Version with release, and what follows: the architecture with a variant, as `x86_64+rt`.
+/// Splits off the architecture with its variant, as in `x86_64+rt`.
 fn parts(name: &str) -> Option<(&str, &str)> {
     ["x86_64", "aarch64", "s390x", "ppc64le"]
         .iter()
@@ -31,9 +32,10 @@ fn parts(name: &str) -> Option<(&str, &str)> {
         })
 }
 
-/// Whose build a version is, by the letters of its release: `el` of `el9_4`, `el` and `uek` of `el8uek`, `rt` and `el` of
-/// `rt7.285.el8`. Lines of kernels that lie side by side differ there, and a newer one of another line is not what the next
-/// boot takes. Numbers are left out, so that those of an older release of the distribution are of the same line.
+/// Returns the letters of a version's release, which identify the vendor's build: `el` for `el9_4`,
+/// `el` and `uek` for `el8uek`, `rt` and `el` for `rt7.285.el8`. Kernels of different builds can be
+/// installed side by side; a newer kernel of another build is not the next one to boot. Numbers are
+/// left out, so that releases of the distribution compare as the same build.
 fn builds(version: &str) -> impl Iterator<Item = &str> {
     let release = version.split_once('-').map_or("", |(_, release)| release);
     release
@@ -43,8 +45,8 @@ fn builds(version: &str) -> impl Iterator<Item = &str> {
         .filter(|letters| !letters.is_empty())
 }
 
-/// Whether a part of a release says of what day its source is, as Fedora has it before a version is final: `rc2`, `git3`,
-/// `20240605git32f88d65f01b` or the commit alone.
+/// Whether a part of a release is a snapshot date or commit, as in Fedora before a final version:
+/// `rc2`, `git3`, `20240605git32f88d65f01b` or a commit hash.
 fn is_snapshot(part: &str) -> bool {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -57,7 +59,8 @@ fn is_snapshot(part: &str) -> bool {
     }
 }
 
-/// The order of versions in RPM: stretches of digits by number, of letters by letter, digits above letters, `~` below everything.
+/// Compares versions like RPM: digits by number, letters by text, digits above letters, `~` below
+/// all.
 fn compare(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one.as_bytes(), other.as_bytes());
     loop {
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn newer_ones_of_the_same_flavour_count() {
+    fn newer_kernels_of_the_same_flavour_are_found() {
         let running = "5.14.0-427.13.1.el9_4.x86_64";
         for (installed, newer) in [
             ([running].as_slice(), Some(false)),
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_kernels_that_lie_side_by_side_are_compared_each_with_its_own() {
+    fn kernels_are_compared_within_their_build() {
         let stock = "4.18.0-513.el8.x86_64";
         let uek = "5.15.0-204.147.6.2.el8uek.x86_64";
         let realtime = "4.18.0-513.5.1.rt7.307.el8.x86_64";
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_rpm() {
+    fn versions_sort_like_rpm() {
         for (one, other, order) in [
             ("1.0", "1.0", Ordering::Equal),
             ("1.10", "1.9", Ordering::Greater),
@@ -206,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_name_is_too_odd(name in "[0-9a-z.~é_-]{0,16}\\.x86_64[+a-z]{0,3}") {
+        fn no_name_panics(name in "[0-9a-z.~é_-]{0,16}\\.x86_64[+a-z]{0,3}") {
             let newer = newer_installed(&name, [name.as_str()].into_iter());
             prop_assert_eq!(newer, Some(false));
         }

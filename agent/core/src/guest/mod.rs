@@ -1,4 +1,4 @@
-//! What the collectors `guest_*` decide (room: `agent/core`): shares, remounts, newer kernels.
+//! Logic of the collectors `guest_*`: CPU steal, remounts, newer kernels.
 
 pub mod health;
 pub mod kernels;

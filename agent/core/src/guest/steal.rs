@@ -1,18 +1,18 @@
-//! Which share of its CPUs' time the guest was denied since it was looked at last: from the first line of `/proc/stat`
-//! (kernel: `Documentation/filesystems/proc.rst`, section 1.7).
+//! Fraction of CPU time that the hypervisor withheld since the last call, from the first line of
+//! `/proc/stat` (kernel: `Documentation/filesystems/proc.rst`, section 1.7).
 
-/// Sums over all CPUs, in ticks.
+/// Sums over all CPUs in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// All of the time, guests' own not counted twice.
+    /// Total time; the time of nested guests is counted once.
     pub all: u64,
-    /// Time in which the host ran others.
+    /// Steal time.
     pub stolen: u64,
 }
 
-/// The sums of the first line; none when it is not one of all CPUs.
+/// Parses the first line; `None` if it is not the line of all CPUs.
 pub fn sums(text: &str) -> Option<Sums> {
-    /// user nice system idle iowait irq softirq steal; the two that follow are in user and nice already.
+    /// user nice system idle iowait irq softirq steal; the next two are included in user and nice.
     const COUNTED: usize = 8;
     let mut words = text.lines().next()?.split_ascii_whitespace();
     if words.next()? != "cpu" {
@@ -26,7 +26,7 @@ pub fn sums(text: &str) -> Option<Sums> {
     Some(sums)
 }
 
-/// Remembers.
+/// Keeps the last sums.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Steal {
     last: Sums,
@@ -34,8 +34,8 @@ pub struct Steal {
 }
 
 impl Steal {
-    /// The share since the last call, from 0 to 1; at the first call since the start of the guest. Where no time has passed, or where the
-    /// counters stepped back (a CPU was taken away), it is what it was.
+    /// Returns the fraction since the last call, 0 to 1; at the first call since boot. Unchanged if
+    /// no time has passed or the counters decreased (a CPU was removed).
     pub fn share(&mut self, now: Sums) -> f64 {
         let all = now.all.checked_sub(self.last.all).filter(|all| *all > 0);
         let stolen = now.stolen.checked_sub(self.last.stolen);
@@ -56,7 +56,7 @@ mod tests {
     const SAMPLE: &str = "cpu  10 0 10 60 0 0 0 20 5 0\ncpu0 10 0 10 60 0 0 0 20 5 0\n";
 
     #[test]
-    fn the_share_between_two_looks() {
+    fn fraction_between_two_samples() {
         let first = sums(SAMPLE).unwrap();
         assert_eq!((first.all, first.stolen), (100, 20));
         let mut steal = Steal::default();
@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_share_is_one(text in "(cpu)? [0-9 ]{0,80}", looks in proptest::collection::vec((0_u64..1000, 0_u64..1000), 0..20)) {
+        fn fraction_is_between_0_and_1(text in "(cpu)? [0-9 ]{0,80}", looks in proptest::collection::vec((0_u64..1000, 0_u64..1000), 0..20)) {
             sums(&text);
             let mut steal = Steal::default();
             for (all, stolen) in looks {

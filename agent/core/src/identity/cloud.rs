@@ -1,33 +1,35 @@
-//! What cloud-init's data sources say: NoCloud `meta-data`, ConfigDrive `meta_data.json`, and cloud-init's own
-//! `instance-data.json`.
+//! Instance data from cloud-init's data sources: NoCloud `meta-data`, ConfigDrive `meta_data.json`,
+//! and cloud-init's own `instance-data.json`.
 //!
-//! YAML is read by the one reader of the workspace; JSON is YAML to it, so one function reads all three.
+//! All are parsed with the YAML parser of the workspace, since JSON is valid YAML.
 
 use virtfleet_wire::layered::{Node, NodeValue, YamlError, parse_yaml};
 
 use super::dmi;
 
-/// The most characters of one value that are taken.
+/// Maximum length of a value in characters.
 const MAX_CHARS: usize = 256;
 
-/// What a data source says of the instance. Absent fields were not said.
+/// Instance data of a data source. Missing fields are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seed {
     /// Instance id (KubeVirt's NoCloud: the firmware UUID; its ConfigDrive: `name.namespace`).
     pub instance_id: Option<String>,
-    /// The host name that is asked for.
+    /// Requested host name.
     pub local_hostname: Option<String>,
-    /// The instance type's name.
+    /// Name of the instance type.
     pub instance_type: Option<String>,
-    /// The firmware UUID, as ConfigDrive has it.
+    /// Firmware UUID (ConfigDrive).
     pub uuid: Option<String>,
     /// The data source, e.g. `nocloud`.
     pub platform: Option<String>,
 }
 
-/// NoCloud's `meta-data`: YAML with keys in kebab case.
+/// Parses NoCloud's `meta-data`: YAML with keys in kebab case.
 ///
-/// Errors: the line, when it is not YAML.
+/// # Errors
+///
+/// The text is not YAML.
 pub fn nocloud(text: &str) -> Result<Seed, YamlError> {
     let root = first(text)?;
     Ok(Seed {
@@ -39,14 +41,16 @@ pub fn nocloud(text: &str) -> Result<Seed, YamlError> {
     })
 }
 
-/// ConfigDrive's `openstack/latest/meta_data.json`; its `devices` belong to others.
+/// Parses ConfigDrive's `openstack/latest/meta_data.json`, without its `devices`.
 ///
-/// Errors: the line, when it is not JSON.
+/// # Errors
+///
+/// The text is not JSON.
 pub fn config_drive(text: &str) -> Result<Seed, YamlError> {
     let root = first(text)?;
     let uuid = word(&root, &["uuid"]);
     Ok(Seed {
-        // cloud-init itself takes the uuid for the instance id where there is no better one.
+        // Like cloud-init: the uuid is the instance id if there is no better one.
         instance_id: word(&root, &["instance_id", "instance-id"]).or_else(|| uuid.clone()),
         local_hostname: word(&root, &["hostname", "local-hostname", "name"]),
         instance_type: word(&root, &["instance_type", "instance-type"]),
@@ -55,10 +59,12 @@ pub fn config_drive(text: &str) -> Result<Seed, YamlError> {
     })
 }
 
-/// `/run/cloud-init/instance-data.json`: the standard keys under `v1`, and the instance type from the source's own
-/// metadata under `ds.meta_data`.
+/// Parses `/run/cloud-init/instance-data.json`: the standard keys below `v1`, and the instance type
+/// from the source's metadata below `ds.meta_data`.
 ///
-/// Errors: the line, when it is not JSON.
+/// # Errors
+///
+/// The text is not JSON.
 pub fn instance_data(text: &str) -> Result<Seed, YamlError> {
     let root = first(text)?;
     let at = |path: &[&str], keys: &[&str]| {
@@ -75,8 +81,8 @@ pub fn instance_data(text: &str) -> Result<Seed, YamlError> {
     })
 }
 
-/// The data source's short name from `/var/lib/cloud/instance/datasource` (`DataSourceNoCloud: DataSourceNoCloud
-/// [seed=/dev/vdb]…`), e.g. `nocloud`.
+/// Returns the short name of the data source, e.g. `nocloud`, from
+/// `/var/lib/cloud/instance/datasource` (`DataSourceNoCloud: DataSourceNoCloud [seed=/dev/vdb]…`).
 pub fn datasource(text: &str) -> Option<String> {
     let class = text.split([':', ' ', '\n']).next()?.trim();
     let name = class.strip_prefix("DataSource")?.to_ascii_lowercase();
@@ -92,7 +98,8 @@ fn first(text: &str) -> Result<Node, YamlError> {
     Ok(parse_yaml(text)?.into_iter().next().unwrap_or(nothing))
 }
 
-/// The first of these keys that says something. Numbers count: an instance id may be written without quotes.
+/// Value of the first of these keys that has one. Numbers are valid: an instance id may be
+/// unquoted.
 fn word(node: &Node, keys: &[&str]) -> Option<String> {
     keys.iter().find_map(|key| {
         let text = match &node.get(key)?.value {
@@ -100,12 +107,12 @@ fn word(node: &Node, keys: &[&str]) -> Option<String> {
             NodeValue::Scalar(value @ serde_json::Value::Number(_)) => value.to_string(),
             _ => return None,
         };
-        // cloud-init blanks what only root may know with a sentence.
+        // cloud-init replaces values that only root may read with such a text.
         plain(&text).filter(|text| !text.starts_with("redacted for non-root"))
     })
 }
 
-/// One word from a file of one line, such as `/var/lib/cloud/data/instance-id`.
+/// Returns the word in a one-line file such as `/var/lib/cloud/data/instance-id`.
 pub fn plain(text: &str) -> Option<String> {
     let text = text.trim();
     let plain = !text.is_empty() && text.chars().count() <= MAX_CHARS && !text.contains(char::is_control);
@@ -150,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_stays_unsaid() {
+    fn missing_values_stay_missing() {
         for text in [
             "",
             "# nothing\n",

@@ -1,12 +1,13 @@
-//! SMBIOS strings as `/sys/class/dmi/id` shows them, without the words that firmware writes when it has nothing to say.
+//! SMBIOS strings from `/sys/class/dmi/id`, without the placeholders of firmware.
 
 use virtfleet_wire::ids::{Uuid, VmKey};
 
-/// The most characters of a string that are taken: SMBIOS strings are short, and a guest's owner may set some of them.
+/// Maximum length of a string in characters: SMBIOS strings are short, and users can set some of
+/// them.
 const MAX_CHARS: usize = 256;
 
-/// Words that stand for "nothing", in lower case: QEMU, SeaBIOS, EDK II and board makers leave these.
-const NOTHING: [&str; 12] = [
+/// Placeholders for "not set" in lower case, from QEMU, SeaBIOS, EDK II and board vendors.
+const PLACEHOLDERS: [&str; 12] = [
     "none",
     "not specified",
     "not available",
@@ -21,7 +22,8 @@ const NOTHING: [&str; 12] = [
     "system serial number",
 ];
 
-/// A DMI string as a value; none when it is empty, or a placeholder such as `None` or `To be filled by O.E.M.`.
+/// Returns a DMI string; `None` if it is empty or a placeholder such as `None` or `To be filled by
+/// O.E.M.`.
 pub fn clean(text: &str) -> Option<String> {
     let text: String = text
         .trim()
@@ -31,20 +33,20 @@ pub fn clean(text: &str) -> Option<String> {
         .collect();
     let lower = text.to_lowercase();
     let nothing = lower.is_empty()
-        || NOTHING.contains(&lower.as_str())
+        || PLACEHOLDERS.contains(&lower.as_str())
         || lower.starts_with("to be filled")
         || lower.chars().all(|c| matches!(c, '0' | '-' | '.' | ' '));
     (!nothing).then_some(text)
 }
 
-/// A system UUID in the form that Kubernetes prints: 8-4-4-4-12 lower-case hexadecimal digits. The all-zero and all-one
-/// UUIDs mean "not set" (SMBIOS 3.x, 7.2.1) and are none.
+/// Returns a system UUID in the format of Kubernetes: 8-4-4-4-12 lower-case hexadecimal digits. The
+/// all-zero and all-one UUIDs mean "not set" (SMBIOS 3.x, 7.2.1) and yield `None`.
 pub fn uuid(text: &str) -> Option<String> {
     let uuid: Uuid = text.trim().parse().ok()?;
     (!uuid.is_placeholder()).then(|| uuid.to_string())
 }
 
-/// The VM that a chassis asset tag of the form `namespace/name` names.
+/// Returns the VM in a chassis asset tag of the form `namespace/name`.
 pub fn vm_of_asset_tag(tag: &str) -> Option<VmKey> {
     let (namespace, name) = tag.split_once('/')?;
     Some(VmKey {
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_nothing() {
+    fn placeholders_yield_none() {
         for text in [
             "",
             "\n",
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_asset_tag_names_a_vm_only_in_its_form() {
+    fn asset_tag_must_be_namespace_and_name() {
         let key = vm_of_asset_tag("cluster-a/worker-0").unwrap();
         assert_eq!(key.to_string(), "cluster-a/worker-0");
         for bad in ["", "worker-0", "/worker-0", "a/", "a/b/c", "A/b", "rack 7/slot 3"] {

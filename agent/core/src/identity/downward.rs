@@ -1,32 +1,37 @@
-//! KubeVirt's downwardMetrics: the host's name, as its virt-handler writes it.
+//! KubeVirt's downwardMetrics: the name of the host, as virt-handler writes it.
 //!
-//! On a disk: vhostmd's format, a 16-byte header of four big-endian words (signature `mvbd`, busy flag, sum of the body's
-//! bytes, length of the body), then XML, in a file of 256 KiB. Over virtio-serial: the XML alone.
+//! On a disk it has vhostmd's format: a 16-byte header of four big-endian words (signature `mvbd`,
+//! busy flag, sum of the body's bytes, length of the body), then XML, in a file of 256 KiB. Over
+//! virtio-serial it is only the XML.
 
 /// Size of the disk in bytes.
 pub const DISK_BYTES: usize = 256 * 1024;
 const HEADER: usize = 16;
 
-/// Why a disk gives no metrics.
+/// Reason why a disk has no metrics.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoMetrics {
-    /// Another disk: it does not start with the signature.
+    /// The disk does not begin with the signature.
     #[error("not a downwardMetrics disk")]
     Foreign,
-    /// The host is writing; the next read will do.
+    /// The host is writing; retry later.
     #[error("the host is writing it")]
     Busy,
-    /// The header and the body do not agree, or the body is not text.
+    /// Header and body do not match, or the body is not text.
     #[error("the body does not match its header")]
     Damaged,
 }
 
-/// Whether a disk's first bytes are those of a downwardMetrics disk. Such a disk looks blank to everything else.
+/// Whether a disk begins like a downwardMetrics disk, which no other tool recognises.
 pub fn is_disk(first: &[u8]) -> bool {
     first.starts_with(b"mvbd")
 }
 
-/// The XML on a disk, checked against its header.
+/// Returns the XML on a disk after checking it against the header.
+///
+/// # Errors
+///
+/// The disk has no signature, the host is writing, or header and body do not match.
 pub fn body(disk: &[u8]) -> Result<&str, NoMetrics> {
     let word = |index: usize| -> Option<u32> {
         let bytes = disk.get(index * 4..index * 4 + 4)?;
@@ -56,9 +61,11 @@ pub fn body(disk: &[u8]) -> Result<&str, NoMetrics> {
     std::str::from_utf8(body).map_err(|_| NoMetrics::Damaged)
 }
 
-/// The value of `HostName` in the XML: `<metric …><name>HostName</name><value>…</value></metric>`.
+/// Returns the value of `HostName` in the XML: `<metric
+/// …><name>HostName</name><value>…</value></metric>`.
 ///
-/// This looks for the two elements only; it is no XML parser, and needs none for a document that one program writes.
+/// It searches only for these elements and is no XML parser; only virt-handler writes this
+/// document.
 pub fn host_name(xml: &str) -> Option<String> {
     xml.split("<metric ").skip(1).find_map(|metric| {
         let metric = metric.split("</metric>").next()?;
@@ -104,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_named() {
+    fn host_name_is_parsed() {
         assert_eq!(
             host_name(body(&disk(0, XML)).unwrap()).as_deref(),
             Some("infra-7")
@@ -122,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_busy_foreign_or_damaged_gives_nothing() {
+    fn busy_foreign_or_damaged_disks_are_errors() {
         assert_eq!(body(&disk(1, XML)), Err(NoMetrics::Busy));
         assert_eq!(body(&[0; 512]), Err(NoMetrics::Foreign));
         assert_eq!(body(b"mvbd"), Err(NoMetrics::Damaged));

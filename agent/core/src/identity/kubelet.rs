@@ -1,4 +1,4 @@
-//! What kubelet was told about its own node: labels, name, provider id.
+//! Kubelet's configuration of its own node: labels, name, provider id.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use virtfleet_wire::layered::{YamlError, parse_yaml};
 
 use super::cloud::plain;
 
-/// The most labels that are taken.
+/// Maximum number of labels.
 const MAX_LABELS: usize = 256;
 
-/// What one source (a command line, a file) tells kubelet. Absent fields were not said.
+/// Configuration from one source (a command line, a file). Missing fields are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Told {
-    /// `--node-labels`, by key; repeated flags add up, as kubelet has it.
+    /// `--node-labels` by key; repeated flags add up, as in kubelet.
     pub labels: BTreeMap<String, String>,
     /// `--hostname-override`.
     pub node_name: Option<String>,
     /// `--provider-id`, or `providerID` of the configuration file.
     pub provider_id: Option<String>,
-    /// `--config`: the configuration file.
+    /// `--config`: path of the configuration file.
     pub config: Option<String>,
-    /// `--config-dir`: the directory of the configuration's drop-ins.
+    /// `--config-dir`: directory of configuration drop-ins.
     pub config_dir: Option<String>,
 }
 
-/// Reads kubelet's arguments, with or without the program's name in front. Flags are `--name=value` or `--name value`, with
-/// one dash or two (pflag).
+/// Parses kubelet's arguments, with or without the program name. Flags are `--name=value` or
+/// `--name value`, with one or two dashes (pflag).
 pub fn arguments<S: AsRef<str>>(arguments: &[S]) -> Told {
     let mut told = Told::default();
     let mut rest = arguments.iter().map(AsRef::as_ref);
@@ -62,7 +62,7 @@ pub fn arguments<S: AsRef<str>>(arguments: &[S]) -> Told {
 }
 
 impl Told {
-    /// `a=b,c=d`; what is not `key=value` with a label's characters is left out.
+    /// Parses `a=b,c=d`; ignores entries that are not valid labels.
     fn add_labels(&mut self, text: &str) {
         for (key, value) in text.split(',').filter_map(|pair| pair.split_once('=')) {
             let (key, value) = (key.trim(), value.trim());
@@ -84,8 +84,8 @@ fn is_label(text: &str, most: usize) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
 }
 
-/// A process's `/proc/PID/cmdline` as arguments, when it is kubelet's: the program's base name is `kubelet` or
-/// `hyperkube`.
+/// Splits `/proc/PID/cmdline` into arguments if the process is kubelet: the base name of the
+/// program is `kubelet` or `hyperkube`.
 pub fn command_line(bytes: &[u8]) -> Option<Vec<String>> {
     let arguments: Vec<String> = bytes
         .strip_suffix(b"\0")
@@ -97,9 +97,11 @@ pub fn command_line(bytes: &[u8]) -> Option<Vec<String>> {
     ["kubelet", "hyperkube"].contains(&program).then_some(arguments)
 }
 
-/// `KubeletConfiguration`: its `providerID`.
+/// Parses the `providerID` of a `KubeletConfiguration`.
 ///
-/// Errors: the line, when it is not YAML.
+/// # Errors
+///
+/// The text is not YAML.
 pub fn configuration(text: &str) -> Result<Told, YamlError> {
     let provider_id = parse_yaml(text)?
         .iter()
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_kubelets_command_line_counts() {
+    fn only_kubelet_command_lines_are_parsed() {
         assert_eq!(
             command_line(b"/usr/local/bin/kubelet\0--v=2\0").unwrap(),
             ["/usr/local/bin/kubelet", "--v=2"]
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_names_the_provider_id() {
+    fn provider_id_is_read_from_configuration() {
         let told = configuration("kind: KubeletConfiguration\nproviderID: kubevirt://a\n").unwrap();
         assert_eq!(told.provider_id.as_deref(), Some("kubevirt://a"));
         assert_eq!(configuration("").unwrap(), Told::default());

@@ -1,7 +1,7 @@
-//! Pure readers of what a guest's files say about who it is: text or bytes in, values out.
+//! Parsers for files of the guest that identify it. Pure: text or bytes in, values out.
 //!
-//! Every reader takes what the caller has read, returns what it finds, and says nothing about what it does not know. Which
-//! files are read, and which of two answers counts, is decided in `agent/src/identity`.
+//! A parser returns only values that are present. `agent/src/identity` decides which files are
+//! read, and which value takes precedence.
 
 pub mod cloud;
 pub mod dmi;

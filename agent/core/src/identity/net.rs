@@ -1,14 +1,15 @@
-//! Addresses from procfs, for a tree that is not the running machine's: `net/fib_trie`, `net/route` and `net/if_inet6`.
+//! Addresses from procfs files of another root: `net/fib_trie`, `net/route` and `net/if_inet6`.
 //!
-//! The kernel lists local IPv4 addresses in the trie without the interface; the connected routes of `net/route` give the
-//! interface and the prefix length.
+//! The kernel lists local IPv4 addresses in the trie without interface; the connected routes in
+//! `net/route` have interface and prefix length.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address, its prefix length, and its interface.
+/// Address, prefix length and interface.
 pub type Addressed = (IpAddr, u8, String);
 
-/// IPv6 addresses from `net/if_inet6`: address, index, prefix length (both hexadecimal), scope, flags, interface.
+/// Parses `net/if_inet6`: address, index, prefix length (both hexadecimal), scope, flags,
+/// interface.
 pub fn ipv6(if_inet6: &str) -> Vec<Addressed> {
     if_inet6
         .lines()
@@ -26,8 +27,9 @@ pub fn ipv6(if_inet6: &str) -> Vec<Addressed> {
         .collect()
 }
 
-/// IPv4 addresses from `net/fib_trie`, each put on the interface whose connected route in `net/route` holds it. An address
-/// that no connected route holds is left out, except 127.0.0.0/8, which has none and is on `lo`.
+/// Parses `net/fib_trie`, and finds the interface of each address by the connected routes in
+/// `net/route`. An address without connected route is left out, except 127.0.0.0/8, which is on
+/// `lo`.
 pub fn ipv4(fib_trie: &str, route: &str) -> Vec<Addressed> {
     let connected: Vec<(u32, u32, &str)> = route.lines().skip(1).filter_map(connected_route).collect();
     let mut found: Vec<Addressed> = Vec::new();
@@ -53,7 +55,7 @@ fn prefix_length(mask: u32) -> u8 {
     u8::try_from(mask.leading_ones()).unwrap_or(32)
 }
 
-/// `/32 host LOCAL` under `|-- address`.
+/// Addresses with `/32 host LOCAL` below `|-- address`.
 fn local_addresses(fib_trie: &str) -> impl Iterator<Item = Ipv4Addr> {
     let mut last = None;
     fib_trie.lines().filter_map(move |line| {
@@ -66,8 +68,8 @@ fn local_addresses(fib_trie: &str) -> impl Iterator<Item = Ipv4Addr> {
     })
 }
 
-/// Destination and mask, in host order, and the interface of a line without gateway. The file prints both as the
-/// little-endian hexadecimal word of the machine (every machine that KubeVirt runs on).
+/// Destination and mask in host order, and the interface, of a route without gateway. The file has
+/// both as little-endian hexadecimal words (on every machine that KubeVirt supports).
 fn connected_route(line: &str) -> Option<(u32, u32, &str)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let [name, destination, gateway, _, _, _, _, mask, ..] = fields[..] else {
@@ -93,7 +95,7 @@ mod tests {
         eth0\t0002000A\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\n";
 
     #[test]
-    fn addresses_are_put_on_their_interface() {
+    fn addresses_are_assigned_to_interfaces() {
         let found: Vec<_> = ipv4(TRIE, ROUTE)
             .into_iter()
             .map(|(address, prefix, name)| format!("{name} {address}/{prefix}"))

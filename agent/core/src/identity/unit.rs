@@ -1,15 +1,15 @@
-//! systemd unit files and environment files, as far as a service's command line needs them.
+//! Parser for systemd unit files and environment files, to determine a service's command line.
 //!
-//! Rules from systemd.syntax(7), systemd.service(5) and systemd.exec(5): sections, `#` and `;` comments, a backslash that
-//! joins lines, quotes, `Environment=`, `EnvironmentFile=` (with `-` for "may be missing"), `$NAME` as words and `${NAME}`
-//! in place. Specifiers (`%i`) are left as they are.
+//! Supported, by systemd.syntax(7), systemd.service(5) and systemd.exec(5): sections, `#` and `;`
+//! comments, backslash continuations, quotes, `Environment=`, `EnvironmentFile=` (with `-` for an
+//! optional file), `$NAME` as words and `${NAME}` within words. Specifiers (`%i`) are not expanded.
 
 use std::collections::BTreeMap;
 
-/// How long a value may grow by expansion, in bytes.
+/// Maximum size of an expanded command line in bytes.
 const MAX_EXPANDED: usize = 64 * 1024;
 
-/// What a service's unit and its drop-ins come to.
+/// Relevant settings of a service's unit and its drop-ins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Service {
     /// The last `ExecStart=` command line, unexpanded.
@@ -21,7 +21,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Takes in a unit file or a drop-in, which must come in systemd's order. An empty assignment resets, as systemd has it.
+    /// Applies a unit file or a drop-in; call in systemd's order. An empty assignment resets the
+    /// setting.
     pub fn read(&mut self, text: &str) {
         let mut in_service = false;
         for line in logical_lines(text) {
@@ -49,7 +50,8 @@ impl Service {
         }
     }
 
-    /// The arguments of the command line with this environment (which already has what the files say).
+    /// Returns the arguments of the command line, expanded with this environment (including the
+    /// environment files).
     pub fn arguments(&self, environment: &BTreeMap<String, String>) -> Vec<String> {
         let exec = self.exec_start.as_deref().unwrap_or_default();
         let mut arguments = Vec::new();
@@ -64,7 +66,7 @@ impl Service {
                 None => vec![braces(&word, environment)],
             };
             for word in expanded {
-                // An empty word costs, too.
+                // Empty words count against the limit, too.
                 grown += word.len() + 1;
                 if grown > MAX_EXPANDED {
                     return arguments;
@@ -76,7 +78,8 @@ impl Service {
     }
 }
 
-/// `NAME=value` lines of an environment file (`/etc/default/kubelet`, `kubeadm-flags.env`); a leading `export` is allowed.
+/// Parses `NAME=value` lines of an environment file (`/etc/default/kubelet`, `kubeadm-flags.env`);
+/// a leading `export` is allowed.
 pub fn environment_file(text: &str) -> BTreeMap<String, String> {
     logical_lines(text)
         .iter()
@@ -89,13 +92,13 @@ pub fn environment_file(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Lines with those that end in a backslash joined, without comments.
+/// Joins continuation lines, and removes comments.
 fn logical_lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut open = false;
     for line in text.lines() {
         let comment = line.trim_start().starts_with(['#', ';']);
-        // Within a joined line a comment line is skipped, and the joining goes on.
+        // A comment line within a continuation is skipped, and the continuation goes on.
         if comment {
             continue;
         }
@@ -115,7 +118,8 @@ fn logical_lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// Splits at white space; single and double quotes keep it, a backslash keeps the next character (not in single quotes).
+/// Splits at white space. Quotes protect it, and a backslash the next character (not in single
+/// quotes).
 pub fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -148,7 +152,7 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// `${NAME}` replaced by its value, or by nothing.
+/// Replaces `${NAME}` by its value, or by nothing.
 fn braces(word: &str, environment: &BTreeMap<String, String>) -> String {
     let mut expanded = String::new();
     let mut rest = word;
@@ -176,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_with_drop_ins_comes_to_one_command_line() {
+    fn unit_with_drop_ins_yields_one_command_line() {
         let mut service = Service::default();
         service.read(
             "[Unit]\nExecStart=/not/this\n[Service]\nExecStart=/usr/bin/kubelet --v=2\nRestart=always\n",
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_words_count_against_the_bound() {
+    fn empty_words_count_towards_the_limit() {
         let service = Service {
             exec_start: Some("$A ".repeat(1_000)),
             ..Service::default()

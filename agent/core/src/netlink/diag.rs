@@ -2,35 +2,36 @@
 
 use super::number;
 
-/// `TCPDIAG_GETSOCK`: the TCP sockets of all address families (kernel: `net/ipv4/inet_diag.c`, `inet_diag_dump_compat`).
-/// `SOCK_DIAG_BY_FAMILY` would have the kernel go through its whole table once for each family.
+/// `TCPDIAG_GETSOCK`: dumps the TCP sockets of all address families (kernel:
+/// `net/ipv4/inet_diag.c`, `inet_diag_dump_compat`). With `SOCK_DIAG_BY_FAMILY` the kernel would
+/// scan its table once per family.
 pub const GET: u16 = 18;
 /// `struct inet_diag_req`.
 const LENGTH: usize = 60;
-/// Where its `idiag_states` are.
+/// Offset of `idiag_states`.
 const STATES_AT: usize = 52;
 /// All states up to closing, `1 << state` each.
 const STATES: u32 = 0xfff;
 
-/// A request for the TCP sockets, over IPv4 and IPv6, without any details.
+/// Returns a request for the TCP sockets over IPv4 and IPv6, without details.
 pub fn tcp_request() -> [u8; LENGTH] {
     let mut body = [0; LENGTH];
     body[STATES_AT..STATES_AT + 4].copy_from_slice(&STATES.to_ne_bytes());
     body
 }
 
-/// What is counted of a socket.
+/// State and queues of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Socket {
-    /// Its state, from 1 (`TCP_ESTABLISHED`).
+    /// State, from 1 (`TCP_ESTABLISHED`).
     pub state: u8,
-    /// Bytes that nobody has read; of one that listens, connections that nobody has accepted.
+    /// Unread bytes; for a listener, connections that are not accepted yet.
     pub receive_queue: u32,
-    /// Bytes that nobody has acknowledged; of one that listens, how many connections may wait.
+    /// Unacknowledged bytes; for a listener, its backlog limit.
     pub transmit_queue: u32,
 }
 
-/// An entry of the dump. None if it is cut.
+/// Parses an entry of the dump. `None` if it is truncated.
 pub fn socket(body: &[u8]) -> Option<Socket> {
     Some(Socket {
         state: *body.get(1)?,
@@ -39,7 +40,7 @@ pub fn socket(body: &[u8]) -> Option<Socket> {
     })
 }
 
-/// A state's name, as node_exporter has it.
+/// Name of a state as in node_exporter.
 pub fn state_name(state: usize) -> &'static str {
     const NAMES: [&str; 11] = [
         "established",
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket() {
+    fn socket_entry_is_parsed() {
         let mut body = [0; 72];
         body[1] = 10;
         body[56] = 3;

@@ -1,8 +1,9 @@
-//! Generic netlink (`linux/genetlink.h`): families that are called by name and get their number when the kernel starts.
+//! Generic netlink (`linux/genetlink.h`): families with names, whose numbers the kernel assigns at
+//! start.
 
 use super::{attributes, put, short, text};
 
-/// `GENL_ID_CTRL`: the family that knows the others, `nlctrl`.
+/// `GENL_ID_CTRL`: the family `nlctrl`, which resolves family names.
 pub const CONTROL: u16 = 0x10;
 /// `CTRL_CMD_GETFAMILY`.
 const GET_FAMILY: u8 = 3;
@@ -10,17 +11,18 @@ const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 /// `CTRL_ATTR_FAMILY_NAME`.
 const FAMILY_NAME: u16 = 2;
-/// `GENL_NAMSIZ`, with the NUL.
+/// `GENL_NAMSIZ`, including the NUL.
 const NAME: usize = 16;
-/// `struct genlmsghdr`: command, version, two bytes of nothing.
+/// `struct genlmsghdr`: command, version, two reserved bytes.
 pub(super) const HEAD: usize = 4;
 
-/// The head of a message to a family.
+/// Returns the header of a message to a family.
 pub(super) fn head(command: u8) -> Vec<u8> {
     vec![command, 1, 0, 0]
 }
 
-/// The body of the question for a family's number, to [`CONTROL`]. The kernel answers `ENOENT` when it has no such family.
+/// Returns the body of the request for a family's number, sent to [`CONTROL`]. The kernel answers
+/// `ENOENT` if it does not have the family.
 pub fn family_request(name: &str) -> Vec<u8> {
     let mut body = head(GET_FAMILY);
     let mut value: Vec<u8> = name.bytes().filter(|byte| *byte != 0).take(NAME - 1).collect();
@@ -29,7 +31,7 @@ pub fn family_request(name: &str) -> Vec<u8> {
     body
 }
 
-/// The name and the number of a family, from an answer.
+/// Parses name and number of a family.
 pub fn family(body: &[u8]) -> Option<(String, u16)> {
     let (mut name, mut number) = (None, None);
     for (kind, value) in attributes(body.get(HEAD..)?) {
@@ -47,7 +49,7 @@ mod tests {
     use super::{super::made, *};
 
     #[test]
-    fn a_family_by_name() {
+    fn family_is_resolved_by_name() {
         let request = family_request("netdev");
         assert_eq!(request, [&[3, 1, 0, 0, 11, 0, 2, 0][..], b"netdev\0\0"].concat());
         let answer = [
@@ -58,7 +60,7 @@ mod tests {
         ]
         .concat();
         assert_eq!(family(&answer), Some(("netdev".to_owned(), 20)));
-        // The last attribute is none that is needed, and the padding of the one before it neither.
+        // Neither the last attribute nor the padding before it is needed.
         for length in 0..answer.len() - 10 {
             assert_eq!(family(&answer[..length]), None, "{length}");
         }

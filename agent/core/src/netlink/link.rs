@@ -1,5 +1,5 @@
-//! Network devices (`linux/if_link.h`), told as their files under `/sys/class/net` tell them
-//! (kernel: `net/core/net-sysfs.c`, `net/core/rtnetlink.c`).
+//! Network devices (`linux/if_link.h`), with the values of their files in `/sys/class/net` (kernel:
+//! `net/core/net-sysfs.c`, `net/core/rtnetlink.c`).
 
 use super::{attributes, long, number, short, text};
 
@@ -7,7 +7,8 @@ use super::{attributes, long, number, short, text};
 pub const GET: u16 = 18;
 /// `struct ifinfomsg`.
 const HEAD: usize = 16;
-/// A request for all devices without their counters: `IFLA_EXT_MASK` with `RTEXT_FILTER_SKIP_STATS`.
+/// Returns a request for all devices without counters: `IFLA_EXT_MASK` with
+/// `RTEXT_FILTER_SKIP_STATS`.
 pub fn request() -> [u8; HEAD + 8] {
     let mut body = [0; HEAD + 8];
     body[HEAD..HEAD + 2].copy_from_slice(&8_u16.to_ne_bytes());
@@ -16,32 +17,34 @@ pub fn request() -> [u8; HEAD + 8] {
     body
 }
 
-/// A request for all devices with their counters.
+/// Request for all devices with counters.
 pub const COUNTERS_REQUEST: [u8; HEAD] = [0; HEAD];
 
-/// The counters of one device, in the order of `struct rtnl_link_stats64`: packets, bytes, errors and dropped, each
-/// received and transmitted; multicast, collisions; received length, over, CRC, frame, FIFO and missed errors; transmitted
-/// aborted, carrier, FIFO, heartbeat and window errors; compressed, received and transmitted; received without a handler.
+/// Counters of one device in the order of `struct rtnl_link_stats64`: packets, bytes, errors and
+/// dropped, each received and transmitted; multicast, collisions; received length, over, CRC,
+/// frame, FIFO and missed errors; transmitted aborted, carrier, FIFO, heartbeat and window errors;
+/// compressed, received and transmitted; received without a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// The device's name.
+    /// Name of the device.
     pub name: String,
-    /// The counters.
+    /// Counters.
     pub values: [u64; LinkCounters::COUNT],
 }
 
 impl LinkCounters {
-    /// How many counters a device has.
+    /// Number of counters of a device.
     pub const COUNT: usize = 24;
 }
 
-/// The counters in an entry of the dump. None if it is cut, or has no name or no counters.
+/// Parses the counters in an entry of the dump. `None` if it is truncated, or has no name or
+/// counters.
 pub fn counters(body: &[u8]) -> Option<LinkCounters> {
     let (mut name, mut values) = (String::new(), None);
     for (kind, value) in attributes(body.get(HEAD..)?) {
         match kind {
             3 => name = text(value),
-            // IFLA_STATS64. Kernels before 4.6 have no last one.
+            // IFLA_STATS64. Kernels before 4.6 do not have the last one.
             23 => {
                 let mut all = [0; LinkCounters::COUNT];
                 for (at, counter) in all.iter_mut().enumerate() {
@@ -66,52 +69,52 @@ const IFF_DORMANT: u32 = 1 << 17;
 /// `IFF_RUNNING`, `IFF_LOWER_UP` and `IFF_DORMANT`: netlink adds them to the device's own flags.
 const VOLATILE: u32 = 1 << 6 | 1 << 16 | IFF_DORMANT;
 
-/// One network device. What a kernel does not tell is none.
+/// Network device. Values that the kernel does not report are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its hardware's type, `ARPHRD_*`.
+    /// Hardware type, `ARPHRD_*`.
     pub hardware: u16,
-    /// Its own flags, as `flags` in sysfs.
+    /// Flags, as `flags` in sysfs.
     pub flags: u32,
-    /// Whether it is set up, which `carrier`, `dormant`, `speed` and `duplex` need in sysfs.
+    /// Whether it is running, which `carrier`, `dormant`, `speed` and `duplex` in sysfs require.
     pub running: bool,
-    /// Whether it waits for something outside, e.g. an authentication.
+    /// Whether it waits for an external event, e.g. authentication.
     pub dormant: bool,
-    /// Its address, as `aa:bb:…`.
+    /// Hardware address as `aa:bb:…`.
     pub address: String,
-    /// Its broadcast address.
+    /// Broadcast address.
     pub broadcast: String,
-    /// Its state, as in `operstate`.
+    /// Operational state, as in `operstate`.
     pub operstate: &'static str,
-    /// What its admin calls it.
+    /// Alias set by the admin.
     pub alias: String,
-    /// Its other names, each once.
+    /// Alternative names without duplicates.
     pub other_names: Vec<String>,
-    /// The number of the device that it stands on, or its own.
+    /// Index of the underlying device, or its own.
     pub link: Option<u32>,
-    /// Its largest packet, in bytes.
+    /// MTU in bytes.
     pub mtu: Option<u32>,
-    /// Packets that its queue may hold.
+    /// Length of the transmit queue in packets.
     pub queue_length: Option<u32>,
-    /// Its group.
+    /// Group.
     pub group: Option<u32>,
-    /// How its state is found, `IF_LINK_MODE_*`.
+    /// Link mode, `IF_LINK_MODE_*`.
     pub link_mode: Option<u32>,
     /// Whether it has a carrier.
     pub carrier: Option<u32>,
-    /// How often the carrier changed.
+    /// Number of carrier changes.
     pub carrier_changes: Option<u32>,
-    /// How often it came.
+    /// Number of times that the carrier appeared.
     pub carrier_ups: Option<u32>,
-    /// How often it went.
+    /// Number of times that the carrier disappeared.
     pub carrier_downs: Option<u32>,
 }
 
-/// An entry of the dump. None if it is cut or has no name.
+/// Parses an entry of the dump. `None` if it is truncated or has no name.
 pub fn link(body: &[u8]) -> Option<Link> {
     let shown = number(body, 8)?;
     let mut found = Link {
@@ -123,7 +126,7 @@ pub fn link(body: &[u8]) -> Option<Link> {
         operstate: "unknown",
         ..Link::default()
     };
-    // Absent when it is the device's own.
+    // Absent if it is the device's own index.
     found.link = Some(found.index);
     let mut alias = String::new();
     for (kind, value) in attributes(body.get(HEAD..)?) {
@@ -140,7 +143,8 @@ pub fn link(body: &[u8]) -> Option<Link> {
             17 => found.link_mode = byte(),
             20 => alias = text(value),
             27 => found.group = number(value, 0),
-            // IFLA_PROMISCUITY and IFLA_ALLMULTI: netlink shows these flags only when the admin set them.
+            // IFLA_PROMISCUITY and IFLA_ALLMULTI: the flags in netlink show only the admin's
+            // setting.
             30 if number(value, 0)? > 0 => found.flags |= IFF_PROMISC,
             33 => found.carrier = byte(),
             35 => found.carrier_changes = number(value, 0),
@@ -174,7 +178,7 @@ fn colons(bytes: &[u8]) -> String {
     text
 }
 
-/// `IF_OPER_*`, in sysfs' words.
+/// Name of an `IF_OPER_*` state as in sysfs.
 fn operstate(state: Option<u8>) -> &'static str {
     match state {
         Some(1) => "notpresent",
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_as_sysfs_shows_it() {
+    fn device_has_the_values_of_sysfs() {
         let body = [
             head(0x11043),
             attribute(3, b"eth0\0"),
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_by_place() {
+    fn counters_are_in_kernel_order() {
         let numbers = |count: u64| (1..=count).flat_map(u64::to_ne_bytes).collect::<Vec<u8>>();
         let body = |count| [head(1), attribute(3, b"eth0\0"), attribute(23, &numbers(count))].concat();
         let found = counters(&body(25)).unwrap();
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn words_for_states() {
+    fn operational_states_have_names() {
         for (state, word) in [(0, "unknown"), (2, "down"), (6, "up"), (9, "unknown")] {
             assert_eq!(operstate(Some(state)), word);
         }

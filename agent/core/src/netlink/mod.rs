@@ -1,7 +1,8 @@
-//! Netlink messages as bytes (room: `agent/core`): requests for dumps, and what the kernel answers. Nothing here talks to
-//! the kernel; `virtfleet-agent-host` does.
+//! Netlink messages as bytes: requests for dumps, and the kernel's answers. `virtfleet-agent-host`
+//! communicates with the kernel.
 //!
-//! Numbers are in the machine's byte order (`linux/netlink.h`). A message that is cut ends the reading; it never panics.
+//! Numbers have the machine's byte order (`linux/netlink.h`). A truncated message ends the parsing,
+//! without a panic.
 
 pub mod diag;
 pub mod generic;
@@ -11,52 +12,53 @@ pub mod netdev;
 pub mod qdisc;
 pub mod route;
 
-/// A message's header: length, type, flags, sequence, port.
+/// Size of a message header: length, type, flags, sequence, port.
 const HEADER: usize = 16;
-/// An attribute's header: length, type.
+/// Size of an attribute header: length, type.
 const ATTRIBUTE: usize = 4;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const DUMP: u16 = 0x01 | 0x300;
-/// `NLM_F_REQUEST | NLM_F_ACK`: one answer, and a word that it was the last.
+/// `NLM_F_REQUEST | NLM_F_ACK`: one answer, followed by an acknowledgement.
 const SINGLE: u16 = 0x01 | 0x04;
-/// `NLM_F_DUMP_INTR`: something changed while the kernel dumped it, so that entries may lack or come twice.
+/// `NLM_F_DUMP_INTR`: data changed during the dump, so entries may be missing or duplicate.
 const INTERRUPTED: u16 = 0x10;
 const NOOP: u16 = 1;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// Without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
+/// Mask without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// One message of an answer.
+/// Message of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'bytes> {
-    /// The number of the request that is answered.
+    /// Sequence number of the request.
     pub sequence: u32,
-    /// The dump was interrupted and has to be asked for again.
+    /// Whether the dump was interrupted and must be repeated.
     pub interrupted: bool,
-    /// What it says.
+    /// Content.
     pub content: Content<'bytes>,
 }
 
-/// What a message says.
+/// Content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content<'bytes> {
-    /// An entry of the dump: its fixed head and its attributes.
+    /// Entry of the dump: its fixed header and its attributes.
     Entry(&'bytes [u8]),
-    /// The dump is whole.
+    /// End of the dump.
     Done,
-    /// The kernel refused, with this errno; 0 acknowledges.
+    /// Error of the kernel with this errno; 0 is an acknowledgement.
     Failed(i32),
-    /// To be passed over.
+    /// Ignored message.
     Nothing,
 }
 
-/// A request for a dump. `kind` is e.g. `RTM_GETLINK`, `body` its fixed head with attributes.
+/// Returns a request for a dump. `kind` is e.g. `RTM_GETLINK`, `body` its fixed header with
+/// attributes.
 pub fn dump_request(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     request(kind, DUMP, sequence, body)
 }
 
-/// A request for one thing; the kernel ends its answer with [`Content::Failed`] of 0.
+/// Returns a request for one object; the kernel ends its answer with [`Content::Failed`] of 0.
 pub fn single_request(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     request(kind, SINGLE, sequence, body)
 }
@@ -73,7 +75,7 @@ fn request(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     request
 }
 
-/// The messages of what was received at once.
+/// Splits the bytes of one receive call into messages.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = number(bytes, 0)? as usize;
@@ -81,7 +83,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
         let (kind, flags) = (short(bytes, 4)?, short(bytes, 6)?);
         let sequence = number(bytes, 8)?;
         bytes = bytes.get(aligned(length)..).unwrap_or_default();
-        // Both carry an errno, negative; a dump that ends well says 0 or nothing.
+        // Both contain a negative errno; a successful dump contains 0 or nothing.
         let errno = number(body, 0).map_or(0, u32::cast_signed).saturating_neg();
         let content = match kind {
             NOOP => Content::Nothing,
@@ -98,7 +100,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// Attributes as `(type, value)`.
+/// Iterates over attributes as `(type, value)`.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(short(bytes, 0)?);
@@ -109,7 +111,7 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Appends an attribute with its padding. A value that is too long for one is left out.
+/// Appends an attribute with padding. A value that is too long is left out.
 fn put(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let Ok(length) = u16::try_from(ATTRIBUTE + value.len()) else {
         return;
@@ -136,7 +138,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// A text that ends at its first NUL.
+/// Reads a text up to its first NUL.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_several_messages() {
+    fn answer_with_several_messages() {
         let bytes = [
             made::message(16, 2, 7, b"entry"),
             made::message(16, 2 | INTERRUPTED, 7, &[]),
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_as_it_was_written() {
+    fn written_request_is_parsed_unchanged() {
         let bytes = dump_request(18, 3, &[1; 16]);
         assert_eq!(bytes.len(), 32);
         let message = messages(&bytes).next().unwrap();
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_ends_the_reading() {
+    fn truncated_message_ends_parsing() {
         let bytes = made::message(16, 0, 1, b"entry");
         for length in 0..16 + 5 {
             assert_eq!(messages(&bytes[..length]).count(), 0, "{length}");
@@ -223,7 +225,7 @@ mod tests {
         let two = [made::attribute(1, b"abc"), made::attribute(0x8002, b"")].concat();
         assert_eq!(attributes(&two).collect::<Vec<_>>(), [(1, &b"abc"[..]), (2, b"")]);
         assert_eq!(attributes_of(&two[..9]), 1);
-        // A length of nothing would never end.
+        // A length of 0 would loop forever.
         assert_eq!(attributes_of(&[0; 64]), 0);
         assert_eq!(messages(&[0; 64]).count(), 0);
     }
@@ -242,7 +244,7 @@ mod tests {
                 let _ = neighbour::neighbour(&bytes);
                 let _ = qdisc::qdisc(&bytes);
                 let _ = route::route(&bytes);
-                // A length that is right lets the reading go further.
+                // With a valid length the parser gets further.
                 if let Some(start) = bytes.first_chunk_mut::<4>() {
                     *start = read.to_ne_bytes();
                 }

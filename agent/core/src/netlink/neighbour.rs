@@ -1,4 +1,4 @@
-//! Neighbours, IPv4's being ARP's (`linux/neighbour.h`).
+//! Neighbour table, including ARP for IPv4 (`linux/neighbour.h`).
 
 use super::{number, short};
 
@@ -7,19 +7,19 @@ pub const GET: u16 = 30;
 /// `NUD_NOARP`: needs no resolution, and is not in `/proc/net/arp`.
 const NO_ARP: u16 = 0x40;
 
-/// A request for IPv4's: `struct ndmsg` with `AF_INET`.
+/// Request for the IPv4 table: `struct ndmsg` with `AF_INET`.
 pub const REQUEST: [u8; 12] = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// One neighbour.
+/// Neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The number of the device behind which it is.
+    /// Index of the interface.
     pub device: u32,
-    /// Whether its address was or is asked for.
+    /// Whether its address is resolved by ARP.
     pub resolved: bool,
 }
 
-/// An entry of the dump. None if it is cut.
+/// Parses an entry of the dump. `None` if it is truncated.
 pub fn neighbour(body: &[u8]) -> Option<Neighbour> {
     Some(Neighbour {
         device: number(body, 4)?,
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_neighbour() {
+    fn neighbour_entry_is_parsed() {
         let mut body = REQUEST;
         body[4..8].copy_from_slice(&3_u32.to_ne_bytes());
         for (state, resolved) in [(0x02_u16, true), (0x40, false), (0x80, true)] {

@@ -1,16 +1,18 @@
-//! The generic family `netdev` (`linux/netdev.h`, `Documentation/netlink/specs/netdev.yaml`, `net/core/netdev-genl.c`): what the queues of an interface count.
+//! Generic netlink family `netdev` (`linux/netdev.h`, `Documentation/netlink/specs/netdev.yaml`,
+//! `net/core/netdev-genl.c`): counters of an interface's queues.
 //!
-//! The question came with Linux 6.9 or 6.10; older kernels have the family without it, or neither, and say `EOPNOTSUPP` or `ENOENT`. So they do of interfaces whose
-//! driver tells nothing. An interface that is down has no queues to tell of.
+//! The request was added in Linux 6.9 or 6.10. Older kernels answer `EOPNOTSUPP`, or `ENOENT`
+//! without the family. They answer the same for interfaces whose driver reports nothing. An
+//! interface that is down has no queues.
 
 use super::{attributes, generic, number, put};
 use crate::virtio::{Counters, Direction};
 
-/// The family's name.
+/// Name of the family.
 pub const FAMILY: &str = "netdev";
 /// `NETDEV_CMD_QSTATS_GET`.
 const QSTATS_GET: u8 = 12;
-/// `NETDEV_QSTATS_SCOPE_QUEUE`: each queue by itself.
+/// `NETDEV_QSTATS_SCOPE_QUEUE`: counters per queue.
 const SCOPE_QUEUE: u32 = 1;
 
 // NETDEV_A_QSTATS_*.
@@ -27,29 +29,29 @@ const TX_HW_DROPS: u16 = 24;
 const TX_STOP: u16 = 33;
 const TX_WAKE: u16 = 34;
 
-/// What one queue counts.
+/// Counters of one queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// The interface's number.
+    /// Interface index.
     pub device: u32,
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
-    /// Its number, from 0.
+    /// Queue number, from 0.
     pub index: u32,
-    /// The counters under our names; `drops` is what the device dropped (`rx-hw-drops`, `tx-hw-drops`), not the driver.
+    /// Counters; `drops` are those of the device (`rx-hw-drops`, `tx-hw-drops`), not of the driver.
     pub counters: Counters,
 }
 
-/// The body of the dump that tells the queues of interface `device`.
+/// Returns the body of the request for the queues of interface `device`.
 pub fn queues_request(device: u32) -> Vec<u8> {
     let mut body = generic::head(QSTATS_GET);
     put(&mut body, IFINDEX, &device.to_ne_bytes());
-    // A `uint` of the specification: four bytes, or eight where four are not enough.
+    // A `uint` of the specification has four bytes, or eight if necessary.
     put(&mut body, SCOPE, &SCOPE_QUEUE.to_ne_bytes());
     body
 }
 
-/// An entry of the answer. None if it is none of a queue of one direction.
+/// Parses an entry of the answer. `None` if it is not about a queue of one direction.
 pub fn queue(body: &[u8]) -> Option<Queue> {
     let (mut device, mut direction, mut index) = (None, None, None);
     let mut found = Queue::default();
@@ -81,7 +83,7 @@ pub fn queue(body: &[u8]) -> Option<Queue> {
     })
 }
 
-/// A `uint`: four bytes or eight.
+/// Parses a `uint` of four or eight bytes.
 fn uint(value: &[u8]) -> Option<u64> {
     match value.len() {
         4 => number(value, 0).map(u64::from),
@@ -109,16 +111,16 @@ mod tests {
             small(RX_PACKETS, 18_023),
             made::attribute(RX_BYTES, &9_000_000_000_u64.to_ne_bytes()),
             small(RX_HW_DROPS, 7),
-            // `rx-alloc-fail`, which nobody here wants.
+            // `rx-alloc-fail`, which is not used.
             small(12, 2),
-            // One of a kernel to come.
+            // Attribute of a future kernel.
             small(200, 1),
         ]
         .concat()
     }
 
     #[test]
-    fn queues_both_ways() {
+    fn queues_of_both_directions_are_parsed() {
         assert_eq!(
             queue(&receive()),
             Some(Queue {
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_queue_is_left_out() {
+    fn other_entries_are_ignored() {
         let kind = |kind| {
             let all = [vec![12, 1, 0, 0], small(IFINDEX, 4), small(QUEUE_ID, 0), kind];
             queue(&all.concat())
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_names_interface_and_scope() {
+    fn request_has_interface_and_scope() {
         let expected = [vec![12, 1, 0, 0], small(IFINDEX, 4), small(SCOPE, 1)].concat();
         assert_eq!(queues_request(4), expected);
     }

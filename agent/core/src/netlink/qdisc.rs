@@ -6,17 +6,17 @@ use super::{attributes, long, number, text};
 pub const GET: u16 = 38;
 /// `struct tcmsg`.
 const HEAD: usize = 20;
-/// A request for all of them.
+/// Request for all queueing disciplines.
 pub const REQUEST: [u8; HEAD] = [0; HEAD];
 /// `TC_H_ROOT`.
 const ROOT: u32 = u32::MAX;
 
-/// One queueing discipline.
+/// Queueing discipline.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Qdisc {
-    /// The number of its device.
+    /// Index of its interface.
     pub device: u32,
-    /// Whether it stands at its device's root, and not below another.
+    /// Whether it is the root of its interface.
     pub root: bool,
     /// Its kind, e.g. `fq_codel`.
     pub kind: String,
@@ -26,17 +26,17 @@ pub struct Qdisc {
     pub packets: u32,
     /// Packets dropped.
     pub drops: u32,
-    /// Packets that the device did not take and that were queued again.
+    /// Packets that the device did not accept and that were queued again.
     pub requeues: u32,
-    /// Packets beyond a limit.
+    /// Packets above a limit.
     pub overlimits: u32,
-    /// Packets that wait.
+    /// Queued packets.
     pub queued: u32,
-    /// Bytes that wait.
+    /// Queued bytes.
     pub backlog: u32,
 }
 
-/// An entry of the dump. None if it is cut.
+/// Parses an entry of the dump. `None` if it is truncated.
 pub fn qdisc(body: &[u8]) -> Option<Qdisc> {
     let mut found = Qdisc {
         device: number(body, 4)?,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discipline_with_both_forms_of_counters() {
+    fn qdisc_with_old_and_new_counters() {
         let head = numbers(&[0, 2, 0x8001_0000, ROOT, 1]);
         let basic = attribute(1, &[&numbers(&[1500, 0]), &numbers(&[3, 0])[..]].concat());
         let queue = attribute(3, &numbers(&[1, 60, 7, 8, 9]));

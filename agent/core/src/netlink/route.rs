@@ -8,44 +8,44 @@ use super::{attributes, number, short};
 pub const GET: u16 = 26;
 /// `struct rtmsg`.
 const HEAD: usize = 12;
-/// A request for the routes of all address families and tables.
+/// Request for the routes of all address families and tables.
 pub const REQUEST: [u8; HEAD] = [0; HEAD];
 /// `struct rtnexthop`.
 const NEXT_HOP: usize = 8;
 /// `RTN_UNICAST`.
 const UNICAST: u8 = 1;
 
-/// One route.
+/// Route.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
-    /// Whether it leads to one host each: not local, broadcast, multicast or a refusal.
+    /// Whether it is a unicast route: not local, broadcast, multicast or a rejecting one.
     pub unicast: bool,
-    /// Who made it, `RTPROT_*`.
+    /// Origin, `RTPROT_*`.
     pub protocol: u8,
-    /// Its destination; none or a length of 0 is the default route's.
+    /// Destination; `None` or a prefix length of 0 for the default route.
     pub destination: Option<IpAddr>,
-    /// The length of the destination's prefix.
+    /// Prefix length of the destination.
     pub length: u8,
-    /// The source address that it prefers.
+    /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// Its priority (metric); the smaller one wins.
+    /// Priority (metric); lower values take precedence.
     pub priority: u32,
-    /// The one way, or the ways that share the load.
+    /// Next hop, or several that share the load.
     pub hops: Vec<Hop>,
 }
 
-/// A way.
+/// Next hop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hop {
-    /// The number of the device; 0 is none.
+    /// Index of the interface; 0 for none.
     pub device: u32,
-    /// The gateway.
+    /// Gateway.
     pub gateway: Option<IpAddr>,
-    /// Its share, if it is one of several.
+    /// Weight, if it is one of several.
     pub weight: Option<u16>,
 }
 
-/// An entry of the dump. None if it is cut.
+/// Parses an entry of the dump. `None` if it is truncated.
 pub fn route(body: &[u8]) -> Option<Route> {
     let mut found = Route {
         length: *body.get(1)?,
@@ -100,7 +100,7 @@ fn address(value: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The name of who made a route, as node_exporter has it.
+/// Name of a route's origin as in node_exporter.
 pub fn protocol_name(protocol: u8) -> &'static str {
     match protocol {
         0 => "unspec",
@@ -133,7 +133,7 @@ mod tests {
     use super::{super::made::attribute, *};
 
     #[test]
-    fn one_way_and_several() {
+    fn routes_with_one_and_several_hops() {
         let head = [2, 24, 0, 0, 254, 2, 253, UNICAST, 0, 0, 0, 0];
         let body = [
             head.to_vec(),

@@ -1,49 +1,50 @@
-//! The settings `nic` and `virtio`, checked: what the types cannot say.
+//! Validation of the settings `nic` and `virtio`, beyond what their types check.
 
 use std::time::Duration;
 
 use regex_lite::Regex;
 use virtfleet_wire::settings::{Multiqueue, NicSettings, RingSettings, Steering, VirtioSettings};
 
-/// The schedulers that Linux has for disks with several hardware queues (`block/`, since 5.0).
+/// I/O schedulers of Linux for disks with several hardware queues (`block/`, since 5.0).
 pub const SCHEDULERS: [&str; 4] = ["none", "mq-deadline", "kyber", "bfq"];
-/// The least size of a ring: below it a driver would stop for want of descriptors.
-const LEAST_RING: u32 = 64;
-/// The most (`VIRTQUEUE_MAX_SIZE`, Virtual I/O Device specification, 2.7: a queue has at most 32768).
-const MOST_RING: u32 = 32_768;
-/// A pass must come to an end.
-const MOST_SETTLE: Duration = Duration::from_mins(1);
+/// Minimum ring size in descriptors: with fewer, a driver stops for lack of descriptors.
+const MIN_RING: u32 = 64;
+/// Maximum ring size in descriptors (Virtual I/O Device specification, 2.7: a queue has at most
+/// 32768).
+const MAX_RING: u32 = 32_768;
+/// Maximum of `nic.settle`; it bounds the duration of a run.
+const MAX_SETTLE: Duration = Duration::from_mins(1);
 
-/// Something in the settings that cannot be meant.
+/// Invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, e.g. `nic.exclude`.
+    /// Key, e.g. `nic.exclude`.
     pub path: String,
-    /// What is wrong, and what may be.
+    /// What is wrong, and which values are valid.
     pub message: String,
 }
 
-/// What is asked for, when the settings make sense.
+/// Valid settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// What may be done to the number of queues.
+    /// Which changes of the number of queues are allowed.
     pub multiqueue: Multiqueue,
-    /// Whether numbers that others chose stay.
+    /// Whether numbers of queues that an admin or another program set are kept.
     pub keep_manual: bool,
-    /// Interfaces that are left alone.
+    /// Interfaces that are not managed.
     pub exclude: Option<Pattern>,
-    /// How long a link may take to come back.
+    /// Maximum time for a link to come back after a change.
     pub settle: Duration,
-    /// Sizes of the rings.
+    /// Requested ring sizes.
     pub rings: RingSettings,
-    /// Where received packets are steered to.
+    /// Where received packets are steered.
     pub rps: Steering,
-    /// The scheduler of virtio disks.
+    /// Requested scheduler of virtio disks.
     pub disk_scheduler: Option<String>,
 }
 
 impl Asked {
-    /// The settings' defaults: nothing but looking.
+    /// Default settings, with which the agent changes nothing.
     pub fn only_look() -> Self {
         let defaults = NicSettings::default();
         Self {
@@ -58,16 +59,16 @@ impl Asked {
     }
 }
 
-/// A regular expression. Equal to one of the same text.
+/// Regular expression. Two are equal if their texts are.
 #[derive(Debug, Clone)]
 pub struct Pattern(Regex);
 
 impl Pattern {
-    /// Whether it matches somewhere in this name.
+    /// Whether it matches anywhere in the name.
     pub fn matches(&self, name: &str) -> bool {
         self.0.is_match(name)
     }
-    /// As it was written.
+    /// Text of the expression.
     pub fn text(&self) -> &str {
         self.0.as_str()
     }
@@ -81,7 +82,11 @@ impl PartialEq for Pattern {
 
 impl Eq for Pattern {}
 
-/// The settings with what they ask for, or all that is wrong with them.
+/// Validates the settings.
+///
+/// # Errors
+///
+/// All problems, if any setting is invalid.
 pub fn check(nic: &NicSettings, virtio: &VirtioSettings) -> Result<Asked, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut refuse = |path: &str, message: String| {
@@ -96,21 +101,21 @@ pub fn check(nic: &NicSettings, virtio: &VirtioSettings) -> Result<Asked, Vec<Pr
         Regex::new(&nic.exclude)
             .map(Pattern)
             .map_err(|error| {
-                let message = format!("{:?} is no regular expression: {error}", nic.exclude);
+                let message = format!("{:?} is not a regular expression: {error}", nic.exclude);
                 refuse("nic.exclude", message);
             })
             .ok()
     };
-    if nic.settle.0.is_zero() || nic.settle.0 > MOST_SETTLE {
-        let message = format!("must be more than 0 and at most {}s", MOST_SETTLE.as_secs());
+    if nic.settle.0.is_zero() || nic.settle.0 > MAX_SETTLE {
+        let message = format!("must be more than 0 and at most {}s", MAX_SETTLE.as_secs());
         refuse("nic.settle", message);
     }
     for (path, size) in [("nic.rings.rx", nic.rings.rx), ("nic.rings.tx", nic.rings.tx)] {
         if let Some(size) = size
-            && !(size.is_power_of_two() && (LEAST_RING..=MOST_RING).contains(&size))
+            && !(size.is_power_of_two() && (MIN_RING..=MAX_RING).contains(&size))
         {
             let message =
-                format!("{size} is no size of a ring: a power of two from {LEAST_RING} to {MOST_RING}");
+                format!("{size} is not a valid ring size: use a power of two from {MIN_RING} to {MAX_RING}");
             refuse(path, message);
         }
     }
@@ -118,7 +123,7 @@ pub fn check(nic: &NicSettings, virtio: &VirtioSettings) -> Result<Asked, Vec<Pr
         && !SCHEDULERS.contains(&word.as_str())
     {
         let message = format!(
-            "{word:?} is no scheduler of Linux; it has {}",
+            "{word:?} is not an I/O scheduler of Linux; valid: {}",
             SCHEDULERS.join(", ")
         );
         refuse("virtio.diskScheduler", message);
@@ -144,13 +149,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_ask_for_nothing() {
+    fn defaults_change_nothing() {
         let asked = check(&NicSettings::default(), &VirtioSettings::default()).unwrap();
         assert_eq!(asked, Asked::only_look());
     }
 
     #[test]
-    fn each_value_that_cannot_be_meant_is_named() {
+    fn invalid_values_are_reported() {
         let nic = NicSettings {
             exclude: "(".to_owned(),
             settle: Span::seconds(0),

@@ -1,4 +1,4 @@
-//! From a look and its plan to how each interface stands, with what is remembered of it.
+//! Updates the recorded state of each interface from the current plan.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use super::{
 };
 use crate::virtio::Machine;
 
-/// Meets the interfaces of a look with what is remembered: what is about one that is away waits for it, and what is about one whose name another one has now is forgotten.
+/// Matches the recorded state with the interfaces of a snapshot. The state of an absent interface
+/// is kept aside; the state of an interface whose name another interface has now is discarded.
 pub fn meet(state: &mut NicState, machine: &Machine) {
     let mut known = std::mem::take(&mut state.away);
     known.append(&mut state.nics);
@@ -28,18 +29,18 @@ pub fn meet(state: &mut NicState, machine: &Machine) {
     }
 }
 
-/// How the interfaces of a plan stand, after [`meet`]. Those that are gone are left out.
+/// Returns the state of each interface in the plan, after [`meet`]. Absent interfaces are left out.
 pub fn carry(previous: &NicState, plan: &Plan) -> BTreeMap<String, NicStanding> {
     let cpus = u32::try_from(plan.online.len()).unwrap_or(u32::MAX);
     let each = plan.nics.iter().map(|one| {
         let known = previous.nics.get(&one.nic);
         let known = known.filter(|known| known.is_of(&one.mac, one.index)).cloned();
-        (one.nic.clone(), stand(plan.multiqueue, one, known, cpus))
+        (one.nic.clone(), update_state(plan.multiqueue, one, known, cpus))
     });
     each.collect()
 }
 
-/// Says in the plan what is remembered of its interfaces, which is more than one look tells.
+/// Adds to the plan what is recorded about its interfaces and a single snapshot cannot show.
 pub fn tell(state: &NicState, plan: &mut Plan) {
     for one in &mut plan.nics {
         let Some(known) = state.nics.get(&one.nic) else {
@@ -53,7 +54,7 @@ pub fn tell(state: &NicState, plan: &mut Plan) {
     }
 }
 
-fn stand(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding>, cpus: u32) -> NicStanding {
+fn update_state(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding>, cpus: u32) -> NicStanding {
     let mut standing = known.unwrap_or_default();
     standing.mac.clone_from(&now.mac);
     standing.index = now.index;
@@ -63,17 +64,17 @@ fn stand(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding>, cpus
         standing.first = now.current.unwrap_or(0);
         standing.first_cpus = cpus;
     }
-    // What was put back counts where the same would be tried again.
+    // A recorded failure matters only if the plan would try the same number again.
     let other = now.wanted.filter(|_| now.wanted != now.current);
     if let Some(tried) = other.filter(|other| standing.put_back.contains(other)) {
         standing.standing = Standing::RolledBack;
         standing.because = format!(
-            "with {tried} queues its link, an address or its traffic did not come back; sudo virtfleet-agent apply nic tries it again"
+            "with {tried} queues its link, an address or its traffic did not come back; sudo virtfleet-agent apply nic retries"
         );
     } else if let Some(tried) = other.filter(|other| standing.refused.contains(other)) {
         standing.because = format!(
-            "the driver refuses {tried} queues; an XDP program that needs the queues is a reason (ip -d link show {}); \
-             sudo virtfleet-agent apply nic tries it again",
+            "the driver refuses {tried} queues; an XDP program that needs the queues can be the reason (ip -d link show {}); \
+             sudo virtfleet-agent apply nic retries",
             now.nic
         );
     }
@@ -81,16 +82,17 @@ fn stand(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding>, cpus
         let (from, to) = (pending.from, pending.to);
         match (&pending.broke, &pending.still) {
             (None, _) => {
-                standing.because =
-                    format!("a change from {from} to {to} queues was cut short; the next pass settles it");
+                standing.because = format!(
+                    "a change from {from} to {to} queues was interrupted; the next run completes or reverts it"
+                );
             }
             (Some(broke), still) => {
                 standing.standing = Standing::RolledBack;
                 let still = still
                     .as_ref()
-                    .map_or("that is not done yet", |still| still.why.as_str());
+                    .map_or("the restore is pending", |still| still.why.as_str());
                 standing.because =
-                    format!("with {to} queues {broke}; with {from} again {still}; the next pass looks again");
+                    format!("with {to} queues {broke}; with {from} again {still}; the next run checks again");
             }
         }
     }

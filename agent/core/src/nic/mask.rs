@@ -1,6 +1,8 @@
-//! Sets of CPUs as sysfs takes them (`xps_cpus`, `rps_cpus`: kernel `lib/bitmap-str.c`) and as people read them.
+//! CPU sets in the format of sysfs (`xps_cpus`, `rps_cpus`: kernel `lib/bitmap-str.c`) and for
+//! display.
 
-/// The mask: words of 32 bits in hexadecimal, the highest first, with commas in between; `0` for no CPU.
+/// Formats a CPU mask: 32-bit words in hexadecimal, highest first, separated by commas; `0` if
+/// empty.
 pub fn encode(cpus: &[u32]) -> String {
     let highest = cpus.iter().max().map_or(0, |cpu| cpu / 32);
     let word = |number: u32| {
@@ -13,7 +15,7 @@ pub fn encode(cpus: &[u32]) -> String {
     all.join(",")
 }
 
-/// For people: `0-2,5`, or `none`.
+/// Formats a CPU list for display: `0-2,5`, or `none`.
 pub fn words(cpus: &[u32]) -> String {
     let mut sorted = cpus.to_vec();
     sorted.sort_unstable();
@@ -41,7 +43,7 @@ mod tests {
 
     use super::*;
 
-    /// As the kernel reads it.
+    /// Parses a mask as the kernel does.
     fn decode(mask: &str) -> Vec<u32> {
         let words: Vec<u32> = mask
             .split(',')
@@ -59,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_32_bits_the_highest_first() {
+    fn mask_has_32_bit_words_highest_first() {
         for (cpus, mask) in [
             (vec![], "0"),
             (vec![0], "1"),
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_shown_as_such() {
+    fn runs_are_shown_as_ranges() {
         for (cpus, shown) in [
             (vec![], "none"),
             (vec![4], "4"),
@@ -88,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mask_says_the_same_cpus(cpus in proptest::collection::btree_set(0u32..512, 0..64)) {
+        fn mask_round_trips(cpus in proptest::collection::btree_set(0u32..512, 0..64)) {
             let cpus: Vec<u32> = cpus.into_iter().collect();
             prop_assert_eq!(decode(&encode(&cpus)), cpus);
         }

@@ -1,8 +1,8 @@
-//! Queues of network interfaces: from what was seen and what is asked for to what is done, as values.
+//! Queues of network interfaces: computes plans from settings and machine state.
 //!
 //! ```text
-//! settings ─ check ─▶ Asked ─┐
-//! Machine, NicState ─────────┴─ plan ─▶ Plan ─ the pass does it ─▶ NicState
+//! settings ─ check ─▶ Asked ─┐ Machine, NicState ─────────┴─ plan ─▶ Plan ─ a run applies it ─▶
+//! NicState
 //! ```
 
 pub mod asked;

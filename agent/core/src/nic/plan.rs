@@ -1,4 +1,4 @@
-//! The plan: which queues an interface is to have, and what is set for that; or why nothing is.
+//! The plan for the queues of the network interfaces, and for disk schedulers.
 
 mod disk;
 mod steering;
@@ -17,94 +17,97 @@ use super::{
 use crate::virtio::{Machine, Nic, Rings, features::transport};
 use verdict::Verdict;
 
-/// More queues are no gain for everybody.
+/// Note for plans that add queues.
 const COST: &str = "more queues can cost: outgoing traffic of a few flows may get slower, and each queue takes memory and CPU time on guest and host; \
-                    nic.json has what was measured, and nic.multiqueue: off puts back what was there";
+                    nic.json has the measurements, and nic.multiqueue: off restores the former number";
 
-/// Why something is not done.
+/// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
-    /// The settings make no sense.
+    /// The settings are invalid.
     Settings,
-    /// The kernel or the driver cannot do it.
+    /// The kernel or the driver does not support it.
     Unsupported,
-    /// What is there could not be found out.
+    /// The current state cannot be read.
     Unreadable,
-    /// It is not the interface any more for which the plan was made.
+    /// The interface is no longer the one for which the plan was made.
     Replaced,
 }
 
-/// A refusal with its evidence.
+/// Refusal with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
-    /// Why.
+    /// Reason.
     pub kind: RefusalKind,
-    /// What it is about, e.g. `eth0`, `vda` or a settings' key.
+    /// Subject, e.g. `eth0`, `vda` or a settings key.
     pub subject: String,
-    /// In one sentence, with what was found.
+    /// One sentence with what was found.
     pub message: String,
     /// What to do next.
     pub remedy: String,
 }
 
-/// What is to become of one interface.
+/// Plan for one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NicPlan {
-    /// Its name.
+    /// Name.
     pub nic: String,
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: String,
-    /// Queues now.
+    /// Current number of queues.
     pub current: Option<u32>,
-    /// Queues at most.
+    /// Maximum number of queues.
     pub possible: Option<u32>,
-    /// Queues that it is to have; none when they are not looked after.
+    /// Requested number of queues; `None` if the agent does not manage them.
     pub wanted: Option<u32>,
-    /// How it stands now.
+    /// Current state.
     pub standing: Standing,
-    /// Why, in one sentence.
+    /// Reason of the state, one sentence.
     pub because: String,
 }
 
-/// The whole plan. Each key must be there: else any other object would be an empty plan.
+/// Plan for all interfaces and disks. All keys are required: otherwise any JSON object would parse
+/// as an empty plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// What the settings allow.
+    /// Which changes of the number of queues are allowed.
     pub multiqueue: Multiqueue,
-    /// CPUs that are online.
+    /// Online CPUs.
     pub online: Vec<u32>,
-    /// The interfaces, by name.
+    /// Interfaces by name.
     pub nics: Vec<NicPlan>,
-    /// What is done, in order. Empty when everything is as asked for.
+    /// Steps in order; empty if everything is as requested.
     pub steps: Vec<Step>,
-    /// Why something is not done.
+    /// Reasons why something is not done.
     pub refusals: Vec<Refusal>,
-    /// What a person should know.
+    /// Notes for the admin.
     pub notes: Vec<String>,
 }
 
 impl Plan {
-    /// What is planned for this interface.
+    /// Returns the plan of the interface.
     pub fn nic(&self, name: &str) -> Option<&NicPlan> {
         self.nics.iter().find(|one| one.nic == name)
     }
 
-    /// Whether two plans do the same for the same reasons.
+    /// Whether two plans have the same steps for the same reasons.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.steps, &self.refusals, &self.nics, &self.online)
             == (&other.steps, &other.refusals, &other.nics, &other.online)
     }
 }
 
-/// The plan. Pure, and empty when it is asked again after it was done. What may be done by itself is for the pass to say: `report-only` has the plan of `auto`.
+/// Returns the plan. Pure; empty if it is computed again after its steps were applied. The caller
+/// decides which steps it may apply: `report-only` yields the same plan as `auto`.
 ///
-/// `previous` is what the last pass of this boot has left: what the kernel had chosen at first, and what is ours.
+/// `previous` is the state that the last run of this boot recorded: the kernel's initial numbers,
+/// and the agent's changes.
 pub fn plan(asked: &Asked, machine: &Machine, previous: &NicState) -> Plan {
     let mut plan = Plan {
         multiqueue: asked.multiqueue,
@@ -167,7 +170,7 @@ impl Plan {
                 to,
             });
         }
-        if standing == Standing::Excluded && !nic_is_ours_to_set(asked, nic) {
+        if standing == Standing::Excluded && !is_managed(asked, nic) {
             return;
         }
         self.rings(asked, nic, machine);
@@ -180,7 +183,7 @@ impl Plan {
         }
     }
 
-    /// The sizes that are asked for, as far as they can be had.
+    /// Plans the requested ring sizes, as far as the device supports them.
     fn rings(&mut self, asked: &Asked, nic: &Nic, machine: &Machine) {
         if (asked.rings.rx, asked.rings.tx) == (None, None) {
             return;
@@ -189,8 +192,8 @@ impl Plan {
             .rings
             .filter(|rings| rings.rx_possible > 0 && rings.tx_possible > 0)
         else {
-            let message = format!("the driver of {} does not say how large its rings are", nic.name);
-            let remedy = "take nic.rings out of the settings, or name the interface in nic.exclude";
+            let message = format!("the driver of {} does not report its ring sizes", nic.name);
+            let remedy = "remove nic.rings from the settings, or add the interface to nic.exclude";
             self.refuse(RefusalKind::Unsupported, &nic.name, message, remedy);
             return;
         };
@@ -203,14 +206,15 @@ impl Plan {
         if from == to {
             return;
         }
-        // virtio_net makes a ring anew by resetting its queue alone (`virtnet_rx_resize`, Linux 6.0); without the feature it fails half way, each time anew.
+        // virtio_net resizes a ring by resetting its queue (`virtnet_rx_resize`, Linux 6.0).
+        // Without the feature every attempt fails half way.
         let device = nic.device.as_deref().and_then(|name| machine.device(name));
         if device.is_some_and(|device| !device.negotiated.has(transport::RING_RESET)) {
             let message = format!(
-                "{} cannot change the size of its rings: hypervisor and kernel have not agreed on RING_RESET",
+                "{} cannot change its ring sizes: RING_RESET was not negotiated between kernel and hypervisor",
                 nic.name
             );
-            let remedy = "take nic.rings out of the settings, or name the interface in nic.exclude; it takes Linux 6.0 and a hypervisor that resets single queues";
+            let remedy = "remove nic.rings from the settings, or add the interface to nic.exclude; it requires Linux 6.0 and a hypervisor that can reset single queues";
             self.refuse(RefusalKind::Unsupported, &nic.name, message, remedy);
             return;
         }
@@ -222,9 +226,9 @@ impl Plan {
     }
 }
 
-/// Whether an interface is one of those of which anything is set at all: virtio, and not excluded by name. With `multiqueue: off` its number of queues is left alone, and not what else is
-/// asked for.
-fn nic_is_ours_to_set(asked: &Asked, nic: &Nic) -> bool {
+/// Whether the agent sets anything on the interface: it is virtio and not excluded by name. With
+/// `multiqueue: off` only its number of queues is not managed.
+fn is_managed(asked: &Asked, nic: &Nic) -> bool {
     let excluded = asked
         .exclude
         .as_ref()

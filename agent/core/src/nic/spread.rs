@@ -1,7 +1,9 @@
-//! How CPUs are spread over transmit queues.
+//! Assignment of CPUs to transmit queues.
 
-/// The CPUs of each queue as the kernel's driver spreads them (`virtnet_set_affinity`, `drivers/net/virtio_net.c`): contiguous groups, the first of which have
-/// one more where the division leaves a rest. With more queues than CPUs each queue has one, and CPUs come again from the first.
+/// Assigns CPUs to queues like the kernel's driver (`virtnet_set_affinity`,
+/// `drivers/net/virtio_net.c`): contiguous groups, of which the first have one CPU more if the
+/// division leaves a remainder. With more queues than CPUs each queue has one CPU, starting again
+/// from the first.
 pub fn spread(online: &[u32], queues: u32) -> Vec<Vec<u32>> {
     let cpus = u32::try_from(online.len()).unwrap_or(u32::MAX);
     if cpus == 0 || queues == 0 {
@@ -20,8 +22,8 @@ pub fn spread(online: &[u32], queues: u32) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// Whether every CPU that is online sends by exactly one of these queues and they have the same number of CPUs, up to one; or whether it is the kernel's own spread. CPUs that are not online
-/// do not count.
+/// Whether each online CPU sends by exactly one of these queues and the queues' numbers of CPUs
+/// differ by at most one; or whether it is the kernel's own assignment. Offline CPUs are ignored.
 pub fn is_even(online: &[u32], maps: &[Vec<u32>]) -> bool {
     let loads: Vec<usize> = maps
         .iter()
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_groups_have_one_more() {
+    fn first_groups_have_one_cpu_more() {
         assert_eq!(spread(&[0, 1, 2, 3, 4], 2), [vec![0, 1, 2], vec![3, 4]]);
         assert_eq!(spread(&[0, 2, 3], 3), [[0], [2], [3]]);
         assert_eq!(spread(&[0, 1], 3), [[0], [1], [0]], "more queues than CPUs");
@@ -61,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn any_even_spread_is_good_and_others_are_not() {
+    fn even_assignments_are_accepted() {
         let online = [0, 1, 2, 3];
         assert!(is_even(&online, &[vec![0, 2], vec![1, 3]]), "interleaved");
         assert!(is_even(&online, &[vec![0, 1, 7], vec![2, 3]]), "7 is not online");
@@ -74,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_kernels_own_spread_is_even(cpus in proptest::collection::btree_set(0u32..300, 1..80), queues in 1u32..260) {
+        fn kernel_assignment_is_even(cpus in proptest::collection::btree_set(0u32..300, 1..80), queues in 1u32..260) {
             let online: Vec<u32> = cpus.into_iter().collect();
             prop_assert!(is_even(&online, &spread(&online, queues)));
         }

@@ -1,4 +1,4 @@
-//! `/run/virtfleet/state/nic.json`: how the queues stand, as root's last pass has found and left them.
+//! `/run/virtfleet/state/nic.json`: state of the queues after the last run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,45 +7,47 @@ use virtfleet_wire::settings::Multiqueue;
 
 use crate::virtio::Features;
 
-/// The version of the file's shape.
+/// Format version of the file.
 pub const FORMAT: u32 = 1;
 
-/// The file.
+/// Content of the file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NicState {
     /// [`FORMAT`].
     pub v: u32,
-    /// The boot.
+    /// Boot in which it was written.
     pub boot_id: String,
-    /// When it was written, `CLOCK_BOOTTIME`.
+    /// Time of writing, `CLOCK_BOOTTIME` in nanoseconds.
     pub at_boottime_ns: u64,
-    /// When it was written, in nanoseconds since 1970.
+    /// Time of writing, nanoseconds since 1970.
     pub at_ns: u64,
-    /// What may be done.
+    /// Which changes of the number of queues are allowed.
     pub multiqueue: Multiqueue,
-    /// The interfaces, by name.
+    /// Interfaces by name.
     pub nics: BTreeMap<String, NicStanding>,
-    /// What is remembered of interfaces that are away, by name: one that comes back as the same is met with it.
+    /// Recorded states of absent interfaces by name. An interface that comes back gets its state
+    /// back.
     pub away: BTreeMap<String, NicStanding>,
-    /// What the last pass did, in words.
+    /// What the last run did, one sentence each.
     pub done: Vec<String>,
-    /// Why something was not done.
+    /// Error of the last run.
     pub error: Option<String>,
-    /// What was refused, one sentence each.
+    /// Refusals of the last run, one sentence each.
     pub refusals: Vec<String>,
-    /// Changes in this boot.
+    /// Number of changes in this boot.
     pub changes: u64,
-    /// Changes in this boot that were put back because the link did not come back.
+    /// Number of changes in this boot that were reverted because the link did not come back.
     pub rollbacks: u64,
-    /// What devices offer, by their name (`virtio2`): only root can see that.
+    /// Features offered by each device (`virtio2`); only root can read them.
     pub offered: BTreeMap<String, Features>,
-    /// The MTU that DHCP gave, by interface: some leases only root can read.
+    /// MTU from DHCP by interface; some leases only root can read.
     pub dhcp_mtu: BTreeMap<String, u32>,
 }
 
 impl NicState {
-    /// One line for people: interfaces, those that differ, errors, and what the last run did.
+    /// Returns a summary in one line: interfaces, those that differ, errors, and what the last run
+    /// did.
     pub fn summary(&self) -> String {
         let count = self
             .nics
@@ -58,7 +60,7 @@ impl NicState {
             )
         });
         let mut parts = vec![match count.count() {
-            0 => "no virtio interface to look after".to_owned(),
+            0 => "no managed virtio interface".to_owned(),
             1 => "1 virtio interface".to_owned(),
             more => format!("{more} virtio interfaces"),
         }];
@@ -72,49 +74,53 @@ impl NicState {
     }
 }
 
-/// How the queues of one interface stand.
+/// State of the queues of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NicStanding {
-    /// Its MAC address, so that another interface of the same name is told from it.
+    /// MAC address; tells another interface of the same name apart.
     pub mac: String,
-    /// Its number, so that a device that was unplugged and plugged in again is told from it; 0 when it is not known.
+    /// Interface index; tells a device that was unplugged and plugged in again apart. 0 if unknown.
     pub index: u32,
-    /// In one word.
+    /// State.
     pub standing: Standing,
-    /// Why, in one sentence.
+    /// Reason of the state, one sentence.
     pub because: String,
-    /// Queues (combined channels) when it was first seen in this boot.
+    /// Number of queues (combined channels) when the agent first saw it in this boot.
     pub first: u32,
-    /// CPUs that were online then: what tells a number that the kernel has chosen from one of somebody else's.
+    /// Number of online CPUs at that time. It shows whether the kernel chose the number of queues.
     pub first_cpus: u32,
-    /// Queues that the agent has set in this boot, and verified.
+    /// Number of queues that the agent has set and verified in this boot.
     pub ours: Option<u32>,
-    /// Queues before the agent's change; where somebody else has chosen in between, that number.
+    /// Number of queues before the agent's change, or the number that an admin or another program
+    /// set since.
     pub before: Option<u32>,
-    /// A change that was begun and is not verified yet, or that broke the link and could not be put back.
+    /// Change that is not verified yet, or that broke the link and could not be reverted.
     pub pending: Option<Pending>,
-    /// Numbers of queues with which the link did not come back: they are not tried again in this boot unless a person asks for it.
+    /// Numbers of queues with which the link did not come back. Only a manual run retries them in
+    /// this boot.
     pub put_back: BTreeSet<u32>,
-    /// Numbers of queues that the driver refused: they are not tried again in this boot unless a person asks for it.
+    /// Numbers of queues that the driver rejected. Only a manual run retries them in this boot.
     pub refused: BTreeSet<u32>,
-    /// Changes that were put back while all was not as before without them either, so that the number of queues may not be what was wrong. The second one counts.
+    /// Number of reverted changes after which the interface still did not work, so that the number
+    /// of queues may not be the cause. From the second one on, the number is not retried.
     pub unclear: u32,
-    /// Packets of each receive and of each transmit queue when the number of queues was last changed: skew counts from there.
+    /// Packets per queue when the number of queues was last changed; imbalance is measured from
+    /// there.
     pub baseline: Baseline,
-    /// What the last change came to, where there was traffic enough to tell.
+    /// Traffic before and after the last change, if there was enough traffic to measure.
     pub measured: Option<Measured>,
 }
 
 impl NicStanding {
-    /// Whether it is about this interface.
+    /// Whether the state belongs to this interface.
     pub fn is_of(&self, mac: &str, index: u32) -> bool {
         self.mac == mac && (self.index == 0 || self.index == index)
     }
 
-    /// Notes that the agent has set `to` queues where there were `from`, and that all is well with them.
+    /// Records that the agent changed the queues from `from` to `to` and verified the change.
     pub fn set(&mut self, from: u32, to: u32) {
-        // What somebody has chosen since our last change is what he wants back.
+        // A number that was set since the agent's last change is the one to restore.
         if self.ours != Some(from) || self.before.is_none() {
             self.before = Some(from);
         }
@@ -125,8 +131,9 @@ impl NicStanding {
         self.unclear = 0;
     }
 
-    /// Notes that the number of before the pending change is there again. What was ours before is ours still. What `to` queues broke is not tried again; where that is not
-    /// clear, it is once.
+    /// Records that the pending change was reverted. An earlier change of the agent stays in
+    /// effect. A number that broke the interface is not retried; if the cause is unclear, it is
+    /// retried once.
     pub fn undone(&mut self) {
         let Some(pending) = self.pending.take() else {
             return;
@@ -139,20 +146,20 @@ impl NicStanding {
         }
     }
 
-    /// Notes that what was there before is there again, and nothing is ours.
+    /// Records that the original number is restored and no change of the agent is in effect.
     pub fn give_back(&mut self) {
         self.ours = None;
         self.before = None;
     }
 
-    /// Whether a change broke the link, and putting it back did not help, or was not done yet.
+    /// Whether a change broke the interface, and reverting it did not help or is pending.
     pub fn is_broken(&self) -> bool {
         self.pending
             .as_ref()
             .is_some_and(|pending| pending.broke.is_some())
     }
 
-    /// Whether there is something that counts again when the interface comes back.
+    /// Whether the state must be kept while the interface is absent.
     pub fn is_memorable(&self) -> bool {
         self.ours.is_some()
             || self.pending.is_some()
@@ -162,43 +169,43 @@ impl NicStanding {
     }
 }
 
-/// A change of the number of queues that is not over, and what there was before it.
+/// Change of the number of queues in progress, with the state before it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Pending {
-    /// Queues before it.
+    /// Number of queues before the change.
     pub from: u32,
-    /// Queues that are set.
+    /// Number of queues after the change.
     pub to: u32,
-    /// Whether the other side was there.
+    /// Whether the link had a carrier.
     pub carrier: bool,
     /// Whether `operstate` was `up`.
     pub up: bool,
-    /// Whether there was an address.
+    /// Whether the interface had an address.
     pub address: bool,
-    /// What was not as before with `to` queues, once that is known: from then on `from` are put back.
+    /// What stopped working with `to` queues, once known; from then on `from` is restored.
     pub broke: Option<String>,
-    /// What was not as before with `from` queues again.
+    /// What still does not work after restoring `from`.
     pub still: Option<Still>,
 }
 
-/// What is not as before although the number of queues is.
+/// Failure that persists after the number of queues was restored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Still {
-    /// In words.
+    /// Description.
     pub why: String,
-    /// Whether the number of queues may not be what was wrong.
+    /// Whether the number of queues may not be the cause.
     pub unclear: bool,
 }
 
-/// Packets by queue at one moment.
+/// Packet counters per queue at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Baseline {
-    /// Received, by queue.
+    /// Received packets by queue.
     pub rx: Vec<u64>,
-    /// Sent, by queue.
+    /// Sent packets by queue.
     pub tx: Vec<u64>,
 }
 
@@ -206,47 +213,48 @@ pub struct Baseline {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Measured {
-    /// Before.
+    /// Rates before the change.
     pub before: Rates,
-    /// After.
+    /// Rates after the change.
     pub after: Rates,
 }
 
-/// Traffic over a short time.
+/// Traffic rates over a short time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rates {
-    /// Received, bytes a second.
+    /// Received bytes per second.
     pub rx_bytes: f64,
-    /// Sent, bytes a second.
+    /// Sent bytes per second.
     pub tx_bytes: f64,
-    /// CPU time in soft interrupts, as a share of one CPU.
+    /// CPU time in soft interrupts, as a fraction of one CPU.
     pub softirq: f64,
 }
 
-/// How the queues of an interface stand, in one word.
+/// State of the queues of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// As many as there should be.
+    /// The number of queues is as requested.
     Spread,
-    /// Fewer (or, where vCPUs went, more) than there should be, and they may not be changed.
+    /// Fewer queues than requested (or more, after vCPUs were removed), and they may not be
+    /// changed.
     Differs,
     /// The VM's interface has one queue only: multiqueue is off in the VM's spec.
     Single,
-    /// Chosen by somebody else, and left alone.
+    /// Set by an admin or another program, and kept.
     Manual,
-    /// Changed, and put back because the link did not come back.
+    /// Changed, and reverted because the link did not come back.
     RolledBack,
-    /// Left alone by the settings, or no virtio interface.
+    /// Excluded by the settings, or not a virtio interface.
     Excluded,
-    /// Could not be found out.
+    /// Could not be read.
     #[default]
     Unknown,
 }
 
 impl Standing {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 7] = [
         Self::Spread,
         Self::Differs,
@@ -257,7 +265,7 @@ impl Standing {
         Self::Unknown,
     ];
 
-    /// As it is printed.
+    /// Name of the state in output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Spread => "spread",

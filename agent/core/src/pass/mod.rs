@@ -1,5 +1,5 @@
-//! A pass of `virtfleet-agent apply`: which steps a stage has, in which order they run, what their outcomes come to, and the
-//! record that is kept of it.
+//! Runs of `virtfleet-agent apply`: the steps of a stage, their order, the overall result, and the
+//! record that the run leaves.
 
 mod record;
 mod settings;
@@ -7,27 +7,27 @@ mod triggers;
 
 pub use record::{FORMAT, GuestRecord, Outcome, SettingsProblem, StageRecord, StepRecord};
 pub use settings::{Agent, SettingsPlan, SettingsSeen, plan_settings, serving, serving_words};
-pub use triggers::{MOST_TRIGGERS, trigger_names};
+pub use triggers::{MAX_TRIGGERS, trigger_names};
 
 use serde::{Deserialize, Serialize};
 
-/// When a pass is made. Each has a systemd unit of its own.
+/// Stage of a run. Each stage has its own systemd unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Once a boot, before the network and before containers.
+    /// Once per boot, before the network and the container runtime start.
     Provision,
-    /// Once a boot, when the network is up.
+    /// Once per boot, when the network is up.
     Dns,
-    /// Whenever something has changed, and now and then.
+    /// After each change, and periodically.
     Reconcile,
 }
 
 impl Stage {
-    /// All of them, in their order in a boot.
+    /// All stages, in boot order.
     pub const ALL: [Self; 3] = [Self::Provision, Self::Dns, Self::Reconcile];
 
-    /// As on the command line and in the record.
+    /// Name of the stage on the command line and in the record.
     pub fn word(self) -> &'static str {
         match self {
             Self::Provision => "provision",
@@ -36,7 +36,7 @@ impl Stage {
         }
     }
 
-    /// The unit that makes this pass.
+    /// Systemd unit that runs this stage.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Provision => "virtfleet-provision.service",
@@ -46,18 +46,18 @@ impl Stage {
     }
 }
 
-/// A step as it is planned: its name, its stages, and the steps without which it makes no sense.
+/// Definition of a step: its name, its stages and its dependencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepPlan {
-    /// Its name.
+    /// Name of the step.
     pub name: &'static str,
-    /// The stages that it belongs to.
+    /// Stages in which the step runs.
     pub stages: &'static [Stage],
-    /// Steps that must not have failed before it; those that do not run in this stage do not count.
+    /// Steps that must not have failed before this one. Steps of other stages are ignored.
     pub needs: &'static [&'static str],
 }
 
-/// Why a step is left out: the first of the steps that it needs and that failed or was left out.
+/// Returns the first dependency of `plan` that failed or was itself blocked, if any.
 pub fn blocked_by(plan: &StepPlan, before: &[StepRecord]) -> Option<&'static str> {
     let bad = |name: &&&'static str| {
         let earlier = before.iter().find(|step| step.name == **name);
@@ -66,7 +66,7 @@ pub fn blocked_by(plan: &StepPlan, before: &[StepRecord]) -> Option<&'static str
     plan.needs.iter().find(bad).copied()
 }
 
-/// What the steps' outcomes come to: failed when one has failed, skipped when none did anything, else ok.
+/// Overall result of a run: failed if a step failed, skipped if no step did anything, otherwise ok.
 pub fn sum_up(steps: &[StepRecord]) -> Outcome {
     let any = |outcome| steps.iter().any(|step| step.outcome == outcome);
     match (any(Outcome::Failed), any(Outcome::Ok)) {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_left_out_only_when_one_that_it_needs_failed() {
+    fn step_is_blocked_only_by_failed_dependencies() {
         let plan = StepPlan {
             name: "c",
             stages: &[Stage::Provision],
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_the_record() {
+    fn stage_names_match_the_record() {
         for stage in Stage::ALL {
             assert_eq!(serde_json::to_value(stage).unwrap(), stage.word());
             assert!(stage.unit().contains(stage.word()));

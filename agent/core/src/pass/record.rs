@@ -1,6 +1,6 @@
-//! `/run/virtfleet/state/guest.json`: what came of the last pass of each stage in this boot.
+//! `/run/virtfleet/state/guest.json`: the last run of each stage in this boot.
 //!
-//! Readers take what they know: fields that a newer agent adds are passed over, absent ones have their defaults.
+//! Readers ignore unknown fields and use defaults for missing ones.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use super::Stage;
 
-/// The record's format; a reader takes no other.
+/// Format version of the record. Readers reject every other version.
 pub const FORMAT: u32 = 1;
 
-/// How a step or a whole pass came out.
+/// Result of a step or of a whole run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Done, or there was nothing to change.
     Ok,
-    /// Not done; the message says why.
+    /// The message says why.
     Failed,
-    /// Left out; the message says why. Also what an outcome of a newer agent is read as.
+    /// Left out; the message says why. Readers also use this for a result that they do not know.
     #[default]
     #[serde(other)]
     Skipped,
 }
 
 impl Outcome {
-    /// As in the record.
+    /// Name of the result in the record.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -36,75 +36,76 @@ impl Outcome {
     }
 }
 
-/// Something wrong with the settings on disk, which is why they are not applied.
+/// Problem in the settings files, because of which they are not applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SettingsProblem {
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// Its line, from 1; 0 when it is about the whole file or a default.
+    /// Line number from 1; 0 if the problem concerns the whole file or a default.
     pub line: usize,
-    /// The key; empty when it is about the whole file.
+    /// Key of the setting; empty if the problem concerns the whole file.
     pub path: String,
-    /// All of it in one line.
+    /// The whole message in one line.
     pub message: String,
 }
 
-/// What came of a step.
+/// Result of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StepRecord {
-    /// The step.
+    /// Name of the step.
     pub name: String,
-    /// How it came out.
+    /// Result of the step.
     pub outcome: Outcome,
-    /// What was done, or why it was not; one line.
+    /// What the step did, or why it did nothing; one line.
     pub message: String,
-    /// Whether it was left out because a step that it needs had failed.
+    /// Whether the step was left out because one of its dependencies failed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub blocked: bool,
-    /// What is wrong with the settings on disk (step `settings`).
+    /// Problems in the settings files (step `settings`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<SettingsProblem>,
 }
 
-/// What came of the last pass of a stage.
+/// Record of the last run of a stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StageRecord {
-    /// How it came out.
+    /// Overall result.
     pub outcome: Outcome,
-    /// When it began by the wall clock, nanoseconds since 1970. For people: it may have been set since.
+    /// Start by the wall clock, nanoseconds since 1970. For display only: the clock may have been
+    /// set.
     pub started_at: u64,
-    /// When it ended, `CLOCK_BOOTTIME` in nanoseconds: its age is told by this.
+    /// End, `CLOCK_BOOTTIME` in nanoseconds. The age of the record is computed from this.
     pub ended_at_boottime_ns: u64,
-    /// How long it took, the wait for another pass included, in milliseconds.
+    /// Duration in milliseconds, including the wait for another run.
     pub duration_ms: u64,
-    /// What asked for it: names in `/run/virtfleet/ask`, sorted.
+    /// Triggers of the run: names in `/run/virtfleet/ask`, sorted.
     pub triggers: Vec<String>,
-    /// The agent's version.
+    /// Version of the agent.
     pub version: String,
-    /// Its steps, in their order.
+    /// Steps, in the order in which they ran.
     pub steps: Vec<StepRecord>,
 }
 
-/// The whole record.
+/// Records of all stages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GuestRecord {
     /// [`FORMAT`].
     pub v: u32,
-    /// The boot that it speaks of; in another boot it says nothing.
+    /// Boot to which the record applies; it is invalid in another boot.
     pub boot_id: String,
-    /// By stage; those that have not run in this boot are absent.
+    /// Records by stage; a stage that has not run in this boot is absent.
     pub stages: BTreeMap<Stage, StageRecord>,
-    /// The digest of the settings for which the agent was last restarted.
+    /// Digest of the settings for which the agent was last restarted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarted_for: Option<String>,
 }
 
 impl GuestRecord {
-    /// An empty record of a boot.
+    /// Returns an empty record for a boot.
     pub fn new(boot_id: &str) -> Self {
         Self {
             v: FORMAT,
@@ -113,7 +114,7 @@ impl GuestRecord {
         }
     }
 
-    /// How long ago a stage's last pass ended, in milliseconds.
+    /// Returns the time since the end of the stage's last run, in milliseconds.
     pub fn age_ms(&self, stage: Stage, boottime_ns: u64) -> Option<u64> {
         let ended = self.stages.get(&stage)?.ended_at_boottime_ns;
         Some(boottime_ns.saturating_sub(ended) / 1_000_000)
@@ -125,23 +126,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_record_of_a_newer_agent_is_read() {
+    fn records_of_newer_agents_are_readable() {
         let text = r#"{"v":1,"bootId":"b","novel":1,"stages":{"provision":{"outcome":"shiny","endedAtBoottimeNs":5000000,
             "steps":[{"name":"disks","outcome":"ok","message":"m","novel":[]}]}}}"#;
         let record: GuestRecord = serde_json::from_str(text).unwrap();
         let stage = &record.stages[&Stage::Provision];
         assert_eq!((stage.outcome, stage.steps.len()), (Outcome::Skipped, 1));
         assert_eq!(record.age_ms(Stage::Provision, 7_000_000), Some(2));
-        assert_eq!(
-            record.age_ms(Stage::Provision, 1),
-            Some(0),
-            "never from the future"
-        );
+        assert_eq!(record.age_ms(Stage::Provision, 1), Some(0), "never negative");
         assert_eq!(record.age_ms(Stage::Dns, 1), None);
     }
 
     #[test]
-    fn what_is_written_is_the_contract() {
+    fn serialised_record_matches_the_contract() {
         let mut record = GuestRecord::new("b");
         let step = StepRecord {
             name: "identity".into(),

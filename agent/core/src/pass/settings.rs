@@ -1,67 +1,70 @@
-//! Whether the running agent must be restarted for the settings on disk.
+//! Decides whether the running agent must be restarted to apply the settings on disk.
 //!
-//! The agent says in its service's status line which settings it serves with ([`serving_words`]); so what is compared is what
-//! really runs, whoever started it and whenever, and nothing has to be written for it.
+//! The agent publishes the digest of its settings in the status line of its service
+//! ([`serving_words`]). The comparison therefore uses the settings in effect, no matter who started
+//! the agent or when, and needs no file.
 
-/// Stands before the digest in the status line.
+/// Precedes the digest in the status line.
 const MARK: &str = "settings ";
 
-/// The status line of an agent that serves with the settings of this digest.
+/// Returns the status line of an agent that runs with the settings of this digest.
 pub fn serving_words(digest: &str) -> String {
     format!("serving, {MARK}{digest}")
 }
 
-/// The digest in a status line; none when it holds none, as that of another version.
+/// Returns the digest in a status line, or `None` if it has none, as with another agent version.
 pub fn serving(status: &str) -> Option<&str> {
     let (_, digest) = status.rsplit_once(MARK)?;
     let sane = digest.len() == 16 && digest.bytes().all(|b| b.is_ascii_hexdigit());
     sane.then_some(digest)
 }
 
-/// The agent's service.
+/// State of the agent's service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agent {
-    /// It does not run, and nobody waits for it to: it was stopped, never started, or is not installed.
+    /// Not running, and not expected to run: stopped, never started, or not installed.
     Off,
-    /// It starts just now, or ended and will be tried again by systemd; it reads the settings then.
+    /// Starting, or ended and waiting for a restart by systemd. It reads the settings when it
+    /// starts.
     Starting,
-    /// It gave up because its settings could not be used (exit code 78).
+    /// Ended with exit code 78 because its settings are invalid.
     GaveUp,
-    /// It runs with the settings of this digest; none when it does not say.
+    /// Running with the settings of this digest; `None` if its status line has no digest.
     Runs(Option<String>),
 }
 
-/// All that the decision hangs on.
+/// Input of the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingsSeen {
-    /// The digest of the settings on disk.
+    /// Digest of the settings on disk.
     pub on_disk: String,
-    /// How many problems they have.
+    /// Number of problems in the settings on disk.
     pub problems: usize,
     /// The agent's service.
     pub agent: Agent,
-    /// The digest for which it was last restarted in this boot.
+    /// Digest for which the agent was last restarted in this boot.
     pub restarted_for: Option<String>,
 }
 
-/// What to do.
+/// Result of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingsPlan {
-    /// Nothing: they are applied already.
+    /// Nothing to do: the settings are applied already.
     Applied,
-    /// Nothing: the agent does not run, or will read them soon.
+    /// Nothing to do: the agent does not run, or reads the settings at its next start.
     AtItsStart,
     /// Restart the agent.
     Restart,
-    /// Start the agent, which had given up.
+    /// Start the agent, which had ended with exit code 78.
     Start,
-    /// They changed and are wrong: the agent goes on with what it has.
+    /// The settings changed and are invalid: the agent keeps running with the old ones.
     Wrong,
-    /// The agent was restarted for them and still serves with others: it cannot read what root reads.
+    /// The agent was restarted for these settings and still runs with others: it cannot read the
+    /// files that root can read.
     Unreadable,
 }
 
-/// Decides.
+/// Decides what to do with the agent's service.
 pub fn plan_settings(seen: &SettingsSeen) -> SettingsPlan {
     let valid = seen.problems == 0;
     let tried = seen.restarted_for.as_ref() == Some(&seen.on_disk);
@@ -69,7 +72,8 @@ pub fn plan_settings(seen: &SettingsSeen) -> SettingsPlan {
         Agent::Runs(Some(serves)) if *serves == seen.on_disk => SettingsPlan::Applied,
         Agent::Off | Agent::Starting => SettingsPlan::AtItsStart,
         Agent::Runs(_) | Agent::GaveUp if !valid => SettingsPlan::Wrong,
-        // It was restarted and has not said anything: another version, which says nothing, or not yet.
+        // The agent was restarted and publishes no digest: another version, or it has not done so
+        // yet.
         Agent::Runs(None) if tried => SettingsPlan::Applied,
         Agent::Runs(Some(_)) | Agent::GaveUp if tried => SettingsPlan::Unreadable,
         Agent::Runs(_) => SettingsPlan::Restart,
@@ -85,7 +89,7 @@ mod tests {
     const OLD: &str = "00000000000000bb";
 
     #[test]
-    fn the_status_line_reads_back() {
+    fn digest_is_parsed_from_the_status_line() {
         assert_eq!(serving(&serving_words(NEW)), Some(NEW));
         for other in [
             "",
@@ -99,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_is_restarted_only_for_new_and_valid_settings_and_once() {
+    fn agent_is_restarted_once_for_new_valid_settings() {
         use SettingsPlan::{Applied, AtItsStart, Restart, Start, Unreadable, Wrong};
         let runs = |digest: &str| Agent::Runs(Some(digest.to_owned()));
         for (agent, problems, tried, plan) in [

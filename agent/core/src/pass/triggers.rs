@@ -1,15 +1,16 @@
-//! The names in `/run/virtfleet/ask`. The agent without rights may write there, so they are not believed to be sane.
+//! Names of the files in `/run/virtfleet/ask`. The unprivileged agent can write there, so the names
+//! are validated.
 
-/// The most names that a record keeps.
-pub const MOST_TRIGGERS: usize = 16;
-const LONGEST: usize = 64;
+/// Maximum number of names in a record.
+pub const MAX_TRIGGERS: usize = 16;
+const MAX_NAME_LENGTH: usize = 64;
 
-/// The names as they are recorded: sorted, each once, [`MOST_TRIGGERS`] at the most; one that nobody of ours writes is
-/// recorded as `other`.
+/// Returns the names for the record: sorted, without duplicates, at most [`MAX_TRIGGERS`]. A name
+/// that the agent never writes is recorded as `other`.
 pub fn trigger_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let sane = |name: &&str| {
         !name.is_empty()
-            && name.len() <= LONGEST
+            && name.len() <= MAX_NAME_LENGTH
             && name
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
@@ -26,7 +27,7 @@ pub fn trigger_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String
         .collect();
     names.sort();
     names.dedup();
-    names.truncate(MOST_TRIGGERS);
+    names.truncate(MAX_TRIGGERS);
     names
 }
 
@@ -35,16 +36,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_sorted_bounded_and_sane() {
+    fn names_are_sorted_bounded_and_validated() {
         let long = "x".repeat(65);
         assert_eq!(
             trigger_names(["settings", "device", "device", "a\u{1b}[31m", "", &long]),
             ["device", "other", "settings"]
         );
         let many: Vec<String> = (0..100).map(|i| format!("n{i:03}")).collect();
-        assert_eq!(
-            trigger_names(many.iter().map(String::as_str)).len(),
-            MOST_TRIGGERS
-        );
+        assert_eq!(trigger_names(many.iter().map(String::as_str)).len(), MAX_TRIGGERS);
     }
 }

@@ -1,47 +1,51 @@
-//! Whether the machine stood still: from the guest's clocks and its RTC, sample by sample.
+//! Detects pauses of the VM by comparing samples of the guest's clocks and its RTC.
 //!
-//! A VM that its hypervisor stops, saves or migrates does not run, and neither do its clocks: monotonic, boot and wall clock
-//! freeze together (QEMU `stop`, with and without KVM's clock), so they alone show nothing. The RTC is kept by the hypervisor
-//! and goes on. What the RTC gained on the guest's clocks is the pause, to the RTC's resolution of a second a reading.
+//! While a hypervisor stops, saves or migrates a VM, the guest's monotonic, boot and wall clocks
+//! stop together (QEMU `stop`, with and without KVM's clock). They alone cannot show the pause. The
+//! hypervisor keeps the RTC, which continues. The length of the pause is the difference between RTC
+//! and guest clocks, with the RTC's resolution of one second per reading.
 //!
 //! ```text
-//! sample, sample ─▶ rtc − elapsed       certainly above the resolution ─▶ pause
-//!                   boottime − monotonic  grew                         ─▶ suspend (the guest's own)
-//!                   realtime − boottime   jumped                       ─▶ step of the wall clock
+//! sample, sample ─▶ rtc − elapsed       above the resolution ─▶ pause
+//!                   boottime − monotonic  grew               ─▶ suspend (by the guest)
+//!                   realtime − boottime   jumped             ─▶ step of the wall clock
 //! ```
 //!
-//! What cannot be known is not guessed: pauses below the resolution, pauses that a paravirtual clock hides by going on, and
-//! pauses without an RTC. `docs/decisions/0009-pauses.md` lists what is mistaken for what.
+//! Not detected: pauses below the resolution, pauses that a paravirtual clock hides because it
+//! continues, and pauses in guests without an RTC. `docs/decisions/0009-pauses.md` lists the events
+//! that cannot be told apart.
 
 #[cfg(test)]
 mod tests;
 
 const SECOND: u64 = 1_000_000_000;
-/// A reading of the RTC is a whole second that began up to a second ago.
-const RTC_READING_NS: u64 = SECOND;
-/// How far the RTC and the guest's raw clock may drift apart, in parts per million.
-const DRIFT_PPM: u64 = 500;
-/// Smaller suspends and steps are not worth an event, in nanoseconds: what a time service slews instead of stepping.
-const FLOOR_NS: u64 = SECOND / 10;
-/// An RTC that was at least this far from the wall clock, in nanoseconds …
-const RTC_OFF_NS: u64 = 2 * SECOND;
-/// … and is now at most this far from it, was set from it.
-const RTC_RIGHT_NS: u64 = SECOND;
+/// Uncertainty of one RTC reading: it returns a whole second, which began up to a second ago.
+const RTC_RESOLUTION_NS: u64 = SECOND;
+/// Maximum drift between the RTC and the guest's raw clock, in parts per million.
+const MAX_DRIFT_PPM: u64 = 500;
+/// Minimum length of a reported suspend or step, in nanoseconds. A time service slews smaller
+/// differences.
+const MIN_EVENT_NS: u64 = SECOND / 10;
+/// Minimum difference of RTC and wall clock before a correction of the RTC, in nanoseconds.
+const MIN_RTC_ERROR_NS: u64 = 2 * SECOND;
+/// Maximum difference of RTC and wall clock after a correction of the RTC, in nanoseconds.
+const MAX_RTC_ERROR_NS: u64 = SECOND;
 
-/// All clocks of a guest at one moment.
+/// Readings of all clocks of a guest at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// The RTC, whole seconds since 1970 (`/sys/class/rtc/rtc0/since_epoch`); none where it cannot be read.
+    /// RTC, whole seconds since 1970 (`/sys/class/rtc/rtc0/since_epoch`); `None` if unreadable.
     pub rtc_seconds: Option<u64>,
     /// `CLOCK_REALTIME`, nanoseconds since 1970.
     pub realtime_ns: u64,
-    /// `CLOCK_BOOTTIME`, nanoseconds: counts the guest's own suspends.
+    /// `CLOCK_BOOTTIME` in nanoseconds; includes suspends of the guest.
     pub boottime_ns: u64,
-    /// `CLOCK_MONOTONIC`, nanoseconds: does not count them.
+    /// `CLOCK_MONOTONIC` in nanoseconds; excludes suspends of the guest.
     pub monotonic_ns: u64,
-    /// `CLOCK_MONOTONIC_RAW`, nanoseconds: as the former, and nobody slews it (chrony slews the others by up to 8 %).
+    /// `CLOCK_MONOTONIC_RAW` in nanoseconds; never slewed (chrony slews the other clocks by up to 8
+    /// %).
     pub raw_ns: u64,
-    /// From the first reading to the last one, in nanoseconds: how far the clocks may be apart through our own slowness.
+    /// Time from the first to the last reading, in nanoseconds: the uncertainty of the sample.
     pub spread_ns: u64,
 }
 
@@ -52,19 +56,19 @@ impl Sample {
     }
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The machine stood still and its clocks with it.
+    /// The VM was stopped, and its clocks with it.
     Pause,
-    /// The guest slept by its own doing (ACPI S3, s2idle).
+    /// The guest suspended itself (ACPI S3, s2idle).
     Suspend,
     /// The wall clock was set.
     Step,
 }
 
 impl Kind {
-    /// As in a report.
+    /// Name of the kind in a report.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pause => "pause",
@@ -73,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// The clock that showed it.
+    /// Clock that showed the event.
     pub fn source(self) -> &'static str {
         match self {
             Self::Pause => "rtc",
@@ -83,33 +87,33 @@ impl Kind {
     }
 }
 
-/// One thing that happened between two samples.
+/// Event between two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// What.
+    /// Kind of the event.
     pub kind: Kind,
-    /// How long, in nanoseconds; of a step: by how much, negative when the clock was set back.
+    /// Length in nanoseconds. For a step: its size, negative if the clock was set back.
     pub length_ns: i64,
-    /// How far `length_ns` may be off to either side, in nanoseconds.
+    /// Uncertainty of `length_ns` in both directions, in nanoseconds.
     pub resolution_ns: u64,
     /// `CLOCK_BOOTTIME` of the sample that showed it.
     pub boottime_ns: u64,
-    /// Of a pause: the wall clock was set between the same two samples. Most likely it was corrected after the pause; that
-    /// clock and RTC were set together, without a pause, looks the same.
+    /// For a pause: the wall clock was set between the same two samples, most likely to correct it
+    /// after the pause. Setting clock and RTC together without a pause looks the same.
     pub clock_set_too: bool,
 }
 
-/// What two samples can tell of a pause between them.
+/// Ability of the last two samples to show a pause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sight {
-    /// Nothing: there is no pair of samples yet, or no RTC in one of the two.
+    /// None: there is no pair of samples yet, or one of them has no RTC.
     #[default]
     Blind,
-    /// A pause longer than this many nanoseconds would have been seen.
+    /// A pause longer than this number of nanoseconds is detected.
     Above(u64),
 }
 
-/// Compares each sample with the one before.
+/// Compares each sample with the previous one.
 #[derive(Debug, Clone, Default)]
 pub struct Detector {
     last: Option<Sample>,
@@ -117,7 +121,8 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// What happened since the sample before, in the order pause, suspend, step. The first sample tells nothing.
+    /// Returns the events since the previous sample in the order pause, suspend, step. The first
+    /// sample yields none.
     pub fn observe(&mut self, now: Sample) -> impl Iterator<Item = Event> + use<> {
         let seen = self.last.replace(now).map(|before| compare(&before, &now));
         let (sight, events) = seen.unwrap_or((Sight::Blind, [None; 3]));
@@ -125,7 +130,7 @@ impl Detector {
         events.into_iter().flatten()
     }
 
-    /// What the last two samples could tell.
+    /// Returns the detection limit of the last two samples.
     pub fn sight(&self) -> Sight {
         self.sight
     }
@@ -141,7 +146,7 @@ fn compare(before: &Sample, now: &Sample) -> (Sight, [Option<Event>; 3]) {
         boottime_ns: now.boottime_ns,
         clock_set_too: false,
     };
-    let above = |length: i128| length.unsigned_abs() > u128::from(FLOOR_NS.saturating_add(spread));
+    let above = |length: i128| length.unsigned_abs() > u128::from(MIN_EVENT_NS.saturating_add(spread));
 
     let asleep = grown(|s| s.boottime_ns) - grown(|s| s.monotonic_ns);
     let suspend = (asleep > 0 && above(asleep)).then(|| event(Kind::Suspend, asleep, spread));
@@ -151,16 +156,18 @@ fn compare(before: &Sample, now: &Sample) -> (Sight, [Option<Event>; 3]) {
     let Some((rtc_before, rtc_now)) = before.rtc_ns().zip(now.rtc_ns()) else {
         return (Sight::Blind, [None, suspend, step]);
     };
-    // What went by as the guest lived it, suspends included, slewing left out.
+    // Elapsed time in the guest, including suspends, without slewing.
     let lived = grown(|s| s.raw_ns) + asleep.max(0);
     let lived_ns = u64::try_from(lived).unwrap_or_default();
-    let drift = lived_ns.saturating_mul(DRIFT_PPM) / 1_000_000;
-    let resolution = (2 * RTC_READING_NS).saturating_add(drift).saturating_add(spread);
+    let drift = lived_ns.saturating_mul(MAX_DRIFT_PPM) / 1_000_000;
+    let resolution = (2 * RTC_RESOLUTION_NS)
+        .saturating_add(drift)
+        .saturating_add(spread);
     let gained = rtc_now - rtc_before - lived;
     let was_set = step.is_none() && {
         let offset = |rtc: i128, sample: &Sample| (rtc - i128::from(sample.realtime_ns)).unsigned_abs();
-        offset(rtc_before, before) >= u128::from(RTC_OFF_NS)
-            && offset(rtc_now, now) <= u128::from(RTC_RIGHT_NS.saturating_add(spread))
+        offset(rtc_before, before) >= u128::from(MIN_RTC_ERROR_NS)
+            && offset(rtc_now, now) <= u128::from(MAX_RTC_ERROR_NS.saturating_add(spread))
     };
     let pause = (gained > i128::from(resolution) && !was_set).then(|| Event {
         clock_set_too: step.is_some(),

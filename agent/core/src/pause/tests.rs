@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A machine whose clocks are driven by hand, all in nanoseconds.
+/// A machine with simulated clocks, all in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Guest {
     rtc: i64,
@@ -53,15 +53,15 @@ impl Guest {
             spread_ns: 1000,
         }
     }
-    /// What is seen when this happens between two samples that are 30 s apart.
+    /// Events if this happens between two samples 30 s apart.
     fn seen(mut self, happens: impl FnOnce(&mut Self)) -> Vec<(Kind, i64)> {
         let mut detector = Detector::default();
         assert_eq!(detector.observe(self.sample()).count(), 0);
-        assert_eq!(detector.sight(), Sight::Blind, "one sample tells nothing");
+        assert_eq!(detector.sight(), Sight::Blind, "one sample detects nothing");
         self.runs(30 * S);
         happens(&mut self);
         let events: Vec<Event> = detector.observe(self.sample()).collect();
-        // Nothing is seen twice.
+        // Nothing is detected twice.
         self.runs(30 * S);
         assert_eq!(detector.observe(self.sample()).count(), 0, "{events:?}");
         let rounded = |event: Event| (event.length_ns + event.length_ns.signum() * S / 2) / S;
@@ -76,19 +76,19 @@ type Happens = fn(&mut Guest);
 type Seen = [(Kind, i64)];
 
 #[test]
-fn what_happened_is_told_apart() {
+fn events_are_distinguished() {
     let cases: [(&str, Happens, &Seen); 15] = [
         ("nothing", |_| {}, &[]),
         ("a pause", |g| g.paused(37 * S), &[(Kind::Pause, 37)]),
         ("a long pause", |g| g.paused(90_000 * S), &[(Kind::Pause, 90_000)]),
         ("a pause below what can be known", |g| g.paused(S), &[]),
         (
-            "a paravirtual clock that goes on hides the pause",
+            "a paravirtual clock that continues hides the pause",
             |g| g.runs(60 * S),
             &[],
         ),
         (
-            "a suspend of the guest's own",
+            "a suspend by the guest",
             |g| g.suspended(60 * S),
             &[(Kind::Suspend, 60)],
         ),
@@ -136,7 +136,7 @@ fn what_happened_is_told_apart() {
             &[],
         ),
         (
-            "no RTC any more",
+            "no RTC",
             |g| {
                 g.paused(40 * S);
                 g.has_rtc = false;
@@ -150,20 +150,20 @@ fn what_happened_is_told_apart() {
 }
 
 #[test]
-fn an_rtc_that_is_set_from_the_clock_is_no_pause() {
+fn rtc_correction_is_no_pause() {
     for off in [-2 * S, -37 * S, -3600 * S] {
         let mut guest = Guest::new();
         guest.rtc += off;
         let set = |guest: &mut Guest| guest.rtc = guest.realtime;
         assert_eq!(guest.seen(set), [], "{off}");
-        // The same gain, and the RTC is no nearer to the clock than it was: that is a pause.
+        // The RTC gains as much, but is not closer to the clock than before: that is a pause.
         let other = guest.seen(|guest| guest.paused(-off + 5 * S));
         assert_eq!(other, [(Kind::Pause, -off / S + 5)], "{off}");
     }
 }
 
 #[test]
-fn the_resolution_is_told_and_grows_with_the_time_between_samples() {
+fn resolution_grows_with_the_sample_interval() {
     let mut guest = Guest::new();
     let mut detector = Detector::default();
     drop(detector.observe(guest.sample()));
@@ -180,7 +180,7 @@ fn the_resolution_is_told_and_grows_with_the_time_between_samples() {
 }
 
 #[test]
-fn a_pause_that_also_saw_the_clock_set_says_so() {
+fn pause_with_clock_step_is_marked() {
     let mut guest = Guest::new();
     let mut detector = Detector::default();
     drop(detector.observe(guest.sample()));
@@ -191,7 +191,7 @@ fn a_pause_that_also_saw_the_clock_set_says_so() {
 }
 
 #[test]
-fn wild_clocks_break_nothing() {
+fn extreme_clock_values_do_not_panic() {
     let mut detector = Detector::default();
     let wild = [0, 1, u64::MAX, 0, u64::MAX / 2];
     for rtc in wild {
@@ -210,10 +210,10 @@ fn wild_clocks_break_nothing() {
 }
 
 proptest! {
-    /// Whatever the phase of the RTC, its drift, and the time between samples: a pause is never made up, one above the
-    /// resolution is always seen, and the length is right to the resolution.
+    /// For any phase and drift of the RTC and any interval: no false pause is reported, a pause
+    /// above the resolution is always detected, and its length is correct within the resolution.
     #[test]
-    fn a_pause_is_seen_exactly_when_it_can_be_known(
+    fn pauses_above_the_resolution_are_detected(
         phase in 0..S,
         between in 0..7200 * S,
         paused in 0..600 * S,
@@ -233,7 +233,7 @@ proptest! {
             [] => prop_assert!(paused <= 2 * resolution, "missed {paused}"),
             [pause] => {
                 prop_assert_eq!(pause.kind, Kind::Pause);
-                prop_assert!(paused > 0, "made up {pause:?}");
+                prop_assert!(paused > 0, "false pause {pause:?}");
                 prop_assert!((pause.length_ns - paused).abs() <= resolution, "{pause:?}");
             }
             more => prop_assert!(false, "{more:?}"),

@@ -2,20 +2,20 @@
 
 use super::{ParseError, counter, words};
 
-/// One free list.
+/// Free list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeBlocks<'text> {
-    /// The NUMA node's number.
+    /// Number of the NUMA node.
     pub node: &'text str,
-    /// The zone, e.g. `Normal`.
+    /// Zone, e.g. `Normal`.
     pub zone: &'text str,
-    /// The size: each block has 2 to the power of `order` pages.
+    /// Size: each block has 2^`order` pages.
     pub order: usize,
-    /// How many are free.
+    /// Number of free blocks.
     pub blocks: u64,
 }
 
-/// The free lists of all zones.
+/// Parses the free lists of all zones.
 pub fn blocks(text: &str) -> impl Iterator<Item = Result<FreeBlocks<'_>, ParseError>> {
     let lines = text
         .lines()
@@ -40,7 +40,7 @@ pub fn blocks(text: &str) -> impl Iterator<Item = Result<FreeBlocks<'_>, ParseEr
     })
 }
 
-/// The node, the zone and what stands behind them.
+/// Splits a line into node, zone and rest.
 pub(super) fn zone(line: &str) -> Option<(&str, &str, &str)> {
     let (node, rest) = line.trim().strip_prefix("Node ")?.split_once(',')?;
     let rest = rest.trim_start().strip_prefix("zone")?.trim_start();
@@ -58,7 +58,7 @@ mod tests {
     const SAMPLE: &str = "Node 0, zone      DMA      0      1\nNode 1, zone   Normal  32784  15771\n";
 
     #[test]
-    fn lists_by_zone() {
+    fn free_lists_by_zone() {
         let all: Vec<_> = blocks(SAMPLE).collect::<Result<_, _>>().unwrap();
         assert_eq!(all.len(), 4);
         let last = FreeBlocks {

@@ -1,19 +1,20 @@
-//! `/proc/cgroups`: the controllers of version 1 (kernel: `kernel/cgroup/cgroup-v1.c`, `proc_cgroupstats_show`).
+//! `/proc/cgroups`: the controllers of version 1 (kernel: `kernel/cgroup/cgroup-v1.c`,
+//! `proc_cgroupstats_show`).
 
 use super::{ParseError, counter, words};
 
-/// One controller.
+/// Controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Controller<'text> {
-    /// Its name.
+    /// Name.
     pub name: &'text str,
-    /// How many cgroups it has.
+    /// Number of cgroups.
     pub cgroups: u64,
     /// Whether it is enabled: 1 or 0.
     pub enabled: u64,
 }
 
-/// The controllers; the heading is passed over.
+/// Parses the controllers, and skips the heading.
 pub fn controllers(text: &str) -> impl Iterator<Item = Result<Controller<'_>, ParseError>> {
     text.lines()
         .enumerate()

@@ -1,39 +1,44 @@
-//! `/proc/cpuinfo` of x86 and ARM (kernel: `arch/x86/kernel/cpu/proc.c`, `arch/arm64/kernel/cpuinfo.c`).
+//! `/proc/cpuinfo` of x86 and ARM (kernel: `arch/x86/kernel/cpu/proc.c`,
+//! `arch/arm64/kernel/cpuinfo.c`).
 
 use super::ParseError;
 
-/// One CPU. What the text does not say is empty.
+/// CPU. Missing fields are empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CpuInfo<'text> {
-    /// Its number.
+    /// Number.
     pub processor: u32,
-    /// The vendor's name, or ARM's implementer.
+    /// Vendor, or ARM's implementer.
     pub vendor: &'text str,
-    /// The family, or ARM's architecture.
+    /// Family, or ARM's architecture.
     pub family: &'text str,
-    /// The model, or ARM's part.
+    /// Model, or ARM's part.
     pub model: &'text str,
-    /// The model's name.
+    /// Name of the model.
     pub model_name: &'text str,
-    /// The microcode's revision.
+    /// Microcode revision.
     pub microcode: &'text str,
-    /// The stepping, or ARM's variant.
+    /// Stepping, or ARM's variant.
     pub stepping: &'text str,
-    /// The size of the cache with its unit.
+    /// Cache size with unit.
     pub cache_size: &'text str,
-    /// The package that it is in.
+    /// Package.
     pub package: &'text str,
-    /// Its core.
+    /// Core.
     pub core: &'text str,
-    /// What it can do, separated by blanks.
+    /// CPU features, separated by spaces.
     pub flags: &'text str,
-    /// What the kernel works around, separated by blanks.
+    /// Hardware bugs for which the kernel has workarounds, separated by spaces.
     pub bugs: &'text str,
-    /// Its frequency in MHz.
+    /// Frequency in MHz.
     pub mhz: Option<f64>,
 }
 
-/// The CPUs, in the order of the text.
+/// Parses the CPUs in the order of the text.
+///
+/// # Errors
+///
+/// A line is malformed.
 pub fn cpus(text: &str) -> Result<Vec<CpuInfo<'_>>, ParseError> {
     let mut cpus: Vec<CpuInfo<'_>> = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -51,7 +56,8 @@ pub fn cpus(text: &str) -> Result<Vec<CpuInfo<'_>>, ParseError> {
             });
             continue;
         }
-        // Below the last CPU, 32-bit ARM says what the board is; nothing of it has one of these names.
+        // 32-bit ARM describes the board below the last CPU; none of its fields has one of these
+        // names.
         let Some(cpu) = cpus.last_mut() else {
             continue;
         };
@@ -108,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_named() {
+    fn malformed_lines_are_reported() {
         assert_eq!(cpus("processor : x").unwrap_err().line, 1);
         assert_eq!(cpus("processor : 1\ncpu MHz : nan\n").unwrap_err().line, 2);
     }

@@ -1,23 +1,29 @@
-//! Sets of CPUs as sysfs prints them: lists such as `0-3,8` and masks such as `f,00000001` (kernel: `lib/vsprintf.c`, `%*pbl` and `%*pb`).
+//! CPU sets in the formats of sysfs: lists such as `0-3,8` and masks such as `f,00000001` (kernel:
+//! `lib/vsprintf.c`, `%*pbl` and `%*pb`).
 
 use super::ParseError;
 
-/// Numbers above this are taken for nonsense: the kernel's largest `NR_CPUS` is far below it.
-const LARGEST: u32 = 65_535;
+/// Maximum valid CPU number: the kernel's largest `NR_CPUS` is far below it.
+const MAX_CPU: u32 = 65_535;
 
-/// The CPUs of a list, in ascending order, each once. An empty text is an empty list. Block devices print it with blanks, `0, 1` (kernel: `block/blk-mq-sysfs.c`).
+/// Parses a list: CPUs in ascending order without duplicates; empty for an empty text. Block
+/// devices print spaces, too: `0, 1` (kernel: `block/blk-mq-sysfs.c`).
+///
+/// # Errors
+///
+/// The text is not a list of CPUs.
 pub fn cpus(text: &str) -> Result<Vec<u32>, ParseError> {
     let text = text.trim();
     let mut cpus = Vec::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let bad = || ParseError::at(0, "a list of CPUs such as 0-3,8", part);
         let part = part.trim();
-        let number = |text: &str| text.parse().ok().filter(|n: &u32| *n <= LARGEST);
+        let number = |text: &str| text.parse().ok().filter(|n: &u32| *n <= MAX_CPU);
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let first = number(first).ok_or_else(bad)?;
         let last = number(last).ok_or_else(bad)?;
-        // A kernel prints each CPU once; without the limit, a text of overlapping ranges would grow without end.
-        if first > last || cpus.len() as u64 > u64::from(LARGEST) {
+        // A kernel prints each CPU once. The limit bounds the result for overlapping ranges.
+        if first > last || cpus.len() as u64 > u64::from(MAX_CPU) {
             return Err(bad());
         }
         cpus.extend(first..=last);
@@ -27,7 +33,12 @@ pub fn cpus(text: &str) -> Result<Vec<u32>, ParseError> {
     Ok(cpus)
 }
 
-/// The CPUs of a mask, in ascending order: hexadecimal words of 32 bits, the highest first, with commas.
+/// Parses a mask: 32-bit hexadecimal words, highest first, separated by commas. Returns CPUs in
+/// ascending order.
+///
+/// # Errors
+///
+/// The text is not a mask of CPUs.
 pub fn mask(text: &str) -> Result<Vec<u32>, ParseError> {
     let mut cpus = Vec::new();
     for (place, word) in (0_u32..).zip(text.trim().rsplit(',')) {
@@ -36,7 +47,7 @@ pub fn mask(text: &str) -> Result<Vec<u32>, ParseError> {
         let bits = u32::from_str_radix(word, 16).ok().filter(|_| digits);
         let bits = bits.ok_or_else(bad)?;
         let set = (0..u32::BITS).filter(|bit| bits >> bit & 1 == 1);
-        let first = place.checked_mul(u32::BITS).filter(|first| *first <= LARGEST);
+        let first = place.checked_mul(u32::BITS).filter(|first| *first <= MAX_CPU);
         let first = first.ok_or_else(bad)?;
         cpus.extend(set.map(|bit| first + bit));
     }
@@ -79,12 +90,12 @@ mod tests {
         #[test]
         fn no_mask_panics(text in "[0-9a-fA-F,+ ]{0,200}|\\PC{0,40}") {
             if let Ok(cpus) = mask(&text) {
-                prop_assert!(cpus.is_sorted() && cpus.last().is_none_or(|last| *last < LARGEST + 32));
+                prop_assert!(cpus.is_sorted() && cpus.last().is_none_or(|last| *last < MAX_CPU + 32));
             }
         }
         #[test]
         fn no_input_panics(text in hostile::text(SAMPLE)) {
-            prop_assert!(cpus(&text).is_ok_and(|cpus| cpus.iter().all(|cpu| *cpu <= LARGEST)) || cpus(&text).is_err());
+            prop_assert!(cpus(&text).is_ok_and(|cpus| cpus.iter().all(|cpu| *cpu <= MAX_CPU)) || cpus(&text).is_err());
         }
     }
 }

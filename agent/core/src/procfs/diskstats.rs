@@ -2,30 +2,32 @@
 
 use super::{ParseError, counter, words};
 
-/// One block device.
+/// Block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk<'text> {
     /// The device's major number.
     pub major: u32,
     /// The device's minor number.
     pub minor: u32,
-    /// The kernel's name for it, e.g. `vda`.
+    /// Kernel name, e.g. `vda`.
     pub name: &'text str,
-    /// How many of `values` this kernel prints: 11, from 4.18 on 15 (discards), from 5.5 on 17 (flushes).
+    /// Number of valid entries in `values`: 11, from 4.18 on 15 (discards), from 5.5 on 17
+    /// (flushes).
     pub columns: usize,
-    /// Reads: completed, merged, sectors of 512 bytes, milliseconds; writes: the same; now in flight, milliseconds busy,
-    /// weighted milliseconds; discards: as reads; flushes: completed, milliseconds.
+    /// Reads: completed, merged, sectors of 512 bytes, milliseconds; writes: the same; now in
+    /// flight, milliseconds busy, weighted milliseconds; discards: as reads; flushes: completed,
+    /// milliseconds.
     pub values: [u64; Disk::COLUMNS],
 }
 
 impl Disk<'_> {
-    /// How many statistics there are at the most.
+    /// Maximum number of statistics.
     pub const COLUMNS: usize = 17;
-    /// How many every kernel since 2.6.25 prints.
-    const LEAST: usize = 11;
+    /// Minimum number of statistics: every kernel since 2.6.25 prints these.
+    const MIN_COLUMNS: usize = 11;
 }
 
-/// The devices. Lines with fewer columns than any kernel that we know prints for a device are passed over.
+/// Parses the devices. Lines with fewer columns than any supported kernel prints are skipped.
 pub fn disks(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
     text.lines()
         .enumerate()
@@ -52,7 +54,7 @@ fn disk(index: usize, line: &str) -> Result<Option<Disk<'_>>, ParseError> {
         *value = counter(Some(word), index, "a disk statistic")?;
         columns += 1;
     }
-    Ok((columns >= Disk::LEAST).then_some(Disk {
+    Ok((columns >= Disk::MIN_COLUMNS).then_some(Disk {
         major,
         minor,
         name,
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_named() {
+    fn malformed_lines_are_reported() {
         for (text, line) in [
             ("252", 1),
             ("252 0", 1),

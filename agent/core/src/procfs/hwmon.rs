@@ -1,17 +1,18 @@
-//! Names of hwmon attributes and the families they make (kernel: `Documentation/hwmon/sysfs-interface.rst`).
+//! Names of hwmon attributes, and their metric families (kernel:
+//! `Documentation/hwmon/sysfs-interface.rst`).
 
-/// An attribute's name, taken apart: `temp1_crit_alarm` is of kind `temp`, number 1, property `crit_alarm`.
+/// Parsed attribute name: `temp1_crit_alarm` has kind `temp`, number 1, property `crit_alarm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributeName<'name> {
-    /// What is sensed.
+    /// Kind of the sensor.
     pub kind: &'name str,
-    /// Which of the chip's sensors of this kind; 0 when the name has no number.
+    /// Number among the chip's sensors of this kind; 0 if the name has none.
     pub number: u64,
-    /// What of it; empty when the file is the sensor itself, as `pwm1` is.
+    /// Property; empty if the file is the sensor itself, such as `pwm1`.
     pub property: &'name str,
 }
 
-/// The kinds that are sensors; other files of a chip, such as `name` and `uevent`, are none.
+/// Kinds of sensors; other files of a chip, such as `name` and `uevent`, are not sensors.
 const KINDS: [&str; 14] = [
     "vrm",
     "beep_enable",
@@ -29,7 +30,7 @@ const KINDS: [&str; 14] = [
     "freq",
 ];
 
-/// Takes the name of a sensor's attribute apart; none for files that are no sensor's.
+/// Parses the name of a sensor's attribute; `None` for other files.
 pub fn attribute(name: &str) -> Option<AttributeName<'_>> {
     let digits = name.find(|c: char| c.is_ascii_digit()).unwrap_or(name.len());
     let (front, rest) = name.split_at(digits);
@@ -61,21 +62,22 @@ pub fn attribute(name: &str) -> Option<AttributeName<'_>> {
     KINDS.contains(&found.kind).then_some(found)
 }
 
-/// What a family of sensors is called and how its values are scaled.
+/// Metric family of sensor values, and their scale.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SensorFamily {
-    /// The family's name.
+    /// Name.
     pub name: String,
-    /// Its help text.
+    /// HELP text.
     pub help: String,
-    /// Whether it only goes up.
+    /// Whether it is a counter.
     pub is_counter: bool,
-    /// What the attribute's value is divided by to have the family's unit.
+    /// Divisor that converts the attribute's value to the unit of the family.
     pub divisor: f64,
 }
 
-/// The family that an attribute's value belongs to. `sensor_has_value` says whether the sensor has a file without a
-/// property, as `pwm1` beside `pwm1_input`; none for attributes that are no values.
+/// Returns the family of an attribute's value; `None` for attributes that are not values.
+/// `sensor_has_value` says whether the sensor has a file without a property, such as `pwm1` next to
+/// `pwm1_input`.
 pub fn family(attribute: &AttributeName<'_>, sensor_has_value: bool) -> Option<SensorFamily> {
     let AttributeName { kind, property, .. } = *attribute;
     let plain = |name: &str, help: &str, divisor: f64| {
@@ -142,7 +144,8 @@ pub fn family(attribute: &AttributeName<'_>, sensor_has_value: bool) -> Option<S
     })
 }
 
-/// A text as a part of a metric's name: in small letters, what may not stand in one as `_`, none of these at the ends.
+/// Converts a text to a part of a metric name: lower case, invalid characters as `_`, none at the
+/// ends.
 pub fn clean(text: &str) -> String {
     let text: String = text
         .chars()
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_apart() {
+    fn names_are_parsed() {
         for (name, found) in [
             ("temp1_input", Some(("temp", 1, "input"))),
             ("temp01_crit_alarm", Some(("temp", 1, "crit_alarm"))),

@@ -1,31 +1,37 @@
-//! `/proc/interrupts` and `/proc/softirqs`: counts by CPU (kernel: `fs/proc/interrupts.c`, `kernel/irq/proc.c`,
-//! `arch/*/kernel/irq.c`, `fs/proc/softirqs.c`).
+//! `/proc/interrupts` and `/proc/softirqs`: counts by CPU (kernel: `fs/proc/interrupts.c`,
+//! `kernel/irq/proc.c`, `arch/*/kernel/irq.c`, `fs/proc/softirqs.c`).
 //!
-//! The heading names the CPUs of the columns. Only CPUs that are online have one, so a column's place is not its CPU.
+//! The heading names the CPUs of the columns. Offline CPUs have no column, so its position is not
+//! the CPU.
 
 use super::{ParseError, counter, words};
 
-/// CPUs that a heading may name at the most; the kernel's largest `NR_CPUS` is below it.
-const CPUS: usize = 16_384;
+/// Maximum number of CPUs in a heading; the kernel's largest `NR_CPUS` is below it.
+const MAX_CPUS: usize = 16_384;
 
-/// The text with its heading read.
+/// Text with a parsed heading.
 #[derive(Debug, Clone)]
 pub struct Table<'text> {
-    /// The CPU of each column, in order.
+    /// CPUs of the columns, in order.
     pub cpus: Vec<u32>,
     rows: &'text str,
 }
 
-/// One interrupt.
+/// Interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupt<'text> {
-    /// Its number, or its short name such as `LOC`.
+    /// Number, or short name such as `LOC`.
     pub name: &'text str,
-    /// What stands behind the counts: the chip, the number there and the handlers, or the short name's meaning.
+    /// Text after the counts: chip, hardware number and handlers, or the meaning of the short name.
     pub about: &'text str,
 }
 
-/// Reads the heading, which names each CPU once and in order: counts under another heading would be another CPU's.
+/// Parses the heading. It must name each CPU once and in order; otherwise counts would be assigned
+/// to wrong CPUs.
+///
+/// # Errors
+///
+/// The heading is malformed.
 pub fn table(text: &str) -> Result<Table<'_>, ParseError> {
     let (heading, rows) = text.split_once('\n').unwrap_or((text, ""));
     let cpu = |word: &str| {
@@ -33,7 +39,7 @@ pub fn table(text: &str) -> Result<Table<'_>, ParseError> {
         number.ok_or_else(|| ParseError::at(0, "a heading of CPUs such as CPU0", word))
     };
     let cpus = words(heading)
-        .take(CPUS)
+        .take(MAX_CPUS)
         .map(cpu)
         .collect::<Result<Vec<u32>, _>>()?;
     if cpus.is_empty() {
@@ -46,8 +52,12 @@ pub fn table(text: &str) -> Result<Table<'_>, ParseError> {
 }
 
 impl<'text> Table<'text> {
-    /// Calls `each` with every interrupt and its count for each of [`Table::cpus`]; lines with fewer columns, such as
-    /// `ERR`, belong to no CPU and are passed over. `counts` is the caller's to keep for its memory.
+    /// Calls `each` with every interrupt and its counts for [`Table::cpus`]. Lines with fewer
+    /// columns, such as `ERR`, are skipped. `counts` is a buffer that the caller can reuse.
+    ///
+    /// # Errors
+    ///
+    /// A count is malformed.
     pub fn rows(
         &self,
         counts: &mut Vec<u64>,
@@ -81,19 +91,19 @@ impl<'text> Table<'text> {
 }
 
 impl<'text> Interrupt<'text> {
-    /// Whether it is an interrupt of a device, which has a number, and not one of the architecture's own.
+    /// Whether it is the interrupt of a device, which has a number, not one of the architecture.
     pub fn is_numbered(&self) -> bool {
         !self.name.is_empty() && self.name.bytes().all(|byte| byte.is_ascii_digit())
     }
 
-    /// The chip of a numbered interrupt and what stands behind it.
+    /// Returns the chip of a numbered interrupt and the rest.
     pub fn chip(&self) -> (&'text str, &'text str) {
         let (chip, rest) = word(self.about);
         (chip, rest.trim_start())
     }
 
-    /// The handlers of a numbered interrupt, as the kernel lists them: `virtio0-input.0`, or several with commas. Empty
-    /// when nobody handles it.
+    /// Returns the handlers of a numbered interrupt as listed by the kernel: `virtio0-input.0`, or
+    /// several with commas. Empty if it has no handler.
     pub fn handlers(&self) -> &'text str {
         let mut rest = self.chip().1;
         loop {
@@ -112,7 +122,7 @@ impl<'text> Interrupt<'text> {
     }
 }
 
-/// The first word and what follows it.
+/// Splits off the first word.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start();
     text.split_at(text.find(|c: char| c.is_ascii_whitespace()).unwrap_or(text.len()))
@@ -139,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_have_the_numbers_of_their_cpus() {
+    fn columns_are_assigned_to_cpus() {
         assert_eq!(table(SAMPLE).unwrap().cpus, [0, 2]);
         let all = all(SAMPLE).unwrap();
         assert_eq!(
@@ -160,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_and_tight_columns() {
+    fn single_cpu_and_columns_without_spaces() {
         let text = "CPU7\nIPI0:12 Rescheduling interrupts\n  5:1\nERR:\n";
         let all = all(text).unwrap();
         assert_eq!(all.len(), 2);
@@ -169,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_texts_are_errors() {
+    fn malformed_texts_are_errors() {
         for (text, line) in [
             ("", 1),
             ("  0: 1", 1),

@@ -4,9 +4,13 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::{ParseError, counter, hex, words};
 
-/// The sums: connections, packets in and out, bytes in and out.
+/// Parses the totals: connections, packets in and out, bytes in and out.
+///
+/// # Errors
+///
+/// A counter is missing or malformed.
 pub fn totals(text: &str) -> Result<[u64; 5], ParseError> {
-    // Two lines of headings; below are the rates.
+    // Two heading lines; the rates are below.
     let line = text.lines().nth(2).unwrap_or_default();
     let mut words = words(line);
     let mut totals = [0; 5];
@@ -19,37 +23,37 @@ pub fn totals(text: &str) -> Result<[u64; 5], ParseError> {
     }
 }
 
-/// A virtual service: what clients talk to.
+/// Virtual service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Service<'text> {
     /// `TCP`, `UDP`, `SCTP` or `FWM`.
     pub protocol: &'text str,
-    /// Its address; none with a firewall mark.
+    /// Address; `None` with a firewall mark.
     pub address: Option<IpAddr>,
-    /// Its port; 0 with a firewall mark.
+    /// Port; 0 with a firewall mark.
     pub port: u16,
-    /// The firewall mark in hexadecimal, or nothing.
+    /// Firewall mark in hexadecimal, or empty.
     pub mark: &'text str,
 }
 
-/// A real server behind a service.
+/// Real server of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backend<'text> {
-    /// The service.
+    /// Service.
     pub service: Service<'text>,
-    /// The server's address.
+    /// Address of the server.
     pub address: IpAddr,
-    /// The server's port.
+    /// Port of the server.
     pub port: u16,
-    /// Its share.
+    /// Weight.
     pub weight: u64,
-    /// Connections that are open.
+    /// Number of active connections.
     pub active: u64,
-    /// Connections that are not.
+    /// Number of inactive connections.
     pub inactive: u64,
 }
 
-/// The real servers of all services.
+/// Parses the real servers of all services.
 pub fn backends(text: &str) -> impl Iterator<Item = Result<Backend<'_>, ParseError>> {
     let mut service = None;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -91,7 +95,7 @@ fn backend<'text>(
 ) -> Result<Backend<'text>, ParseError> {
     let service = service.ok_or_else(|| ParseError::at(index, "a service above its servers", "->"))?;
     let (address, port) = address_and_port(words.next(), index)?;
-    words.next(); // How packets reach it.
+    words.next(); // Forwarding method.
     let mut number = |expected| counter(words.next(), index, expected);
     Ok(Backend {
         service,
@@ -103,7 +107,7 @@ fn backend<'text>(
     })
 }
 
-/// `C0A80001:0050` or `[2620:0000:0000:0000:0000:0000:0000:0001]:0050`.
+/// Parses `C0A80001:0050` or `[2620:0000:0000:0000:0000:0000:0000:0001]:0050`.
 fn address_and_port(word: Option<&str>, index: usize) -> Result<(IpAddr, u16), ParseError> {
     let word = word.unwrap_or_default();
     let read = || {
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_services() {
+    fn real_servers_of_services() {
         let all: Vec<_> = backends(SERVICES).collect::<Result<_, _>>().unwrap();
         assert_eq!(all.len(), 3);
         assert_eq!(all[0].service.address.unwrap().to_string(), "192.168.0.22");

@@ -2,7 +2,7 @@
 
 use super::{ParseError, words};
 
-/// The statistics of a named kstat, e.g. `arcstats`, that are numbers of 64 bits: name and value.
+/// Parses the 64-bit numbers in a named kstat, e.g. `arcstats`, as name and value.
 pub fn named(text: &str) -> impl Iterator<Item = Result<(&str, f64), ParseError>> {
     let mut heading = false;
     let mut lines = text.lines().enumerate();
@@ -23,7 +23,8 @@ pub fn named(text: &str) -> impl Iterator<Item = Result<(&str, f64), ParseError>
                 heading = (name, kind, data) == ("name", "type", "data");
                 continue;
             }
-            // KSTAT_DATA_INT64 and KSTAT_DATA_UINT64; the others are texts and small numbers that ZFS does not use here.
+            // KSTAT_DATA_INT64 and KSTAT_DATA_UINT64; the others are texts and small numbers, which
+            // are not needed.
             let value = match kind {
                 "3" => data.parse::<i64>().ok().map(|value| value as f64),
                 "4" => data.parse::<u64>().ok().map(|value| value as f64),
@@ -35,7 +36,7 @@ pub fn named(text: &str) -> impl Iterator<Item = Result<(&str, f64), ParseError>
     })
 }
 
-/// The counters of a pool's `io`: name and value.
+/// Parses the counters of a pool's `io` as name and value.
 pub fn pool_io(text: &str) -> impl Iterator<Item = Result<(&str, u64), ParseError>> {
     let mut lines = text.lines().enumerate();
     let names = lines
@@ -52,10 +53,11 @@ pub fn pool_io(text: &str) -> impl Iterator<Item = Result<(&str, u64), ParseErro
     })
 }
 
-/// The name of the dataset whose kstat this is (`objset-0x…`); the rest of it is [`named`]. None if the text does not say.
+/// Returns the name of the dataset of a kstat (`objset-0x…`), which is otherwise parsed with
+/// [`named`]. `None` if it has no name.
 pub fn dataset_name(text: &str) -> Option<&str> {
     let line = text.lines().find_map(|line| line.strip_prefix("dataset_name "))?;
-    // KSTAT_DATA_STRING; a name may have blanks in it.
+    // KSTAT_DATA_STRING; a name may contain spaces.
     let name = line.trim_start().strip_prefix("7 ")?.trim_start();
     (!name.is_empty()).then_some(name)
 }
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pools_counters() {
+    fn pool_counters() {
         let all: Vec<_> = pool_io(IO).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             all,
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datasets_name() {
+    fn dataset_names() {
         let text =
             |name: &str| format!("name type data\ndataset_name                    7    {name}\nwrites 4 1\n");
         assert_eq!(dataset_name(&text("tank/my data")), Some("tank/my data"));

@@ -2,7 +2,11 @@
 
 use super::{ParseError, words};
 
-/// The load averages over 1, 5 and 15 minutes.
+/// Parses the load averages over 1, 5 and 15 minutes.
+///
+/// # Errors
+///
+/// A value is missing or malformed.
 pub fn loads(text: &str) -> Result<[f64; 3], ParseError> {
     let mut words = words(text);
     let mut loads = [0.0; 3];

@@ -2,45 +2,45 @@
 
 use super::{ParseError, words};
 
-/// What an array does.
+/// Activity of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
-    /// It serves.
+    /// Active.
     Active,
-    /// It is assembled and does not serve.
+    /// Assembled, but not active.
     Inactive,
-    /// It copies to a disk that joined.
+    /// Recovering: copies data to a new disk.
     Recovering,
-    /// It brings its disks in line.
+    /// Resyncing: makes the disks consistent.
     Resyncing,
-    /// It compares its disks.
+    /// Checking: compares the disks.
     Checking,
-    /// Something else, such as a change of shape, or it is broken.
+    /// Another activity, such as a reshape, or failed.
     Other,
 }
 
-/// An array.
+/// Array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Array<'text> {
-    /// Its name, e.g. `md127`.
+    /// Name, e.g. `md127`.
     pub name: &'text str,
-    /// What it does.
+    /// Activity.
     pub activity: Activity,
-    /// Disks that it should have.
+    /// Number of required disks.
     pub required: u64,
-    /// Disks that work.
+    /// Number of active disks.
     pub active: u64,
-    /// Disks that failed.
+    /// Number of failed disks.
     pub failed: u64,
-    /// Disks that wait to take over.
+    /// Number of spare disks.
     pub spare: u64,
-    /// Its size in blocks of 1 KiB.
+    /// Size in blocks of 1 KiB.
     pub blocks: u64,
-    /// How many blocks are in line; all of them when nothing is under way.
+    /// Number of synchronised blocks; all of them if no synchronisation is running.
     pub synced: u64,
 }
 
-/// The arrays.
+/// Parses the arrays.
 pub fn arrays(text: &str) -> impl Iterator<Item = Result<Array<'_>, ParseError>> {
     let mut lines = text.lines().enumerate().peekable();
     std::iter::from_fn(move || {
@@ -85,7 +85,7 @@ fn array<'text>(
     let (required, active) = if state == "inactive" {
         (0, 0)
     } else if words(rest).any(|word| word == "raid0" || word == "linear") {
-        // They cannot lose a disk, and so nothing is counted.
+        // These have no redundancy, so the kernel prints no counts.
         (members, members)
     } else {
         counts(size).ok_or_else(|| ParseError::at(at, "[DISKS/WORKING] [UU]", size))?
@@ -131,7 +131,7 @@ fn array<'text>(
     Ok(array)
 }
 
-/// The disks required and working out of `... [2/1] [U_]`.
+/// Numbers of required and active disks in `... [2/1] [U_]`.
 fn counts(line: &str) -> Option<(u64, u64)> {
     let words = || words(line);
     words().zip(words().skip(1)).find_map(|(counts, map)| {
@@ -144,7 +144,7 @@ fn counts(line: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// The blocks done out of `... (16775552/195310144) ...`.
+/// Number of finished blocks in `... (16775552/195310144) ...`.
 fn done(line: &str) -> Option<u64> {
     let (_, rest) = line.split_once('(')?;
     let (done, all) = rest.split_once(')')?.0.split_once('/')?;
@@ -181,7 +181,7 @@ mod tests {
         unused devices: <none>\n";
 
     #[test]
-    fn arrays_and_what_they_do() {
+    fn arrays_and_their_activity() {
         let all: Vec<_> = arrays(SAMPLE).collect::<Result<_, _>>().unwrap();
         let short: Vec<_> = all
             .iter()
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_named() {
+    fn malformed_lines_are_reported() {
         for (text, line) in [
             ("md0", 1),
             ("\u{c} : active raid1 a[1] b[0]\n  5 blocks [2/1] [U_]\n", 1),

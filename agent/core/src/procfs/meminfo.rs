@@ -2,18 +2,19 @@
 
 use super::{ParseError, counter, words};
 
-/// One line.
+/// Line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'text> {
-    /// The name as the kernel prints it, e.g. `MemTotal` or `Active(anon)`.
+    /// Name, e.g. `MemTotal` or `Active(anon)`.
     pub name: &'text str,
-    /// The value, in bytes or as it stands.
+    /// Value, in bytes or as printed.
     pub value: u64,
-    /// Whether the kernel prints `kB`, and the value is in bytes; else it is a plain number, such as of huge pages.
+    /// Whether the kernel prints `kB` and the value is in bytes; otherwise it is a plain number,
+    /// e.g. of huge pages.
     pub in_bytes: bool,
 }
 
-/// The lines. Blank lines are passed over.
+/// Parses the lines, and skips blank ones.
 pub fn fields(text: &str) -> impl Iterator<Item = Result<Field<'_>, ParseError>> {
     text.lines()
         .enumerate()
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_named() {
+    fn malformed_lines_are_reported() {
         for (text, line) in [
             ("MemTotal", 1),
             ("A: 1 kB\nB: x kB", 2),

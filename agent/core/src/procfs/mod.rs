@@ -1,8 +1,8 @@
-//! Parsers of procfs, sysfs and udev texts (room: `agent/core`). They take text, give borrowed values, allocate little,
-//! and never panic, whatever the text holds.
+//! Parsers for procfs, sysfs and udev texts. They return borrowed values, allocate little, and
+//! never panic on any input.
 //!
-//! They take what kernels from 4.x on print: columns that a later kernel added are optional, columns that we do not know
-//! are ignored, and a value that is no number is an error with its line, never a silent 0.
+//! They support kernels from 4.x on: columns of later kernels are optional, and unknown columns are
+//! ignored. A malformed number is an error with its line, never 0.
 
 pub mod buddyinfo;
 pub mod cgroups;
@@ -39,20 +39,20 @@ pub mod vulnerability;
 pub mod xfs;
 pub mod zoneinfo;
 
-/// A text that is not what the kernel prints.
+/// Malformed text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: expected {expected}, found {found:?}")]
 pub struct ParseError {
-    /// The line, from 1.
+    /// Line number from 1.
     pub line: usize,
-    /// What should stand there.
+    /// Expected text.
     pub expected: &'static str,
-    /// What stands there, at most 40 characters of it.
+    /// Found text, at most 40 characters.
     pub found: String,
 }
 
 impl ParseError {
-    /// The error for `found` in the line with this index, from 0.
+    /// Returns the error for `found` in the line with this index, from 0.
     fn at(index: usize, expected: &'static str, found: &str) -> Self {
         Self {
             line: index + 1,
@@ -62,22 +62,22 @@ impl ParseError {
     }
 }
 
-/// Words of a line: procfs separates them by blanks and tabs.
+/// Splits a line into words: procfs separates them by spaces and tabs.
 fn words(line: &str) -> std::str::SplitAsciiWhitespace<'_> {
     line.split_ascii_whitespace()
 }
 
-/// The next word as a counter.
+/// Parses the next word as a counter.
 fn counter(word: Option<&str>, index: usize, expected: &'static str) -> Result<u64, ParseError> {
     let word = word.unwrap_or_default();
     word.parse().map_err(|_| ParseError::at(index, expected, word))
 }
 
-/// The next word as a hexadecimal number.
+/// Parses the next word as a hexadecimal number.
 fn hex(word: Option<&str>, index: usize, expected: &'static str) -> Result<u64, ParseError> {
     let word = word.unwrap_or_default();
     let bad = || ParseError::at(index, expected, word);
-    // A sign is none of the kernel's.
+    // The kernel prints no sign.
     if word.starts_with('+') {
         return Err(bad());
     }
@@ -88,7 +88,8 @@ fn hex(word: Option<&str>, index: usize, expected: &'static str) -> Result<u64, 
 mod hostile {
     use proptest::prelude::*;
 
-    /// Texts that a parser must survive: noise, and `sample` cut, with noise put in or a stretch taken out.
+    /// Inputs that a parser must survive: noise, and `sample` truncated, with inserted noise or a
+    /// removed range.
     pub(super) fn text(sample: &'static str) -> impl Strategy<Value = String> {
         let bytes = proptest::collection::vec(any::<u8>(), 0..200);
         let mutated = (any::<prop::sample::Index>(), 0..40_usize, "[ -~\t\n\0é]{0,12}").prop_map(

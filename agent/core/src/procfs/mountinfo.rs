@@ -1,37 +1,39 @@
-//! `/proc/PID/mountinfo` (kernel: `Documentation/filesystems/proc.rst`, section 3.5; escapes: `fs/proc_namespace.c`).
+//! `/proc/PID/mountinfo` (kernel: `Documentation/filesystems/proc.rst`, section 3.5; escapes:
+//! `fs/proc_namespace.c`).
 //!
-//! Works on bytes: a mount point is a path, and a path is any bytes.
+//! Works on bytes, because a mount point may have any bytes.
 
 use std::borrow::Cow;
 
 use super::ParseError;
 
-/// One mount.
+/// Mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount<'text> {
-    /// The mount's number, unique as long as the mount is there.
+    /// Mount id, unique while the mount exists.
     pub id: u32,
     /// The device's major number.
     pub major: u32,
     /// The device's minor number.
     pub minor: u32,
-    /// The path within the filesystem; `/` but for bind mounts and subvolumes.
+    /// Path within the filesystem; `/` except for bind mounts and subvolumes.
     pub root: Cow<'text, [u8]>,
-    /// Where it is mounted, with the kernel's octal escapes undone.
+    /// Mount point, with the kernel's octal escapes decoded.
     pub mount_point: Cow<'text, [u8]>,
-    /// The filesystem's type.
+    /// Filesystem type.
     pub fs_type: &'text [u8],
-    /// What is mounted, as the kernel prints it.
+    /// Source, as printed by the kernel.
     pub source: &'text [u8],
-    /// Options of the mount, parted by commas.
+    /// Mount options, separated by commas.
     pub options: &'text [u8],
-    /// Options of the superblock, parted by commas.
+    /// Superblock options, separated by commas.
     pub super_options: &'text [u8],
-    /// Whether nothing can be written: the mount or its superblock is `ro`, or the superblock is `emergency_ro`.
+    /// Whether it is read-only: the mount or its superblock is `ro`, or the superblock is
+    /// `emergency_ro`.
     pub read_only: bool,
 }
 
-/// The mounts, in the kernel's order.
+/// Parses the mounts in the kernel's order.
 pub fn mounts(text: &[u8]) -> impl Iterator<Item = Result<Mount<'_>, ParseError>> {
     text.split(|byte| *byte == b'\n')
         .enumerate()
@@ -58,7 +60,7 @@ fn mount(line: &[u8]) -> Result<Mount<'_>, &'static str> {
         .filter(|path| path.starts_with(b"/"))
         .ok_or("a mount point that starts with /")?;
     let options = words.next().ok_or("mount options")?;
-    // Any number of optional fields, ended by a lone hyphen.
+    // Any number of optional fields, ended by a single hyphen.
     words
         .by_ref()
         .find(|word| *word == b"-")
@@ -86,7 +88,8 @@ fn number(word: &[u8]) -> Option<u32> {
     str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Undoes `\` and three octal digits, as the kernel writes blanks, tabs, line feeds and backslashes.
+/// Decodes `\` with three octal digits, the kernel's escape for spaces, tabs, line feeds and
+/// backslashes.
 fn unescape(path: &[u8]) -> Cow<'_, [u8]> {
     if !path.contains(&b'\\') {
         return Cow::Borrowed(path);
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_named() {
+    fn malformed_lines_are_reported() {
         let cut = SAMPLE.len() - 12;
         for (text, line) in [
             (&SAMPLE.as_bytes()[..cut], 2),
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_pass() {
+    fn invalid_utf8_is_accepted() {
         let mount = mounts(b"1 2 9:8 / /\xff\\9 rw - a b rw").next().unwrap().unwrap();
         assert_eq!(mount.mount_point.as_ref(), b"/\xff\\9");
     }

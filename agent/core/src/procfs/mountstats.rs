@@ -1,58 +1,63 @@
-//! `/proc/self/mountstats` (kernel: `fs/proc_namespace.c`, `fs/nfs/super.c`, `net/sunrpc/xprtsock.c`, `net/sunrpc/stats.c`):
-//! what NFS clients count.
+//! `/proc/self/mountstats` (kernel: `fs/proc_namespace.c`, `fs/nfs/super.c`,
+//! `net/sunrpc/xprtsock.c`, `net/sunrpc/stats.c`): counters of NFS clients.
 
 use super::{ParseError, counter, words};
 
-/// An NFS mount.
+/// NFS mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NfsMount<'text> {
-    /// Its place among all mounts, from 0: that in mountinfo, too.
+    /// Index among all mounts, from 0; the same as in mountinfo.
     pub index: usize,
-    /// What is mounted, e.g. `10.0.0.9:/export`, as the kernel prints it.
+    /// Source, e.g. `10.0.0.9:/export`, as printed by the kernel.
     pub device: &'text str,
-    /// Where, as the kernel prints it.
+    /// Mount point, as printed by the kernel.
     pub mount_point: &'text str,
     /// Seconds since it was mounted.
     pub age: Option<u64>,
-    /// Events, in the kernel's order; empty when there is no such line.
+    /// Event counters in the kernel's order; empty if the line is missing.
     pub events: Vec<u64>,
-    /// Bytes and pages, in the kernel's order; empty when there is no such line.
+    /// Counters of bytes and pages in the kernel's order; empty if the line is missing.
     pub bytes: Vec<u64>,
-    /// Its connections.
+    /// Connections.
     pub transports: Vec<Transport<'text>>,
-    /// Each operation with its counters.
+    /// Operations with their counters.
     pub operations: Vec<(&'text str, [u64; NfsMount::OPERATION])>,
 }
 
 impl NfsMount<'_> {
-    /// Counters of an operation: requests, transmissions, major timeouts, bytes sent, bytes received, milliseconds queued,
-    /// until the answer, in all.
+    /// Number of counters per operation: requests, transmissions, major timeouts, bytes sent, bytes
+    /// received, milliseconds queued, until the answer, in total.
     pub const OPERATION: usize = 8;
-    /// How many events are known.
+    /// Number of event counters.
     pub const EVENTS: usize = 27;
-    /// How many kinds of bytes and pages are known.
+    /// Number of counters of bytes and pages.
     pub const BYTES: usize = 8;
 }
 
-/// A connection.
+/// Connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transport<'text> {
     /// `tcp`, `udp` or `rdma`.
     pub protocol: &'text str,
-    /// Port, binds, connects, connect time, idle seconds, sends, receives, bad transaction IDs, requests, backlog, most
-    /// slots, sending queue, pending queue; 0 where the protocol has no such thing.
+    /// Port, binds, connects, connect time, idle seconds, sends, receives, bad transaction IDs,
+    /// requests, backlog, maximum slots, sending queue, pending queue; 0 if the protocol does not
+    /// have it.
     pub values: [u64; Transport::VALUES],
 }
 
 impl Transport<'_> {
-    /// How many values there are.
+    /// Number of values.
     pub const VALUES: usize = 13;
 }
 
-/// The NFS mounts.
+/// Parses the NFS mounts.
+///
+/// # Errors
+///
+/// A line of an NFS mount is malformed.
 pub fn nfs_mounts(text: &str) -> Result<Vec<NfsMount<'_>>, ParseError> {
     let mut found: Vec<NfsMount<'_>> = Vec::new();
-    // Whether the lines are those of the last mount that was found, and whether they are its operations.
+    // Whether the line belongs to the last mount, and whether it is one of its operations.
     let (mut inside, mut operations, mut index) = (false, false, 0);
     for (at, line) in text.lines().enumerate() {
         let mut words = words(line);
@@ -137,8 +142,9 @@ fn transport<'text>(
     at: usize,
 ) -> Result<Transport<'text>, ParseError> {
     const EXPECTED: &str = "counters of a connection";
-    // Connects, their time and idle time do not exist without a connection; what follows the pending queue of tcp and the
-    // backlog of rdma is not exported. `statvers=1.0` ends with the backlog.
+    // Without connections, connects, their time and idle time do not exist. Values after the
+    // pending queue of tcp and the backlog of rdma are not exported. `statvers=1.0` ends with the
+    // backlog.
     let places: &[usize] = match protocol {
         "tcp" => &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
         "udp" => &[0, 1, 5, 6, 7, 8, 9, 10, 11, 12],
@@ -202,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_named() {
+    fn malformed_lines_are_reported() {
         let head = "device a:/ mounted on /m with fstype nfs statvers=1.1\n";
         for line in [
             "age: x",

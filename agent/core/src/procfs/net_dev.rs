@@ -2,23 +2,23 @@
 
 use super::{ParseError, counter, words};
 
-/// One network device.
+/// Network device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetDevice<'text> {
-    /// Its name.
+    /// Name.
     pub name: &'text str,
-    /// Received: bytes, packets, errs, drop, fifo, frame, compressed, multicast; transmitted: bytes, packets, errs, drop,
-    /// fifo, colls, carrier, compressed. The kernel has added missed to drop, the four kinds of framing errors to frame
-    /// and the four kinds of carrier errors to carrier.
+    /// Received: bytes, packets, errs, drop, fifo, frame, compressed, multicast; transmitted:
+    /// bytes, packets, errs, drop, fifo, colls, carrier, compressed. The kernel adds missed to
+    /// drop, four kinds of framing errors to frame and four kinds of carrier errors to carrier.
     pub values: [u64; NetDevice::COLUMNS],
 }
 
 impl NetDevice<'_> {
-    /// How many counters a device has.
+    /// Number of counters of a device.
     pub const COLUMNS: usize = 16;
 }
 
-/// The devices; the two lines of headings are passed over.
+/// Parses the devices, and skips the two heading lines.
 pub fn devices(text: &str) -> impl Iterator<Item = Result<NetDevice<'_>, ParseError>> {
     text.lines()
         .enumerate()
@@ -28,7 +28,7 @@ pub fn devices(text: &str) -> impl Iterator<Item = Result<NetDevice<'_>, ParseEr
 }
 
 fn device(index: usize, line: &str) -> Result<NetDevice<'_>, ParseError> {
-    // A name may hold a colon (an alias), the counters do not.
+    // A name may contain a colon (an alias), the counters do not.
     let (name, rest) = line
         .rsplit_once(':')
         .ok_or_else(|| ParseError::at(index, "DEVICE: COUNTERS", line))?;
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_named() {
+    fn malformed_lines_are_reported() {
         for text in ["h\nh\neth0 1 2", "h\nh\neth0: 1 2 3", "h\nh\neth0: 1 2 3 4 x"] {
             let error = devices(text).collect::<Result<Vec<_>, _>>().unwrap_err();
             assert_eq!(error.line, 3, "{text:?}");

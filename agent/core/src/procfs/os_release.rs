@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// The assignments as `(key, value)`, with quotes and escapes undone. Lines that assign nothing are passed over, as the
-/// manual asks.
+/// Parses the assignments as `(key, value)`, without quotes and escapes. Other lines are ignored,
+/// as the manual requires.
 pub fn assignments(text: &str) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
     text.lines().filter_map(|line| {
         let (key, value) = line.trim().split_once('=')?;
@@ -12,14 +12,14 @@ pub fn assignments(text: &str) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
     })
 }
 
-/// Shell quoting: between single quotes all is literal; between double quotes and outside of quotes a backslash takes the
-/// next character literally.
+/// Removes shell quoting: text in single quotes is literal; elsewhere a backslash makes the next
+/// character literal.
 fn unquote(value: &str) -> Cow<'_, str> {
     if let Some(inside) = value.strip_prefix('\'') {
         return Cow::Borrowed(inside.strip_suffix('\'').unwrap_or(inside));
     }
     let inside = match value.strip_prefix('"') {
-        // Cut at the first quote that no backslash takes.
+        // Cut at the first quote that is not escaped.
         Some(inside) => {
             let mut escaped = false;
             let end = inside.bytes().position(|byte| {
@@ -42,7 +42,7 @@ fn unquote(value: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// The leading `MAJOR.MINOR` of a `VERSION_ID` as a number, if it starts with a digit.
+/// Returns the leading `MAJOR.MINOR` of a `VERSION_ID` as a number, if it begins with a digit.
 pub fn version(version_id: &str) -> Option<f64> {
     let digits = |text: &str| {
         text.bytes()
@@ -57,7 +57,7 @@ pub fn version(version_id: &str) -> Option<f64> {
     version_id[..end].parse().ok()
 }
 
-/// Seconds since 1970 of a `SUPPORT_END` date, `YYYY-MM-DD`, at its first moment in UTC.
+/// Converts a `SUPPORT_END` date, `YYYY-MM-DD`, to seconds since 1970 at its start in UTC.
 pub fn support_end(date: &str) -> Option<i64> {
     let bytes = date.as_bytes();
     if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
@@ -79,7 +79,7 @@ pub fn support_end(date: &str) -> Option<i64> {
     if day < 1 || day > longest {
         return None;
     }
-    // Years that start in March end with the leap day, so that a day's number needs no table.
+    // If years begin in March, the leap day is the last day, and no table is needed.
     let year = year - i64::from(month <= 2);
     let month = (month + 9) % 12;
     let days = year * 365 + year.div_euclid(4) - year.div_euclid(100)

@@ -1,8 +1,8 @@
-//! Texts of one `key value` a line, such as `/proc/vmstat` (kernel: `mm/vmstat.c`).
+//! Texts with one `key value` per line, such as `/proc/vmstat` (kernel: `mm/vmstat.c`).
 
 use super::{ParseError, counter, words};
 
-/// The lines as `(key, value)`. Blank lines are passed over.
+/// Parses the lines as `(key, value)`, and skips blank ones.
 pub fn pairs(text: &str) -> impl Iterator<Item = Result<(&str, u64), ParseError>> {
     text.lines().enumerate().filter_map(|(index, line)| {
         let mut words = words(line);

@@ -1,16 +1,19 @@
-//! The files below `/proc/net/stat` (kernel: `net/core/neighbour.c`, `net/ipv4/route.c`,
-//! `net/netfilter/nf_conntrack_standalone.c`): a line of names, and for each possible CPU a line of hexadecimal counters.
+//! Files in `/proc/net/stat` (kernel: `net/core/neighbour.c`, `net/ipv4/route.c`,
+//! `net/netfilter/nf_conntrack_standalone.c`): a line of names, and a line of hexadecimal counters
+//! per possible CPU.
 
 use super::{ParseError, hex, words};
 
-/// What the columns are called.
+/// Returns the names of the columns.
 pub fn names(text: &str) -> impl Iterator<Item = &str> {
     words(text.lines().next().unwrap_or_default())
 }
 
-/// The CPUs' lines, with a counter for each name.
+/// Parses the lines of the CPUs, with one counter per name.
 ///
-/// Errors: a counter that is no number; a line with fewer counters than names.
+/// # Errors
+///
+/// An item is an error if a counter is malformed, or if the line has fewer counters than names.
 pub fn rows(text: &str) -> impl Iterator<Item = Result<Vec<u64>, ParseError>> {
     let width = names(text).count();
     text.lines().enumerate().skip(1).map(move |(index, line)| {

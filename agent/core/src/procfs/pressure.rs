@@ -2,16 +2,22 @@
 
 use super::{ParseError, counter, words};
 
-/// Time that tasks stood still for want of a resource, since boot.
+/// Time that tasks waited for a resource, since boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pressure {
-    /// Microseconds in which at least one task waited; `None` when the kernel prints no such line (irq).
+    /// Time in which at least one task waited, in microseconds; `None` if the line is missing
+    /// (irq).
     pub some_us: Option<u64>,
-    /// Microseconds in which no task could go on; `None` when the kernel prints no such line (cpu before 5.13).
+    /// Time in which all tasks waited, in microseconds; `None` if the line is missing (cpu before
+    /// 5.13).
     pub full_us: Option<u64>,
 }
 
-/// Reads one resource's file.
+/// Parses the file of one resource.
+///
+/// # Errors
+///
+/// A line is malformed.
 pub fn pressure(text: &str) -> Result<Pressure, ParseError> {
     let mut pressure = Pressure::default();
     for (index, line) in text.lines().enumerate() {

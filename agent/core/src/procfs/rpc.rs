@@ -1,19 +1,23 @@
-//! `/proc/net/rpc/nfs` and `nfsd` (kernel: `net/sunrpc/stats.c`, `fs/nfsd/stats.c`): a word and counters a line.
+//! `/proc/net/rpc/nfs` and `nfsd` (kernel: `net/sunrpc/stats.c`, `fs/nfsd/stats.c`): a name and
+//! counters per line.
 
 use super::{ParseError, counter, words};
 
-/// One line.
+/// Line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line<'text> {
-    /// What it counts, e.g. `net`, `rpc`, `proc3`.
+    /// Name, e.g. `net`, `rpc`, `proc3`.
     pub name: &'text str,
-    /// The counters. Those of `proc*` without their number, which stands in front of them.
+    /// Counters; for `proc*` without the leading number of counters.
     pub values: Vec<u64>,
 }
 
-/// The lines. Of `th`, whose rest is a histogram that no kernel fills, the first two numbers.
+/// Parses the lines. For `th`, only the first two numbers: the rest is an unused histogram.
 ///
-/// Errors: a counter that is no number; a line of `proc*` that has another number of counters than it says.
+/// # Errors
+///
+/// An item is an error if a counter is malformed, or if a `proc*` line has a wrong number of
+/// counters.
 pub fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, ParseError>> {
     text.lines().enumerate().map(|(index, whole)| {
         let mut words = words(whole);

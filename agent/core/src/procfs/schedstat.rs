@@ -1,21 +1,21 @@
-//! `/proc/schedstat`: how long tasks ran on each CPU and waited for it (kernel: `kernel/sched/stats.c`).
+//! `/proc/schedstat`: run and wait times of tasks per CPU (kernel: `kernel/sched/stats.c`).
 
 use super::{ParseError, counter, words};
 
-/// One CPU's line.
+/// CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSchedule {
-    /// The CPU's number.
+    /// Number.
     pub cpu: u32,
-    /// Time that tasks ran on it, in nanoseconds.
+    /// Run time of tasks in nanoseconds.
     pub running_ns: u64,
-    /// Time that tasks waited for it, in nanoseconds.
+    /// Wait time of tasks in nanoseconds.
     pub waiting_ns: u64,
-    /// Time slices that were run on it.
+    /// Number of time slices.
     pub timeslices: u64,
 }
 
-/// The CPUs; the lines of domains and what stands above are passed over.
+/// Parses the CPUs, and skips the lines of domains and headings.
 pub fn cpus(text: &str) -> impl Iterator<Item = Result<CpuSchedule, ParseError>> {
     text.lines()
         .enumerate()
@@ -28,7 +28,7 @@ fn cpu(index: usize, rest: &str) -> Result<CpuSchedule, ParseError> {
     let cpu = number
         .parse()
         .map_err(|_| ParseError::at(index, "cpu and its number", number))?;
-    // Counts of sched_yield, of the scheduler and of wakeups come before.
+    // Preceded by counters of sched_yield, the scheduler and wakeups.
     for _ in 0..6 {
         counter(words.next(), index, "9 counters of a CPU")?;
     }

@@ -1,14 +1,23 @@
-//! Files of one number, as most of sysfs and `/proc/sys` are (kernel: `fs/proc/proc_sysctl.c`, `fs/sysfs/file.c`).
+//! Files with one number, such as most of sysfs and `/proc/sys` (kernel: `fs/proc/proc_sysctl.c`,
+//! `fs/sysfs/file.c`).
 
 use super::ParseError;
 
-/// The number of a file that holds nothing else.
+/// Parses an unsigned number.
+///
+/// # Errors
+///
+/// The text is not one number.
 pub fn unsigned(text: &str) -> Result<u64, ParseError> {
     let word = text.trim();
     word.parse().map_err(|_| ParseError::at(0, "one number", word))
 }
 
-/// The same, where the number can be below 0.
+/// Parses a signed number.
+///
+/// # Errors
+///
+/// The text is not one number.
 pub fn signed(text: &str) -> Result<i64, ParseError> {
     let word = text.trim();
     word.parse().map_err(|_| ParseError::at(0, "one number", word))

@@ -1,22 +1,22 @@
-//! `/proc/slabinfo` version 2.1: the kernel's caches of objects (kernel: `mm/slab_common.c`, `cache_show`).
+//! `/proc/slabinfo` version 2.1: slab caches (kernel: `mm/slab_common.c`, `cache_show`).
 
 use super::{ParseError, counter, words};
 
-/// One cache.
+/// Slab cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slab<'text> {
-    /// Its name.
+    /// Name.
     pub name: &'text str,
-    /// Objects in use, objects in all, an object's size in bytes, objects in a slab, pages in a slab.
+    /// Active objects, all objects, object size in bytes, objects per slab, pages per slab.
     pub values: [u64; Slab::COLUMNS],
 }
 
 impl Slab<'_> {
-    /// How many values a cache has.
+    /// Number of values of a cache.
     pub const COLUMNS: usize = 5;
 }
 
-/// The caches; the two lines of headings are passed over.
+/// Parses the caches, and skips the two heading lines.
 pub fn slabs(text: &str) -> impl Iterator<Item = Result<Slab<'_>, ParseError>> {
     text.lines()
         .enumerate()

@@ -1,9 +1,10 @@
-//! `/proc/net/netstat`, `/proc/net/snmp` (kernel: `net/ipv4/proc.c`): a line of names and a line of values for each
-//! protocol; and `/proc/net/snmp6` (kernel: `net/ipv6/proc.c`): a name and a value a line.
+//! `/proc/net/netstat`, `/proc/net/snmp` (kernel: `net/ipv4/proc.c`): a line of names and a line of
+//! values per protocol; and `/proc/net/snmp6` (kernel: `net/ipv6/proc.c`): a name and a value per
+//! line.
 
 use super::{ParseError, words};
 
-/// The names and the values of one protocol.
+/// Names and values of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Table<'text> {
     /// The line's index, from 0.
@@ -14,7 +15,7 @@ pub struct Table<'text> {
     pub values: &'text str,
 }
 
-/// The tables of `netstat` and `snmp`.
+/// Parses the tables of `netstat` and `snmp`.
 pub fn tables(text: &str) -> impl Iterator<Item = Result<Table<'_>, ParseError>> {
     let mut lines = text.lines().enumerate();
     std::iter::from_fn(move || {
@@ -28,8 +29,8 @@ pub fn tables(text: &str) -> impl Iterator<Item = Result<Table<'_>, ParseError>>
     })
 }
 
-/// The lines of `snmp6`, each a table of one. Lines that are no name and value, or whose name has no `6`, are passed over,
-/// as node_exporter does.
+/// Parses the lines of `snmp6`, each as a table with one value. Like node_exporter, it skips lines
+/// that are not a name and a value, and names without `6`.
 pub fn lines6(text: &str) -> impl Iterator<Item = Table<'_>> {
     text.lines().enumerate().filter_map(|(line, whole)| {
         let mut words = words(whole);
@@ -39,7 +40,7 @@ pub fn lines6(text: &str) -> impl Iterator<Item = Table<'_>> {
 }
 
 impl<'text> Table<'text> {
-    /// The names as `(protocol, name)`.
+    /// Returns the names as `(protocol, name)`.
     pub fn fields(&self) -> impl Iterator<Item = (&'text str, &'text str)> {
         let mut names = words(self.names);
         let (protocol, single) = match names.next().unwrap_or_default() {
@@ -52,7 +53,7 @@ impl<'text> Table<'text> {
         single.into_iter().chain(names).map(move |name| (protocol, name))
     }
 
-    /// The value of each field, which may be negative (`Tcp: MaxConn -1`).
+    /// Parses the value of each field, which may be negative (`Tcp: MaxConn -1`).
     pub fn numbers(&self) -> impl Iterator<Item = Result<f64, ParseError>> {
         let line = self.line + usize::from(self.names.contains(':'));
         let mut values = words(self.values);
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_tables_are_named() {
+    fn malformed_tables_are_reported() {
         for (text, line) in [
             ("Tcp: A\n", 2),
             ("Tcp: A\nUdp: 1\n", 2),

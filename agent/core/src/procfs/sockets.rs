@@ -1,17 +1,21 @@
-//! `/proc/net/udp` and `udp6` (kernel: `net/ipv4/udp.c`): a line for each socket.
+//! `/proc/net/udp` and `udp6` (kernel: `net/ipv4/udp.c`): one line per socket.
 
 use super::{ParseError, hex, words};
 
-/// The bytes that all sockets hold.
+/// Bytes in the queues of all sockets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queues {
-    /// Bytes to be sent.
+    /// Bytes to send.
     pub transmit: u64,
-    /// Bytes that nobody has read.
+    /// Unread bytes.
     pub receive: u64,
 }
 
-/// The sums over all sockets; the line of headings is passed over.
+/// Sums over all sockets, and skips the heading.
+///
+/// # Errors
+///
+/// A line is malformed.
 pub fn queues(text: &str) -> Result<Queues, ParseError> {
     let mut sum = Queues::default();
     for (index, line) in text.lines().enumerate().skip(1) {

@@ -2,16 +2,16 @@
 
 use super::{ParseError, words};
 
-/// One protocol's line.
+/// Line of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protocol<'text> {
     line: usize,
-    /// Its name, e.g. `TCP`, or `sockets` for the sum.
+    /// Name, e.g. `TCP`, or `sockets` for the total.
     pub name: &'text str,
     rest: &'text str,
 }
 
-/// The lines.
+/// Parses the lines.
 pub fn protocols(text: &str) -> impl Iterator<Item = Result<Protocol<'_>, ParseError>> {
     text.lines().enumerate().map(|(line, whole)| {
         let (name, rest) = whole
@@ -23,7 +23,7 @@ pub fn protocols(text: &str) -> impl Iterator<Item = Result<Protocol<'_>, ParseE
 }
 
 impl<'text> Protocol<'text> {
-    /// Its keys, e.g. `inuse`, and their values.
+    /// Parses its keys, e.g. `inuse`, and their values.
     pub fn pairs(&self) -> impl Iterator<Item = Result<(&'text str, i64), ParseError>> {
         let (line, mut words) = (self.line, words(self.rest));
         std::iter::from_fn(move || {

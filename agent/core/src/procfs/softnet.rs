@@ -1,29 +1,29 @@
-//! `/proc/net/softnet_stat` (kernel: `net/core/net-procfs.c`): a line for each CPU that is online, in hexadecimal.
+//! `/proc/net/softnet_stat` (kernel: `net/core/net-procfs.c`): one hexadecimal line per online CPU.
 
 use super::{ParseError, hex, words};
 
-/// What one CPU did with packets that came in.
+/// Counters of received packets on one CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Softnet {
-    /// The CPU; on kernels before 5.14 the line's number, from 0.
+    /// CPU; on kernels before 5.14 the line number, from 0.
     pub cpu: u64,
-    /// Packets that it worked on.
+    /// Processed packets.
     pub processed: u64,
-    /// Packets that it dropped because its backlog was full.
+    /// Packets dropped because the backlog was full.
     pub dropped: u64,
-    /// How often it stopped with work left.
+    /// Number of times that processing ended with packets left.
     pub squeezed: u64,
-    /// How often a device was locked when it wanted to send.
+    /// Number of times that a device was locked when sending.
     pub collisions: u64,
-    /// How often another CPU woke it for packets. Since 2.6.39.
+    /// Number of wake-ups by another CPU for packets. Since 2.6.39.
     pub received_rps: u64,
-    /// How often a flow hit its limit. Since 3.11.
+    /// Number of times that a flow reached its limit. Since 3.11.
     pub flow_limit: u64,
-    /// Packets that wait. Since 5.14.
+    /// Queued packets. Since 5.14.
     pub backlog: u64,
 }
 
-/// The CPUs.
+/// Parses the CPUs.
 pub fn cpus(text: &str) -> impl Iterator<Item = Result<Softnet, ParseError>> {
     text.lines().enumerate().map(|(index, line)| {
         let mut columns = [0; 13];
@@ -58,7 +58,7 @@ mod tests {
                           0000426d 00000000 00000000 0 0 0 0 0 00000000 00000000 00000000 00000000 00000003 00000000 00000000\n";
 
     #[test]
-    fn columns_by_the_kernels_age() {
+    fn columns_depend_on_kernel_version() {
         let all: Vec<_> = cpus(SAMPLE).collect::<Result<_, _>>().unwrap();
         assert_eq!((all[1].cpu, all[1].processed), (3, 0x426d));
         let first = Softnet {

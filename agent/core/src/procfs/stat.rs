@@ -2,10 +2,11 @@
 
 use super::{ParseError, counter, words};
 
-/// Ticks a second in `/proc/stat`: the kernel's `USER_HZ`, 100 on every architecture that KubeVirt runs.
+/// Ticks per second in `/proc/stat`: the kernel's `USER_HZ`, 100 on all architectures of KubeVirt.
 pub const TICKS_PER_SECOND: f64 = 100.0;
 
-/// One CPU's times in ticks, in the order of the columns. Columns that an old kernel does not have are 0.
+/// Times of one CPU in ticks, in the order of the columns. Columns that the kernel does not have
+/// are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTimes {
     /// In user mode; includes `guest`.
@@ -22,19 +23,19 @@ pub struct CpuTimes {
     pub irq: u64,
     /// In soft interrupts.
     pub softirq: u64,
-    /// Ready to run while the host ran something else.
+    /// Ready to run while the hypervisor ran something else.
     pub steal: u64,
     /// Running virtual CPUs of guests of this machine.
     pub guest: u64,
-    /// The same at low priority.
+    /// Running virtual CPUs at low priority.
     pub guest_nice: u64,
 }
 
 impl CpuTimes {
-    /// How many columns a CPU's line has.
+    /// Number of columns of a CPU's line.
     pub const COLUMNS: usize = 10;
 
-    /// The times in the order of the columns.
+    /// Returns the times in the order of the columns.
     pub fn columns(&self) -> [u64; Self::COLUMNS] {
         [
             self.user,
@@ -50,7 +51,7 @@ impl CpuTimes {
         ]
     }
 
-    /// From columns in that order.
+    /// Creates the times from columns in that order.
     pub fn from_columns(columns: [u64; Self::COLUMNS]) -> Self {
         let [
             user,
@@ -79,7 +80,7 @@ impl CpuTimes {
     }
 }
 
-/// The counters below the CPU lines; `None` where the text has no such line.
+/// Counters below the CPU lines; `None` if the line is missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Interrupts since boot.
@@ -88,19 +89,19 @@ pub struct Counters {
     pub context_switches: Option<u64>,
     /// Processes and threads started since boot.
     pub forks: Option<u64>,
-    /// When the machine booted, in seconds since 1970.
+    /// Boot time, seconds since 1970.
     pub boot_time: Option<u64>,
-    /// Tasks that can run now.
+    /// Number of runnable tasks.
     pub running: Option<u64>,
-    /// Tasks that wait for a disk now.
+    /// Number of tasks that wait for I/O.
     pub blocked: Option<u64>,
 }
 
-/// The `cpuN` lines as `(N, times)`, without the sum. Only online CPUs have a line.
+/// Parses the `cpuN` lines as `(N, times)`, without the total. Only online CPUs have a line.
 pub fn cpus(text: &str) -> impl Iterator<Item = Result<(u32, CpuTimes), ParseError>> {
     text.lines()
         .enumerate()
-        // The CPU lines come first; the `intr` line after them can be long, so nothing behind is looked at.
+        // The CPU lines come first; stop before the `intr` line, which can be long.
         .take_while(|(_, line)| line.starts_with("cpu"))
         .filter_map(|(index, line)| cpu(index, line).transpose())
 }
@@ -121,14 +122,18 @@ fn cpu(index: usize, line: &str) -> Result<Option<(u32, CpuTimes)>, ParseError> 
         *column = counter(Some(word), index, "a number of ticks")?;
         found += 1;
     }
-    // user, nice, system and idle have been there since Linux 2.4.
+    // user, nice, system and idle exist since Linux 2.4.
     if found < 4 {
         return Err(ParseError::at(index, "at least 4 times of a CPU", line));
     }
     Ok(Some((id, CpuTimes::from_columns(columns))))
 }
 
-/// The counters below the CPU lines.
+/// Parses the counters below the CPU lines.
+///
+/// # Errors
+///
+/// A counter is malformed.
 pub fn counters(text: &str) -> Result<Counters, ParseError> {
     let mut counters = Counters::default();
     for (index, line) in text.lines().enumerate() {
@@ -147,11 +152,15 @@ pub fn counters(text: &str) -> Result<Counters, ParseError> {
     Ok(counters)
 }
 
-/// How many vectors of soft interrupts there are.
+/// Number of soft interrupt vectors.
 pub const SOFTIRQS: usize = 10;
 
-/// The soft interrupts since boot, by vector, in the kernel's order (kernel: `include/linux/interrupt.h`). None where the
-/// text has no such line.
+/// Parses the soft interrupts since boot, by vector, in the kernel's order (kernel:
+/// `include/linux/interrupt.h`). `None` if the line is missing.
+///
+/// # Errors
+///
+/// A counter is malformed.
 pub fn softirqs(text: &str) -> Result<Option<[u64; SOFTIRQS]>, ParseError> {
     let mut lines = text.lines().enumerate();
     let Some((index, rest)) =
@@ -159,7 +168,7 @@ pub fn softirqs(text: &str) -> Result<Option<[u64; SOFTIRQS]>, ParseError> {
     else {
         return Ok(None);
     };
-    // The sum comes first.
+    // The total comes first.
     let mut words = words(rest).skip(1);
     let mut vectors = [0; SOFTIRQS];
     for vector in &mut vectors {
@@ -213,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_named() {
+    fn malformed_lines_are_reported() {
         let error = cpus("cpu  1 1 1 1\ncpu0 1 2\n").collect::<Result<Vec<_>, _>>();
         assert_eq!(error.unwrap_err().line, 2);
         assert!(cpus("cpux 1 2 3 4").next().unwrap().is_err());

@@ -2,22 +2,22 @@
 
 use super::{ParseError, counter, words};
 
-/// One place to swap to.
+/// Swap area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swap<'text> {
-    /// The file, with blanks escaped as the kernel does (`\040`).
+    /// File, with spaces escaped by the kernel (`\040`).
     pub file: &'text str,
     /// `partition` or `file`.
     pub kind: &'text str,
-    /// Its size in KiB.
+    /// Size in KiB.
     pub size_kib: u64,
-    /// What is used of it, in KiB.
+    /// Used size in KiB.
     pub used_kib: u64,
-    /// Its priority; the kernel gives negative ones itself.
+    /// Priority; the kernel assigns negative ones itself.
     pub priority: i64,
 }
 
-/// All of them; the heading is passed over.
+/// Parses the swap areas, and skips the heading.
 pub fn swaps(text: &str) -> impl Iterator<Item = Result<Swap<'_>, ParseError>> {
     text.lines()
         .enumerate()
@@ -33,7 +33,7 @@ fn swap(index: usize, line: &str) -> Result<Swap<'_>, ParseError> {
         .zip(words.next())
         .ok_or_else(|| ParseError::at(index, "a file and its type", line))?;
     let size_kib = counter(words.next(), index, "a size in KiB")?;
-    let used_kib = counter(words.next(), index, "what is used, in KiB")?;
+    let used_kib = counter(words.next(), index, "a used size in KiB")?;
     let priority = words.next().unwrap_or_default();
     let priority = priority
         .parse()
@@ -58,7 +58,7 @@ mod tests {
                           /swap\\040file file 4 0 -2\n";
 
     #[test]
-    fn places_to_swap_to() {
+    fn swap_areas() {
         let all: Vec<_> = swaps(SAMPLE).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             (all[0].file, all[0].kind, all[0].size_kib),

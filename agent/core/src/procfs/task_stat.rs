@@ -1,19 +1,24 @@
-//! `/proc/PID/stat` and `/proc/PID/task/TID/stat` (kernel: `fs/proc/array.c`), as far as counting goes.
+//! `/proc/PID/stat` and `/proc/PID/task/TID/stat` (kernel: `fs/proc/array.c`): state and number of
+//! threads.
 //!
-//! Works on bytes: a program's name is any bytes, brackets and blanks included.
+//! Works on bytes, because a program's name may have any bytes, including parentheses and spaces.
 
 use super::ParseError;
 
-/// What a task is doing.
+/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskStat {
-    /// Its state: `R`, `S`, `D`, `Z`, `T`, `t`, `X`, `I`, …
+    /// State: `R`, `S`, `D`, `Z`, `T`, `t`, `X`, `I`, …
     pub state: u8,
-    /// How many threads its process has.
+    /// Number of threads of its process.
     pub threads: u32,
 }
 
-/// Reads the one line.
+/// Parses the line.
+///
+/// # Errors
+///
+/// The line is malformed.
 pub fn task_stat(text: &[u8]) -> Result<TaskStat, ParseError> {
     let bad = |expected| ParseError::at(0, expected, &String::from_utf8_lossy(text));
     let close = text.iter().rposition(|byte| *byte == b')');
@@ -44,7 +49,7 @@ mod tests {
                           18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
 
     #[test]
-    fn state_and_threads_behind_any_name() {
+    fn state_and_threads_after_any_name() {
         let expected = TaskStat {
             state: b'S',
             threads: 13,

@@ -1,6 +1,6 @@
 //! udev's database of a device, `/run/udev/data/bMAJOR:MINOR` (systemd: `sd-device`).
 
-/// The device's properties as `(key, value)`: the lines that start with `E:`.
+/// Parses the device's properties as `(key, value)`: the lines with prefix `E:`.
 pub fn properties(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines()
         .filter_map(|line| line.strip_prefix("E:")?.split_once('='))

@@ -1,33 +1,33 @@
-//! `/sys/fs/xfs/DEVICE/stats/stats` (kernel: `fs/xfs/xfs_stats.c`): groups of counters, one a line.
+//! `/sys/fs/xfs/DEVICE/stats/stats` (kernel: `fs/xfs/xfs_stats.c`): one group of counters per line.
 
 use super::{ParseError, words};
 
-/// A group of counters.
+/// Group of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group<'text> {
-    /// Its name, e.g. `extent_alloc`.
+    /// Name, e.g. `extent_alloc`.
     pub name: &'text str,
-    values: [u64; Group::MOST],
+    values: [u64; Group::MAX_COUNTERS],
     count: usize,
 }
 
 impl Group<'_> {
-    /// Counters in the largest group.
-    const MOST: usize = 16;
+    /// Maximum number of counters in a group.
+    const MAX_COUNTERS: usize = 16;
 
-    /// A counter by its place, if this kernel prints it.
+    /// Returns a counter by index, if the kernel prints it.
     pub fn get(&self, index: usize) -> Option<u64> {
         self.values[..self.count].get(index).copied()
     }
 }
 
-/// The groups. What stands behind 16 counters is passed over.
+/// Parses the groups. Values after the 16th counter are ignored.
 pub fn groups(text: &str) -> impl Iterator<Item = Result<Group<'_>, ParseError>> {
     text.lines().enumerate().filter_map(|(index, line)| {
         let mut words = words(line);
         let mut group = Group {
             name: words.next()?,
-            values: [0; Group::MOST],
+            values: [0; Group::MAX_COUNTERS],
             count: 0,
         };
         for (value, word) in group.values.iter_mut().zip(words) {

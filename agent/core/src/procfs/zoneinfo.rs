@@ -2,26 +2,30 @@
 
 use super::{ParseError, buddyinfo::zone, words};
 
-/// One line of a zone.
+/// Line of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneLine<'text> {
-    /// The NUMA node's number.
+    /// Number of the NUMA node.
     pub node: &'text str,
-    /// The zone.
+    /// Zone.
     pub zone: &'text str,
-    /// The field, e.g. `min`, `nr_dirtied` or `protection:`.
+    /// Field, e.g. `min`, `nr_dirtied` or `protection:`.
     pub field: &'text str,
-    /// What stands behind it.
+    /// Text after the field.
     pub rest: &'text str,
     index: usize,
 }
 
 impl ZoneLine<'_> {
-    /// The value of a field that has one.
+    /// Parses the value of a field with one value.
+    ///
+    /// # Errors
+    ///
+    /// The value is not a number.
     pub fn value(&self) -> Result<i64, ParseError> {
         number(self.rest.trim(), self.index)
     }
-    /// The values of a field such as `protection: (0, 2816, 7950)`.
+    /// Parses the values of a field such as `protection: (0, 2816, 7950)`.
     pub fn values(&self) -> impl Iterator<Item = Result<i64, ParseError>> {
         let list = self.rest.trim().trim_start_matches('(').trim_end_matches(')');
         list.split(',').map(|word| number(word.trim(), self.index))
@@ -32,8 +36,8 @@ fn number(word: &str, index: usize) -> Result<i64, ParseError> {
     word.parse().map_err(|_| ParseError::at(index, "a number", word))
 }
 
-/// The lines of one field and a value, with the zone that they stand under. What a node has in all stands under its
-/// first zone.
+/// Returns the lines with a field and a value, with their zone. Values of a whole node belong to
+/// its first zone.
 pub fn lines(text: &str) -> impl Iterator<Item = ZoneLine<'_>> {
     let mut under = None;
     text.lines().enumerate().filter_map(move |(index, line)| {

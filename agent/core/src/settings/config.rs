@@ -1,4 +1,4 @@
-//! The whole `AgentConfig`: values that are well formed and still cannot be meant, or must not be done.
+//! Validation of the whole `AgentConfig`, beyond what its types check.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,9 +10,10 @@ use virtfleet_wire::{
 use super::names;
 use crate::{disks::wanted, dns::asked, nic};
 
-/// Names what is wrong and takes it out, so that the agent may run with the rest: a listener goes, another value of `server`
-/// gets its default, and so does all of `metrics`. A disk is named and stays, and so do `dns`, `nic` and `virtio`: the
-/// reconcile run checks them again, does nothing then, and reports why.
+/// Reports problems and removes invalid values, so that the agent can run with the rest. A listener
+/// is removed; another value of `server`, and all of `metrics`, gets its default. An invalid disk
+/// is reported and stays, and so do `dns`, `nic` and `virtio`: the reconcile run checks them again,
+/// changes nothing, and reports why.
 pub fn check(config: &mut AgentConfig, origins: &Origins) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut refuse = |path: String, message: String| {
@@ -51,7 +52,7 @@ fn listeners(server: &mut ServerSettings, refuse: &mut Refuse<'_>) {
         .map(|(key, _)| *key)
         .collect();
     if server.listeners.is_empty() {
-        let message = "empty, so nobody could read metrics or the report; name at least one".to_owned();
+        let message = "empty, so metrics and the report would be unreachable; add at least one".to_owned();
         refuse("server.listeners".to_owned(), message);
     }
     let mut needs_tls: Vec<String> = Vec::new();
@@ -67,13 +68,14 @@ fn listeners(server: &mut ServerSettings, refuse: &mut Refuse<'_>) {
             continue;
         };
         if listener.plain && !address.ip().is_loopback() {
-            let message = format!("HTTP without TLS is for loopback addresses only, and {address} is none");
+            let message =
+                format!("HTTP without TLS is allowed only for loopback addresses, but {address} is not one");
             refuse(place + ".plain", message);
             continue;
         }
         if let Some((other, _)) = good.iter().find(|(_, held)| overlap(*held, address)) {
             let message = format!(
-                "{address} is taken by listener {} ({})",
+                "{address} is already used by listener {} ({})",
                 other.name, other.address
             );
             refuse(place + ".address", message);
@@ -98,8 +100,8 @@ fn listeners(server: &mut ServerSettings, refuse: &mut Refuse<'_>) {
     server.listeners = good.into_iter().map(|(listener, _)| listener).collect();
 }
 
-/// Whether the kernel lets only one of the two be bound: same port, and an address that is the other's or every address.
-/// `[::]` takes IPv4 too, as Linux has it by default (`net.ipv6.bindv6only = 0`).
+/// Whether only one of the two addresses can be bound: same port, and equal or unspecified
+/// addresses. `[::]` includes IPv4, the default of Linux (`net.ipv6.bindv6only = 0`).
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let covers = |wide: IpAddr, narrow: IpAddr| {
         wide == narrow || (wide.is_unspecified() && (wide.is_ipv6() || narrow.is_ipv4()))

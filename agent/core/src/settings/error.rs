@@ -1,50 +1,50 @@
-//! Settings of `metrics` that no registry of collectors can be built from.
+//! Errors in the settings `metrics`.
 
 use std::error::Error;
 
-/// Settings that no registry can be built from.
+/// Invalid settings of collectors.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// There is no such collector.
+    /// Unknown collector.
     #[error("{place}: there is no collector {name:?}{}", did_you_mean(*.nearest))]
     Unknown {
-        /// Where it was named: `metrics.collectors` or the command line.
+        /// Where it is named: `metrics.collectors` or the command line.
         place: &'static str,
         /// The name.
         name: String,
-        /// The known name that is nearest, when one is near.
+        /// Similar known name, if there is one.
         nearest: Option<&'static str>,
     },
-    /// What to take and what to leave out exclude each other.
+    /// Exclude and include patterns are both set.
     #[error("{exclude} and {include} are both set; keep one of them")]
     Both {
-        /// The key of what to leave out.
+        /// Key of the exclude pattern.
         exclude: &'static str,
-        /// The key of what to take.
+        /// Key of the include pattern.
         include: &'static str,
     },
-    /// A pattern that does not compile.
-    #[error("{key}: {pattern:?} is no regular expression")]
+    /// Invalid pattern.
+    #[error("{key}: {pattern:?} is not a regular expression")]
     Pattern {
-        /// The key it stands under.
+        /// Key of the setting.
         key: &'static str,
         /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// Reason.
         source: regex_lite::Error,
     },
-    /// A value that cannot work.
+    /// Invalid value.
     #[error("{key}: {reason}")]
     Value {
-        /// The key it stands under.
+        /// Key of the setting.
         key: &'static str,
-        /// Why it cannot work.
+        /// Reason.
         reason: &'static str,
     },
 }
 
 impl RegistryError {
-    /// The key of the settings that is wrong, e.g. `metrics.netdev.deviceExclude`.
+    /// Returns the key of the invalid setting, e.g. `metrics.netdev.deviceExclude`.
     pub fn key(&self) -> String {
         match self {
             Self::Unknown { place, name, .. } => format!("{place}.{name}"),
@@ -54,7 +54,7 @@ impl RegistryError {
         }
     }
 
-    /// What is wrong, for a line that begins with the key already.
+    /// Returns the problem, for a line that begins with the key.
     pub fn message(&self) -> String {
         let text = chain(self);
         let place = match self {
@@ -75,7 +75,7 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     )
 }
 
-/// An error with what led to it, in one line.
+/// Formats an error with its causes in one line.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! Which settings files there are, in which order they count, and what they come to.
+//! Settings files, their precedence, and the result of merging them.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,33 @@ use virtfleet_wire::{
 
 use super::check;
 
-/// The weakest file.
+/// File with the lowest precedence.
 pub const MAIN_FILE: &str = "/etc/virtfleet/agent.yaml";
-/// Folders of fragments, weakest first. Of two fragments with the same name only that of the stronger folder counts.
+/// Folders of fragments, in ascending precedence. A fragment replaces those with the same name in
+/// folders of lower precedence.
 pub const FRAGMENT_FOLDERS: [&str; 3] = [
     "/usr/lib/virtfleet/agent.d",
     "/etc/virtfleet/agent.d",
     "/run/virtfleet/agent.d",
 ];
-/// Sections of which only the wrong values are dropped: without them nothing could be reported at all.
-const KEEP: [&str; 2] = ["server", "log"];
+/// Sections of which only invalid values are dropped: without them nothing could be reported.
+const LENIENT_SECTIONS: [&str; 2] = ["server", "log"];
 
-/// Fragments as the agent reads them.
+/// Order in which the agent reads fragments.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReadingOrder {
-    /// Paths to read, weakest first: by name, whatever the folder.
+    /// Paths to read, in ascending precedence: by name, in all folders.
     pub read: Vec<String>,
-    /// Paths that a stronger one of the same name replaces.
+    /// Paths that a fragment of the same name replaces.
     pub masked: Vec<String>,
 }
 
-/// Whether a file of a folder of fragments is one, by its name.
+/// Whether a file in a folder of fragments is a fragment, by its name.
 pub fn is_fragment(name: &str) -> bool {
     !name.starts_with('.') && name.strip_suffix(".yaml").is_some_and(|stem| !stem.is_empty())
 }
 
-/// Orders fragments, each as its folder and its name, given in the order of [`FRAGMENT_FOLDERS`].
+/// Orders fragments, given as folder and name in the order of [`FRAGMENT_FOLDERS`].
 pub fn reading_order<'f>(found: impl IntoIterator<Item = (&'f str, String)>) -> ReadingOrder {
     let mut order = ReadingOrder::default();
     let mut by_name: BTreeMap<String, &str> = BTreeMap::new();
@@ -50,13 +51,14 @@ pub fn reading_order<'f>(found: impl IntoIterator<Item = (&'f str, String)>) -> 
     order
 }
 
-/// Merges files, weakest first, and checks what they come to. Never fails: what is wrong is named and not applied.
+/// Merges files in ascending precedence, and checks the result. Problems are reported, and the
+/// values not applied.
 pub fn merge(fragments: &[Fragment]) -> Loaded<AgentConfig> {
     let expect = Expect {
         api_version: CONFIG_API_VERSION,
         kind: AGENT_CONFIG_KIND,
     };
-    let mut loaded = load::<AgentConfig>(fragments, expect, &KEEP);
+    let mut loaded = load::<AgentConfig>(fragments, expect, &LENIENT_SECTIONS);
     loaded.problems.extend(check(&mut loaded.value, &loaded.origins));
     loaded
 }

@@ -1,5 +1,5 @@
-//! What each collector takes or leaves out, made from its settings: the same functions check the settings and build the
-//! collectors.
+//! Filters of the collectors, created from their settings. The same functions check the settings
+//! and create the collectors.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use virtfleet_wire::settings::{
 
 use super::{NameFilter, RegistryError, folders::Folder, sysctl};
 
-/// node_exporter's default: RAM disks, loops, floppies, and partitions.
+/// node_exporter's default: RAM disks, loop devices, floppies and partitions.
 const DISKS_EXCLUDED: &str = r"^(z?ram|loop|fd|(h|s|v|xv)d[a-z]|nvme\d+n\d+p)\d+$";
 /// node_exporter's default.
 const MOUNTS_EXCLUDED: &str =
@@ -20,10 +20,10 @@ const MOUNTS_EXCLUDED: &str =
 /// node_exporter's default.
 const TYPES_EXCLUDED: &str = "^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|\
      mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs)$";
-/// Time that mounts have to answer, unless the settings say otherwise.
-const MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
-/// node_exporter's default for tape drives and power supplies: none is left out.
-const NONE_IGNORED: &str = "^$";
+/// Default timeout for mounts.
+const DEFAULT_MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
+/// node_exporter's default for tape drives and power supplies: none is excluded.
+const NONE_EXCLUDED: &str = "^$";
 /// node_exporter's default.
 const NETSTAT_FIELDS: &str = "^(.*_(InErrors|InErrs)|Ip_Forwarding|Ip(6|Ext)_(InOctets|OutOctets)|Icmp6?_(InMsgs|OutMsgs)\
 |TcpExt_(Listen.*|Syncookies.*|TCPSynRetrans|TCPTimeouts|TCPOFOQueue|TCPRcvQDrop)\
@@ -32,7 +32,7 @@ const NETSTAT_FIELDS: &str = "^(.*_(InErrors|InErrs)|Ip_Forwarding|Ip(6|Ext)_(In
 /// node_exporter's default.
 const UNITS_EXCLUDED: &str = ".+\\.(automount|device|mount|scope|slice)";
 
-/// Labels that series of IPVS servers can have, in their order.
+/// Labels that series of IPVS servers can have, in order.
 pub const IPVS_LABELS: [&str; 6] = [
     "local_address",
     "local_port",
@@ -42,13 +42,14 @@ pub const IPVS_LABELS: [&str; 6] = [
     "local_mark",
 ];
 
-/// A filter, or why the settings do not make one.
+/// Filter, or the problem in the settings.
 type Filter = Result<NameFilter, RegistryError>;
 
-/// Checks what every collector is built from. Collectors that are off are checked, too.
+/// Checks the settings of all collectors, including disabled ones.
 ///
 /// # Errors
-/// The first setting that no collector can be built from.
+///
+/// The first invalid setting.
 pub(super) fn check(settings: &MetricsSettings) -> Result<(), RegistryError> {
     cpu_info(&settings.cpu)?;
     interrupts(&settings.interrupts)?;
@@ -251,32 +252,37 @@ pub fn filesystem_types(settings: &FilesystemSettings) -> Filter {
     )
 }
 
-/// Time that mounts have to answer.
+/// Timeout for mounts.
 ///
 /// # Errors
+///
 /// It is zero.
 pub fn mount_timeout(settings: &FilesystemSettings) -> Result<Duration, RegistryError> {
-    let timeout = settings.mount_timeout.map_or(MOUNT_TIMEOUT, |span| span.0);
+    let timeout = settings
+        .mount_timeout
+        .map_or(DEFAULT_MOUNT_TIMEOUT, |span| span.0);
     if timeout.is_zero() {
         return Err(RegistryError::Value {
             key: "metrics.filesystem.mountTimeout",
-            reason: "no mount answers in no time; 5s is the default",
+            reason: "must be more than 0; 5s is the default",
         });
     }
     Ok(timeout)
 }
 
-/// Fields of `vmstat`; none when the settings name none.
+/// Fields of `vmstat`; `None` if the settings name none.
 ///
 /// # Errors
+///
 /// As of [`NameFilter::new`].
 pub fn vmstat(settings: &FieldsSettings) -> Result<Option<NameFilter>, RegistryError> {
     included("metrics.vmstat.fields", settings.fields.as_deref())
 }
 
-/// Flags and bugs of `cpu`; none where the settings name none.
+/// Flags and bugs of `cpu`; `None` if the settings name none.
 ///
 /// # Errors
+///
 /// As of [`NameFilter::new`].
 pub fn cpu_info(settings: &CpuSettings) -> Result<[Option<NameFilter>; 2], RegistryError> {
     let filter = |key, pattern: &Option<String>| {
@@ -291,25 +297,28 @@ pub fn cpu_info(settings: &CpuSettings) -> Result<[Option<NameFilter>; 2], Regis
 /// Fields of `netstat`.
 ///
 /// # Errors
-/// The pattern is no regular expression.
+///
+/// The pattern is not a regular expression.
 pub fn netstat(settings: &FieldsSettings) -> Result<Regex, RegistryError> {
     let pattern = settings.fields.as_deref().unwrap_or(NETSTAT_FIELDS);
     regex("metrics.netstat.fields", pattern, pattern)
 }
 
-/// Counters of `ethtool`; none when the settings name none.
+/// Counters of `ethtool`; `None` if the settings name none.
 ///
 /// # Errors
-/// The pattern is no regular expression.
+///
+/// The pattern is not a regular expression.
 pub fn ethtool_metrics(settings: &EthtoolSettings) -> Result<Option<Regex>, RegistryError> {
     let compile = |pattern| regex("metrics.ethtool.metricsInclude", pattern, pattern);
     settings.metrics_include.as_deref().map(compile).transpose()
 }
 
-/// Units of `systemd`: those to take and those to leave out, by their whole name.
+/// Included and excluded units of `systemd`; the patterns match whole names.
 ///
 /// # Errors
-/// A pattern is no regular expression.
+///
+/// A pattern is not a regular expression.
 pub fn systemd_units(settings: &SystemdSettings) -> Result<[Option<Regex>; 2], RegistryError> {
     let compile = |key, pattern: Option<&str>| {
         let pattern = pattern.filter(|pattern| !pattern.is_empty());
@@ -323,10 +332,11 @@ pub fn systemd_units(settings: &SystemdSettings) -> Result<[Option<Regex>; 2], R
     ])
 }
 
-/// Those of [`IPVS_LABELS`] that the settings name, in that order whatever theirs is.
+/// Returns the labels of [`IPVS_LABELS`] that the settings name, in the order of that list.
 ///
 /// # Errors
-/// A label is none of them.
+///
+/// A label is not in the list.
 pub fn ipvs(settings: &IpvsSettings) -> Result<Vec<&'static str>, RegistryError> {
     let Some(wanted) = settings.backend_labels.as_deref() else {
         return Ok(IPVS_LABELS.to_vec());
@@ -335,7 +345,7 @@ pub fn ipvs(settings: &IpvsSettings) -> Result<Vec<&'static str>, RegistryError>
     if wanted.clone().any(|name| !IPVS_LABELS.contains(&name)) {
         return Err(RegistryError::Value {
             key: "metrics.ipvs.backendLabels",
-            reason: "the labels are local_address, local_port, remote_address, remote_port, proto and local_mark",
+            reason: "the valid labels are local_address, local_port, remote_address, remote_port, proto and local_mark",
         });
     }
     let named = |label: &&str| wanted.clone().any(|name| name == *label);
@@ -352,7 +362,7 @@ fn devices(keys: [&'static str; 2], settings: &DeviceFilter, default: Option<&st
 }
 
 fn ignored(key: &'static str, settings: &IgnoredSettings) -> Filter {
-    NameFilter::new([key, key], settings.ignored.as_deref(), None, Some(NONE_IGNORED))
+    NameFilter::new([key, key], settings.ignored.as_deref(), None, Some(NONE_EXCLUDED))
 }
 
 fn included(key: &'static str, pattern: Option<&str>) -> Result<Option<NameFilter>, RegistryError> {
@@ -361,7 +371,7 @@ fn included(key: &'static str, pattern: Option<&str>) -> Result<Option<NameFilte
         .transpose()
 }
 
-/// `expression` as a regular expression; `pattern` is what the settings have of it.
+/// Compiles `expression`; `pattern` is its text in the settings.
 fn regex(key: &'static str, pattern: &str, expression: &str) -> Result<Regex, RegistryError> {
     Regex::new(expression).map_err(|source| RegistryError::Pattern {
         key,
@@ -375,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_of_ipvs_have_an_order_of_their_own() {
+    fn ipvs_labels_have_a_fixed_order() {
         let names = |wanted: Option<&str>| {
             ipvs(&IpvsSettings {
                 backend_labels: wanted.map(str::to_owned),

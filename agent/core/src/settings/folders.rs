@@ -1,22 +1,23 @@
-//! The folders of `textfile`: paths in the guest, whose parts may hold `*`, `?` and `[a-z]` as a shell has them.
+//! Folders of `textfile`: paths in the guest, whose components may contain the shell wildcards `*`,
+//! `?` and `[a-z]`.
 
 use regex_lite::Regex;
 
 use super::RegistryError;
 
-/// The key of the settings that has the folders.
+/// Key of the setting.
 pub const KEY: &str = "metrics.textfile.directories";
 
-/// A folder, or many by a pattern.
+/// Folder, or many folders by a pattern.
 #[derive(Debug)]
 pub struct Folder {
-    /// Its path as the settings have it.
+    /// Path in the settings.
     pub path: String,
-    /// The parts of its path.
+    /// Path components.
     pub parts: Vec<Part>,
 }
 
-/// A part of a folder's path.
+/// Path component.
 #[derive(Debug)]
 pub enum Part {
     /// A name.
@@ -26,10 +27,11 @@ pub enum Part {
 }
 
 impl Folder {
-    /// The folders of the settings. An empty path is none, as with node_exporter's flag.
+    /// Parses the folders in the settings. An empty path is ignored, as in node_exporter's flag.
     ///
     /// # Errors
-    /// A path is not absolute, has `..` in it, or holds a malformed pattern.
+    ///
+    /// A path is not absolute, contains `..`, or has a malformed pattern.
     pub fn all(paths: &[String]) -> Result<Vec<Self>, RegistryError> {
         let folders = paths.iter().filter(|path| !path.is_empty());
         folders.map(|path| Self::new(path)).collect()
@@ -38,12 +40,12 @@ impl Folder {
     fn new(path: &str) -> Result<Self, RegistryError> {
         let wrong = |reason| RegistryError::Value { key: KEY, reason };
         if !path.starts_with('/') || path.contains('\0') {
-            return Err(wrong("a folder is an absolute path"));
+            return Err(wrong("must be an absolute path"));
         }
         let mut parts = Vec::new();
         for name in path.split('/').filter(|name| !name.is_empty() && *name != ".") {
             if name == ".." {
-                return Err(wrong("a folder's path has no .. in it"));
+                return Err(wrong("must not contain .."));
             }
             parts.push(if name.contains(['*', '?', '[']) {
                 Part::Pattern(pattern(name)?)
@@ -58,7 +60,7 @@ impl Folder {
     }
 }
 
-/// A shell's pattern as a regular expression.
+/// Converts a shell pattern to a regular expression.
 fn pattern(name: &str) -> Result<Regex, RegistryError> {
     let mut expression = String::from("(?s)^");
     let (mut in_set, mut before) = (false, ' ');
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_of_a_shell() {
+    fn shell_patterns_are_converted() {
         for (text, name, matches) in [
             ("*", "anything", true),
             ("job-*", "job-1", true),

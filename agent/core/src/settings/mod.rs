@@ -1,6 +1,7 @@
-//! Checks of the agent's settings that the types cannot express, and what collectors are built from.
+//! Validation of the agent's settings beyond what their types check, and the filters of collectors.
 //!
-//! The agent calls [`merge`] when it loads its settings, `virtfleetctl render` before it prints user-data.
+//! The agent calls [`merge`] when it loads its settings, `virtfleetctl render` before it prints
+//! user-data.
 
 mod config;
 mod error;

@@ -1,4 +1,5 @@
-//! Which devices or mounts a collector takes: a regular expression of those it leaves out or of those it takes.
+//! Filter for the devices or mounts of a collector, by a regular expression that excludes or
+//! includes them.
 
 use std::collections::HashMap;
 
@@ -6,10 +7,10 @@ use regex_lite::Regex;
 
 use super::RegistryError;
 
-/// Names that are remembered at the most, so that names that come and go do not pile up.
-const REMEMBERED: usize = 4096;
+/// Maximum number of cached decisions; it bounds the memory if names change often.
+const MAX_CACHED_NAMES: usize = 4096;
 
-/// Decides by name, and remembers what it decided.
+/// Decides by name, and caches its decisions.
 #[derive(Debug)]
 pub struct NameFilter {
     exclude: Option<Regex>,
@@ -18,11 +19,13 @@ pub struct NameFilter {
 }
 
 impl NameFilter {
-    /// `keys` are where the two patterns stand in the settings: what to leave out, what to take. An empty pattern is
-    /// none. `default` is left out unless either pattern is set, as with node_exporter.
+    /// Creates a filter. `keys` are the settings keys of the exclude and the include pattern. An
+    /// empty pattern is ignored. `default` is the exclude pattern if neither is set, as in
+    /// node_exporter.
     ///
     /// # Errors
-    /// Both patterns are set; a pattern is no regular expression.
+    ///
+    /// Both patterns are set, or a pattern is not a regular expression.
     pub fn new(
         keys: [&'static str; 2],
         exclude: Option<&str>,
@@ -56,7 +59,7 @@ impl NameFilter {
         })
     }
 
-    /// Whether the collector takes `name`.
+    /// Whether the collector includes `name`.
     pub fn takes(&mut self, name: &str) -> bool {
         if self.exclude.is_none() && self.include.is_none() {
             return true;
@@ -66,7 +69,7 @@ impl NameFilter {
         }
         let matches = |pattern: &Option<Regex>| pattern.as_ref().map(|pattern| pattern.is_match(name));
         let taken = !matches(&self.exclude).unwrap_or(false) && matches(&self.include).unwrap_or(true);
-        if self.decided.len() >= REMEMBERED {
+        if self.decided.len() >= MAX_CACHED_NAMES {
             self.decided.clear();
         }
         self.decided.insert(name.into(), taken);
@@ -81,7 +84,7 @@ mod tests {
     const KEYS: [&str; 2] = ["a.exclude", "a.include"];
 
     #[test]
-    fn the_default_gives_way_to_either_pattern() {
+    fn either_pattern_replaces_the_default() {
         for (exclude, include, default, taken) in [
             (None, None, Some("^a"), ["b"].as_slice()),
             (Some(""), None, Some("^a"), &["a", "b"]),
@@ -107,16 +110,16 @@ mod tests {
             "a.exclude and a.include are both set; keep one of them"
         );
         let bad = NameFilter::new(KEYS, None, Some("(a"), None).unwrap_err();
-        assert_eq!(bad.to_string(), "a.include: \"(a\" is no regular expression");
+        assert_eq!(bad.to_string(), "a.include: \"(a\" is not a regular expression");
         assert!(std::error::Error::source(&bad).is_some());
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn cache_is_bounded() {
         let mut filter = NameFilter::new(KEYS, Some("^x"), None, None).unwrap();
-        for n in 0..3 * REMEMBERED {
+        for n in 0..3 * MAX_CACHED_NAMES {
             assert!(filter.takes(&n.to_string()));
         }
-        assert!(filter.decided.len() <= REMEMBERED);
+        assert!(filter.decided.len() <= MAX_CACHED_NAMES);
     }
 }

@@ -1,4 +1,4 @@
-//! The collectors by name, and the settings that are about all of them.
+//! Names of the collectors, and the settings that concern all of them.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,13 +6,14 @@ use virtfleet_wire::settings::{MetricsSettings, Span};
 
 use super::{RegistryError, filters};
 
-/// Time that one collector has in a scrape, unless the settings say otherwise: all together have 1.5 s more, so a page comes
-/// before Prometheus' usual 10 s are over.
-const DEADLINE: Duration = Duration::from_secs(8);
-/// The unit's watchdog waits for two minutes, and for a minute at the start.
+/// Default time limit of one collector in a scrape. All together have 1.5 s more, so a page is
+/// complete within Prometheus' default of 10 s.
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(8);
+/// Maximum time limit of a collector: the unit's watchdog waits two minutes, and one minute at the
+/// start.
 const MAX_DEADLINE: Duration = Duration::from_secs(45);
 
-/// Every collector of the agent by name, sorted. A test of the agent compares it with the registration table.
+/// Names of all collectors, sorted. A test of the agent compares them with the registration table.
 pub const COLLECTOR_NAMES: &[&str] = &[
     "arp",
     "bonding",
@@ -91,10 +92,11 @@ pub const COLLECTOR_NAMES: &[&str] = &[
     "zoneinfo",
 ];
 
-/// Checks the section `metrics` as the agent's registry does, without the command line.
+/// Checks the section `metrics`, without the command line.
 ///
 /// # Errors
-/// The first setting that no registry can be built from.
+///
+/// The first invalid setting.
 pub(super) fn check_metrics(settings: &MetricsSettings) -> Result<(), RegistryError> {
     check_names(COLLECTOR_NAMES, settings, &BTreeMap::new())?;
     deadline(settings)?;
@@ -104,7 +106,8 @@ pub(super) fn check_metrics(settings: &MetricsSettings) -> Result<(), RegistryEr
 /// Checks the names of collectors in the settings and on the command line.
 ///
 /// # Errors
-/// A name that is not among `known`, with the nearest that is.
+///
+/// A name is not in `known`; the error contains a similar known name.
 pub fn check_names(
     known: &[&'static str],
     settings: &MetricsSettings,
@@ -129,9 +132,10 @@ pub fn check_names(
     Ok(())
 }
 
-/// Time that one collector has in a scrape.
+/// Time limit of one collector in a scrape.
 ///
 /// # Errors
+///
 /// It is zero or longer than 45 s.
 pub fn deadline(settings: &MetricsSettings) -> Result<Duration, RegistryError> {
     let wrong = |reason| {
@@ -141,12 +145,10 @@ pub fn deadline(settings: &MetricsSettings) -> Result<Duration, RegistryError> {
         })
     };
     match settings.deadline {
-        None => Ok(DEADLINE),
-        Some(Span(deadline)) if deadline.is_zero() => {
-            wrong("nothing is collected in no time; 8s is the default")
-        }
+        None => Ok(DEFAULT_DEADLINE),
+        Some(Span(deadline)) if deadline.is_zero() => wrong("must be more than 0; 8s is the default"),
         Some(Span(deadline)) if deadline > MAX_DEADLINE => {
-            wrong("longer than 45s: systemd would take a hung collector for a hung agent")
+            wrong("longer than 45s: systemd would treat a hung collector as a hung agent")
         }
         Some(Span(deadline)) => Ok(deadline),
     }

@@ -1,4 +1,4 @@
-//! The sysctls that the settings name.
+//! Sysctls in the settings.
 
 use std::collections::HashSet;
 
@@ -9,23 +9,24 @@ use super::RegistryError;
 const INCLUDE: &str = "metrics.sysctl.include";
 const INCLUDE_INFO: &str = "metrics.sysctl.includeInfo";
 
-/// A sysctl that is exported.
+/// Exported sysctl.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
-    /// Its name as the settings have it, e.g. `kernel.pid_max`.
+    /// Name in the settings, e.g. `kernel.pid_max`.
     pub name: String,
-    /// Its path below `/proc/sys`.
+    /// Path below `/proc/sys`.
     pub path: String,
-    /// `node_sysctl_…`, or one name for each value.
+    /// Metric names: `node_sysctl_…`, or one name per value.
     pub families: Vec<String>,
-    /// Whether each value has a name.
+    /// Whether the values have names.
     pub named: bool,
 }
 
-/// Sysctls that are exported as numbers.
+/// Parses the sysctls that are exported as numbers.
 ///
 /// # Errors
-/// What is named is no sysctl, or comes twice.
+///
+/// A name is invalid or occurs twice.
 pub fn numbers(settings: &SysctlSettings) -> Result<Vec<Sysctl>, RegistryError> {
     let mut families = HashSet::new();
     let mut numbers = Vec::new();
@@ -36,23 +37,24 @@ pub fn numbers(settings: &SysctlSettings) -> Result<Vec<Sysctl>, RegistryError> 
             .iter()
             .all(|family| families.insert(family.clone()));
         if !all_new {
-            return Err(wrong(INCLUDE, "a sysctl, or the name of a value, comes twice"));
+            return Err(wrong(INCLUDE, "a sysctl, or the name of a value, occurs twice"));
         }
         numbers.push(sysctl);
     }
     Ok(numbers)
 }
 
-/// Sysctls that are exported as texts.
+/// Parses the sysctls that are exported as text.
 ///
 /// # Errors
-/// What is named is no sysctl, or names values.
+///
+/// A name is invalid, or has names of values.
 pub fn infos(settings: &SysctlSettings) -> Result<Vec<Sysctl>, RegistryError> {
     let mut infos: Vec<Sysctl> = Vec::new();
     for include in &settings.include_info {
         let sysctl = parse(INCLUDE_INFO, include)?;
         if sysctl.named {
-            return Err(wrong(INCLUDE_INFO, "only the values of numbers can be named"));
+            return Err(wrong(INCLUDE_INFO, "only numeric values can have names"));
         }
         if infos.iter().all(|other| other.name != sysctl.name) {
             infos.push(sysctl);
@@ -65,16 +67,16 @@ fn wrong(key: &'static str, reason: &'static str) -> RegistryError {
     RegistryError::Value { key, reason }
 }
 
-/// `kernel.pid_max`, or `net.ipv4.tcp_rmem:min,default,max` with a name for each value.
+/// Parses `kernel.pid_max`, or `net.ipv4.tcp_rmem:min,default,max` with a name for each value.
 fn parse(key: &'static str, include: &str) -> Result<Sysctl, RegistryError> {
     let (name, keys) = match include.split_once(':') {
         Some((name, keys)) => (name, Some(keys)),
         None => (include, None),
     };
-    // With dots for slashes no name leads out of /proc/sys.
+    // Dots are replaced by slashes, so no name leads out of /proc/sys.
     let path = name.replace('.', "/");
     if name.is_empty() || name.contains('\0') || path.starts_with('/') {
-        return Err(wrong(key, "a sysctl is named as in kernel.pid_max"));
+        return Err(wrong(key, "must be the name of a sysctl such as kernel.pid_max"));
     }
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == ':' || c == '_' {
@@ -91,7 +93,7 @@ fn parse(key: &'static str, include: &str) -> Result<Sysctl, RegistryError> {
     if !families.iter().all(|family| is_metric_name(family)) {
         return Err(wrong(
             key,
-            "the names of values are letters, digits and underscores",
+            "names of values must consist of letters, digits and underscores",
         ));
     }
     Ok(Sysctl {

@@ -1,30 +1,32 @@
-//! Counters of queues: drivers' own names for them, under one name of ours.
+//! Counters of queues: maps the drivers' names for them to uniform ones.
 //!
-//! | who | names |
+//! | source | names |
 //! |---|---|
 //! | `virtio_net` of Linux 5.10 to 6.6; igb, ixgbe, ice, hv_netvsc | `rx_queue_0_packets`, `tx_queue_0_tx_timeouts` |
 //! | `virtio_net` of 6.12 and later; mlx5 | `rx0_drops`, `tx0_kicks`, `tx0_tx_timeouts`, `tx0_stopped` |
-//! | what a virtio device counts itself (`VIRTIO_NET_F_DEVICE_STATS`) | `rx0_hw_packets`, `tx0_hw_drops` |
-//! | i40e, iavf | `rx-0.packets`, of old `rx-0.rx_packets` |
+//! | counters of a virtio device (`VIRTIO_NET_F_DEVICE_STATS`) | `rx0_hw_packets`, `tx0_hw_drops` |
+//! | i40e, iavf | `rx-0.packets`, formerly `rx-0.rx_packets` |
 //! | ena | `queue_0_tx_cnt`, `queue_0_rx_bytes`, `queue_0_tx_queue_stop` |
 //!
-//! Such a newer `virtio_net` tells packets and bytes of its queues by the netlink family `netdev` alone (kernel: `drivers/net/virtio_net.c`,
-//! `virtnet_rq_stats_desc_qstat`): [`merge`] brings both together.
+//! A newer `virtio_net` reports packets and bytes of its queues only by the netlink family `netdev`
+//! (kernel: `drivers/net/virtio_net.c`, `virtnet_rq_stats_desc_qstat`). [`merge`] combines both
+//! sources.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
 use super::{Counters, Direction};
 
-/// Queues of each direction that are taken: more than any interface has.
+/// Maximum number of queues per direction: more than any interface has.
 pub const QUEUES: u32 = 4096;
 
-/// The counters of each queue, by which way it goes and its number.
+/// Counters by direction and number of the queue.
 pub type ByQueue = BTreeMap<(Direction, u32), Counters>;
 
-/// What a driver's own counters (`ETHTOOL_GSTATS`) say of the queues.
+/// Extracts queue counters from a driver's statistics (`ETHTOOL_GSTATS`).
 ///
-/// Names that are none of a queue, or of a queue above [`QUEUES`], are passed over; of two with one name the first counts. Packets and bytes are those that the
-/// driver counts, and those that the device counts only where the driver has none; drops are those of both.
+/// Names of no queue, or of a queue above [`QUEUES`], are ignored; the first of equal names is
+/// used. Packets and bytes are the driver's, or the device's if the driver has none; drops are the
+/// sum of both.
 pub fn of_statistics(all: &[(String, u64)]) -> ByQueue {
     let mut found: BTreeMap<(Direction, u32), Both> = BTreeMap::new();
     for (name, value) in all {
@@ -48,10 +50,11 @@ pub fn of_statistics(all: &[(String, u64)]) -> ByQueue {
     found.into_iter().map(|(key, both)| (key, both.one())).collect()
 }
 
-/// Adds what the netlink family `netdev` says of the queues to what the driver's own counters say.
+/// Merges counters of the netlink family `netdev` into those of the driver.
 ///
-/// The family wins for packets, bytes, stops and wakes: its counters have one meaning for all drivers. Kicks and timeouts are the driver's, which alone has them.
-/// Drops are added: the driver counts what it drops itself, the family (`rx-hw-drops`, `tx-hw-drops`) what the device did.
+/// The family takes precedence for packets, bytes, stops and wakes: its counters mean the same for
+/// all drivers. Kicks and timeouts only the driver has. Drops are added: the driver counts its own,
+/// the family (`rx-hw-drops`, `tx-hw-drops`) those of the device.
 pub fn merge(all: &mut ByQueue, family: impl IntoIterator<Item = ((Direction, u32), Counters)>) {
     for ((direction, queue), counters) in family {
         if queue >= QUEUES {
@@ -75,7 +78,7 @@ pub fn merge(all: &mut ByQueue, family: impl IntoIterator<Item = ((Direction, u3
     }
 }
 
-/// What the driver and what the device counts.
+/// Counters of driver and device.
 #[derive(Default)]
 struct Both {
     driver: Counters,
@@ -101,17 +104,17 @@ fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-/// A counter's name, taken apart.
+/// Parsed name of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Name {
     direction: Direction,
     queue: u32,
-    /// Whether the device counts it.
+    /// Whether the device counts it, not the driver.
     device: bool,
     field: Field,
 }
 
-/// What is counted.
+/// Counted quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
     Packets,
@@ -195,7 +198,7 @@ fn plain(direction: Direction, queue: u32, word: &str) -> Option<Name> {
     })
 }
 
-/// Which way, and what follows.
+/// Splits off the direction.
 fn directed(text: &str) -> Option<(Direction, &str)> {
     match text.split_at_checked(2)? {
         ("rx", rest) => Some((Direction::Receive, rest)),
@@ -204,7 +207,7 @@ fn directed(text: &str) -> Option<(Direction, &str)> {
     }
 }
 
-/// A queue's number as the kernel prints it, and what follows.
+/// Splits off a queue number in the kernel's notation.
 fn numbered(text: &str) -> Option<(u32, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -231,7 +234,7 @@ mod tests {
     const TX: Direction = Direction::Transmit;
 
     #[test]
-    fn virtio_of_older_kernels() {
+    fn counters_of_virtio_on_older_kernels() {
         let found = told(&[
             ("rx_queue_0_packets", 11),
             ("rx_queue_0_bytes", 12),
@@ -257,12 +260,12 @@ mod tests {
             (Some(11), Some(12), Some(13), Some(14))
         );
         assert_eq!(found[&(TX, 0)].timeouts, Some(24));
-        assert_eq!(found[&(TX, 0)].drops, None, "of XDP there are none of ours");
+        assert_eq!(found[&(TX, 0)].drops, None, "drops of XDP are not counted");
     }
 
     #[test]
-    fn virtio_of_newer_kernels_with_what_the_device_counts() {
-        // As 6.18 tells them, with those of a device that counts itself.
+    fn counters_of_virtio_on_newer_kernels() {
+        // As reported by 6.18, with the counters of a device.
         let found = told(&[
             ("rx_drops", 900),
             ("rx_kicks", 901),
@@ -279,7 +282,7 @@ mod tests {
             ("tx0_tx_timeouts", 8),
             ("tx1_timeouts", 9),
         ]);
-        assert_eq!(found.len(), 3, "sums of all queues are none of ours: {found:?}");
+        assert_eq!(found.len(), 3, "sums over all queues are ignored: {found:?}");
         let first = found[&(RX, 0)];
         assert_eq!(
             (first.packets, first.bytes, first.kicks),
@@ -288,13 +291,13 @@ mod tests {
         assert_eq!(first.drops, Some(7), "the driver's and the device's");
         assert_eq!(found[&(TX, 0)].timeouts, Some(8));
         assert_eq!(found[&(TX, 1)].timeouts, Some(9));
-        // Where both are told, the driver's count.
+        // If both report it, the driver's value is used.
         let found = told(&[("rx0_hw_packets", 30), ("rx0_packets", 31)]);
         assert_eq!(found[&(RX, 0)].packets, Some(31));
     }
 
     #[test]
-    fn functions_of_real_hardware() {
+    fn counters_of_hardware_drivers() {
         let found = told(&[
             ("rx2_packets", 1),
             ("tx2_stopped", 2),
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_names_are_passed_over() {
+    fn unknown_names_are_ignored() {
         let found = told(&[
             ("rx4096_packets", 1),
             ("rx99999999999999999999_packets", 1),
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sources_together() {
+    fn driver_and_netdev_counters_are_merged() {
         let mut all = told(&[
             ("rx0_drops", 1),
             ("rx0_kicks", 2),
@@ -390,7 +393,7 @@ mod tests {
         }
 
         #[test]
-        fn a_counter_comes_back_under_our_name(queue in 0..QUEUES, value in any::<u64>(), form in 0..4_usize) {
+        fn every_name_format_maps_to_its_counter(queue in 0..QUEUES, value in any::<u64>(), form in 0..4_usize) {
             let name = [
                 format!("tx_queue_{queue}_bytes"),
                 format!("tx{queue}_bytes"),

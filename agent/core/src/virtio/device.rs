@@ -1,4 +1,4 @@
-//! A virtio device with its queues and interrupts.
+//! Virtio device with its queues and interrupts.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ pub mod status {
     pub const DRIVER: u32 = 2;
     /// The driver is ready.
     pub const DRIVER_OK: u32 = 4;
-    /// Device and driver agree on the features.
+    /// Device and driver have negotiated the features.
     pub const FEATURES_OK: u32 = 8;
-    /// The device has met an error from which only a reset helps.
+    /// The device had an error that requires a reset.
     pub const DEVICE_NEEDS_RESET: u32 = 64;
-    /// The guest has given the device up.
+    /// The guest has given up the device.
     pub const FAILED: u32 = 128;
-    /// The bits by value, each with its name.
+    /// Names of the bits.
     pub const NAMES: [(u32, &str); 6] = [
         (ACKNOWLEDGE, "ACKNOWLEDGE"),
         (DRIVER, "DRIVER"),
@@ -30,7 +30,7 @@ pub mod status {
         (FAILED, "FAILED"),
     ];
 
-    /// The names of the bits that are set, ascending; one that has no name is `0x10`.
+    /// Names of the set bits, ascending; a bit without name is printed like `0x10`.
     pub fn names(status: u32) -> Vec<String> {
         let set = (0..u32::BITS).map(|bit| 1 << bit).filter(|bit| status & bit != 0);
         set.map(|bit: u32| {
@@ -41,42 +41,45 @@ pub mod status {
     }
 }
 
-/// A virtio device.
+/// Virtio device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Device {
-    /// Its name, e.g. `virtio2`.
+    /// Name, e.g. `virtio2`.
     pub name: String,
-    /// What it is.
+    /// Type.
     pub kind: Kind,
-    /// The driver that is bound to it, e.g. `virtio_net`.
+    /// Bound driver, e.g. `virtio_net`.
     pub driver: Option<String>,
-    /// What it is attached to.
+    /// Bus.
     pub bus: Bus,
-    /// Its address there, e.g. `0000:00:03.0`.
+    /// Address on the bus, e.g. `0000:00:03.0`.
     pub address: String,
-    /// The status byte (specification, 2.1); none when it could not be read.
+    /// Status byte (specification, 2.1); `None` if unreadable.
     pub status: Option<u32>,
-    /// The features that device and driver agreed on.
+    /// Negotiated features.
     pub negotiated: Features,
-    /// The features that the device offers: from debugfs, which only root sees, of kernels that have it (`CONFIG_VIRTIO_DEBUG`).
+    /// Features offered by the device, from debugfs: only for root, and only with
+    /// `CONFIG_VIRTIO_DEBUG`.
     pub offered: Option<Features>,
-    /// Its queues, as far as interrupts or other places tell of them.
+    /// Queues, as far as interrupts or other sources show them.
     pub queues: Vec<Queue>,
-    /// How its queues get interrupts.
+    /// Assignment of interrupts to queues.
     pub sharing: Sharing,
-    /// Its interrupts.
+    /// Interrupts.
     pub vectors: Vec<Vector>,
-    /// What the guest sees of it: interfaces (`eth0`), disks (`vda`), ports (`vport1p1`), hardware random sources.
+    /// Guest devices: interfaces (`eth0`), disks (`vda`), ports (`vport1p1`), hardware random
+    /// sources.
     pub parts: Vec<String>,
 }
 
-/// The type of a device: its number in the specification, 5.
+/// Type of a device: its number in the specification, 5.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Kind(pub u32);
 
-/// The types by number, each with a short name: the specification's, 5, as Linux has them (`include/uapi/linux/virtio_ids.h`).
+/// Short names of the types: those of the specification, 5, as in Linux
+/// (`include/uapi/linux/virtio_ids.h`).
 const KINDS: [(u32, &str); 40] = [
     (1, "net"),
     (2, "blk"),
@@ -125,7 +128,7 @@ impl Kind {
     pub const NET: Self = Self(1);
     /// A disk.
     pub const BLOCK: Self = Self(2);
-    /// A console with its ports, the guest agent's among them.
+    /// A console with its ports, including that of the guest agent.
     pub const CONSOLE: Self = Self(3);
     /// A source of randomness.
     pub const RNG: Self = Self(4);
@@ -143,7 +146,7 @@ impl Kind {
     pub const CRYPTO: Self = Self(20);
     /// An IOMMU.
     pub const IOMMU: Self = Self(23);
-    /// Memory that is plugged in.
+    /// Hot-pluggable memory.
     pub const MEM: Self = Self(24);
     /// A sound card.
     pub const SOUND: Self = Self(25);
@@ -152,13 +155,13 @@ impl Kind {
     /// Persistent memory.
     pub const PMEM: Self = Self(27);
 
-    /// A short name, e.g. `net`; none of a type that is not known here.
+    /// Short name, e.g. `net`; `None` for an unknown type.
     pub fn name(self) -> Option<&'static str> {
         KINDS.iter().find(|one| one.0 == self.0).map(|one| one.1)
     }
 }
 
-/// The short name, or `type 77`.
+/// Formats the short name, or `type 77`.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
@@ -169,26 +172,26 @@ impl fmt::Display for Kind {
 }
 
 impl Device {
-    /// Whether the device wants to be reset.
+    /// Whether the device requires a reset.
     pub fn needs_reset(&self) -> bool {
         self.status
             .is_some_and(|now| now & status::DEVICE_NEEDS_RESET != 0)
     }
-    /// Whether the guest has given it up.
+    /// Whether the guest has given up the device.
     pub fn failed(&self) -> bool {
         self.status.is_some_and(|now| now & status::FAILED != 0)
     }
-    /// Its queues of one role, in order.
+    /// Queues of one role, in order.
     pub fn queues_of(&self, role: &Role) -> impl Iterator<Item = &Queue> {
         self.queues.iter().filter(move |queue| queue.role == *role)
     }
-    /// The interrupt of that number.
+    /// Interrupt with this number.
     pub fn vector(&self, irq: u32) -> Option<&Vector> {
         self.vectors.iter().find(|vector| vector.irq == irq)
     }
 }
 
-/// What a device is attached to.
+/// Bus of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bus {
@@ -198,24 +201,24 @@ pub enum Bus {
     Mmio,
     /// Channel I/O of s390.
     Ccw,
-    /// Anything else, vDPA among it.
+    /// Another bus, including vDPA.
     #[default]
     Other,
 }
 
-/// A queue.
+/// Queue of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Queue {
-    /// What it is for.
+    /// Role.
     pub role: Role,
-    /// Its number among those of its role, from 0.
+    /// Number among the queues of its role, from 0.
     pub index: u32,
-    /// The interrupt that serves it, alone or with others.
+    /// Interrupt that serves it, exclusively or shared.
     pub irq: Option<u32>,
 }
 
-/// What a queue is for.
+/// Role of a queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -229,14 +232,15 @@ pub enum Role {
     Control,
     /// Events from the device.
     Event,
-    /// Another, by the driver's name for it without its number, e.g. `inflate`.
+    /// Another role: the driver's name without its number, e.g. `inflate`.
     Other(String),
-    /// Nobody said.
+    /// Unknown.
     #[default]
     Unknown,
 }
 
-/// How the queues of a device get interrupts (`drivers/virtio/virtio_pci_common.c`, `vp_find_vqs`).
+/// Assignment of interrupts to the queues of a device (`drivers/virtio/virtio_pci_common.c`,
+/// `vp_find_vqs`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sharing {
@@ -244,7 +248,8 @@ pub enum Sharing {
     Own,
     /// One vector for all queues (`virtioN-virtqueues`), because there were not enough.
     Shared,
-    /// One line for everything, as PCI had before MSI. Memory-mapped devices ([`Bus::Mmio`]) have nothing else.
+    /// One line for everything, as PCI had before MSI. Memory-mapped devices ([`Bus::Mmio`]) have
+    /// nothing else.
     Intx,
     /// Not to be seen, or no interrupts yet.
     #[default]

@@ -1,44 +1,44 @@
-//! A disk of the VM, with its hardware queues.
+//! Disk of the VM with its hardware queues.
 
 use serde::{Deserialize, Serialize};
 
-/// A disk.
+/// Disk of the VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Disk {
-    /// Its name, e.g. `vda`.
+    /// Name, e.g. `vda`.
     pub name: String,
-    /// What is behind it.
+    /// Kind.
     pub kind: DiskKind,
-    /// Its driver, e.g. `virtio_blk`, `ahci`, `nvme`.
+    /// Driver, e.g. `virtio_blk`, `ahci`, `nvme`.
     pub driver: String,
-    /// The virtio device behind it, e.g. `virtio1`; of a disk on virtio-scsi, the controller.
+    /// Virtio device of the disk, e.g. `virtio1`; for a disk on virtio-scsi, the controller.
     pub device: Option<String>,
-    /// Where the device is, e.g. `0000:00:02.0`.
+    /// Address of the device, e.g. `0000:00:02.0`.
     pub address: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its serial.
+    /// Serial.
     pub serial: Option<String>,
-    /// Its hardware queues, in order.
+    /// Hardware queues in order.
     pub queues: Vec<DiskQueue>,
-    /// Requests that the scheduler takes for a queue (`queue/nr_requests`).
+    /// Scheduler's limit of requests per queue (`queue/nr_requests`).
     pub requests: Option<u32>,
-    /// The scheduler in use.
+    /// Current scheduler.
     pub scheduler: Option<String>,
-    /// Those that can be had.
+    /// Available schedulers.
     pub schedulers: Vec<String>,
-    /// What the write cache does.
+    /// Mode of the write cache.
     pub write_cache: Option<WriteCache>,
-    /// The most that one discard takes, in bytes; 0 where there is none.
+    /// Maximum size of a discard in bytes; 0 without discard.
     pub discard: Option<u64>,
-    /// Whether only reading is possible.
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// Reads and writes that are under way.
+    /// Reads and writes in flight.
     pub in_flight: Option<(u64, u64)>,
 }
 
-/// What is behind a disk.
+/// Kind of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskKind {
@@ -55,22 +55,22 @@ pub enum DiskKind {
     Other,
 }
 
-/// A hardware queue (`/sys/block/*/mq/*`).
+/// Hardware queue (`/sys/block/*/mq/*`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiskQueue {
-    /// The CPUs that use it.
+    /// CPUs that use it.
     pub cpus: Vec<u32>,
-    /// Its depth: requests that can be under way.
+    /// Depth: maximum number of requests in flight.
     pub depth: Option<u32>,
 }
 
-/// What a disk's write cache does, as the guest sees it.
+/// Mode of a disk's write cache, as the guest sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WriteCache {
-    /// Writes are kept until a flush.
+    /// Write back: writes are cached until a flush.
     Back,
-    /// Every write is on the disk when it is done.
+    /// Write through: a completed write is on the disk.
     Through,
 }

@@ -1,5 +1,6 @@
-//! Feature bits (Virtual I/O Device specification, 2.2 and 6; Linux `include/uapi/linux/virtio_*.h`): a set of them, and how sysfs and debugfs print it. The names
-//! are in [`net`], [`blk`] and so on, and of all devices in [`transport`].
+//! Sets of feature bits (Virtual I/O Device specification, 2.2 and 6; Linux
+//! `include/uapi/linux/virtio_*.h`), and their formats in sysfs and debugfs. The names are in
+//! [`net`], [`blk`] and so on; those of all devices are in [`transport`].
 
 mod bits;
 
@@ -13,19 +14,20 @@ pub use bits::{
 
 use super::Kind;
 
-/// A set of feature bits: bit *i* of the number is bit *i* of the specification.
+/// Set of feature bits: bit *i* of the number is bit *i* of the specification.
 ///
-/// It is written as a hexadecimal text (`0x10000029d`), never as a number: readers of JSON keep 53 bits of one.
+/// It is serialised as hexadecimal text (`0x10000029d`), because JSON readers keep only 53 bits of
+/// a number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Features(pub u128);
 
-/// A text that is no set of feature bits.
+/// A text is not a valid set of feature bits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found:?}")]
 pub struct FeaturesError {
-    /// What should stand there.
+    /// Expected text.
     pub expected: &'static str,
-    /// What stands there, at most 40 characters of it.
+    /// Found text, at most 40 characters.
     pub found: String,
 }
 
@@ -38,22 +40,25 @@ impl FeaturesError {
     }
 }
 
-/// What [`Features::of_sysfs`] takes.
+/// Input of [`Features::of_sysfs`].
 const LINE: &str = "64 or 128 characters 0 and 1";
-/// What [`Features::of_debugfs`] takes.
-const LIST: &str = "numbers of bits below 128, one a line";
-/// What the text form is.
+/// Input of [`Features::of_debugfs`].
+const LIST: &str = "bit numbers below 128, one per line";
+/// Text form.
 const HEX: &str = "a hexadecimal number such as 0x130000000";
 
 impl Features {
-    /// Those of a list of bits; bits above 127, which do not exist, are left out.
+    /// Creates a set from bit numbers; bits above 127 do not exist and are ignored.
     pub fn of(bits: impl IntoIterator<Item = u32>) -> Self {
         bits.into_iter().fold(Self(0), Self::with)
     }
 
-    /// `/sys/bus/virtio/devices/*/features`: character *i* is bit *i*. 64 of them; 128 from Linux 6.17 on (`drivers/virtio/virtio.c`, `features_show`).
+    /// Parses `/sys/bus/virtio/devices/*/features`: character *i* is bit *i*. It has 64 characters,
+    /// or 128 from Linux 6.17 on (`drivers/virtio/virtio.c`, `features_show`).
     ///
-    /// Errors: another length, or another character.
+    /// # Errors
+    ///
+    /// The text has another length or another character.
     pub fn of_sysfs(text: &str) -> Result<Self, FeaturesError> {
         let line = text.trim();
         let bad = || FeaturesError::new(LINE, line);
@@ -71,9 +76,12 @@ impl Features {
         Ok(all)
     }
 
-    /// `/sys/kernel/debug/virtio/*/device_features`: the numbers of the bits that the device offers, one a line (`drivers/virtio/virtio_debug.c`).
+    /// Parses `/sys/kernel/debug/virtio/*/device_features`: the bit numbers that the device offers,
+    /// one per line (`drivers/virtio/virtio_debug.c`).
     ///
-    /// Errors: a line that is no number of a bit.
+    /// # Errors
+    ///
+    /// A line is not a valid bit number.
     pub fn of_debugfs(text: &str) -> Result<Self, FeaturesError> {
         let mut all = Self(0);
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -88,38 +96,38 @@ impl Features {
         bit < u128::BITS && self.0 >> bit & 1 == 1
     }
 
-    /// The same with bit `bit`.
+    /// Adds bit `bit`.
     #[must_use]
     pub fn with(self, bit: u32) -> Self {
         Self(self.0 | 1_u128.checked_shl(bit).unwrap_or(0))
     }
 
-    /// The same without bit `bit`.
+    /// Removes bit `bit`.
     #[must_use]
     pub fn without(self, bit: u32) -> Self {
         Self(self.0 & !1_u128.checked_shl(bit).unwrap_or(0))
     }
 
-    /// The numbers of the bits that are set, ascending.
+    /// Numbers of the set bits, ascending.
     pub fn bits(self) -> impl Iterator<Item = u32> {
         (0..u128::BITS).filter(move |bit| self.has(*bit))
     }
 
-    /// The names of the bits that are set, by their numbers, as the specification has them without `VIRTIO_` and the type: `GUEST_TSO4`. A bit that has no name
-    /// is `bit 44`.
+    /// Names of the set bits by number, as in the specification without `VIRTIO_` and the type:
+    /// `GUEST_TSO4`. A bit without name is `bit 44`.
     pub fn names(self, kind: Kind) -> Vec<String> {
         let name = |bit| bit_name(kind, bit).map_or_else(|| format!("bit {bit}"), str::to_owned);
         self.bits().map(name).collect()
     }
 
-    /// As sysfs prints it, 64 or 128 characters; bits beyond are left out.
+    /// Formats the set like sysfs, with 64 or 128 characters; higher bits are left out.
     pub fn to_sysfs(self, characters: u32) -> String {
         let letter = |bit| if self.has(bit) { '1' } else { '0' };
         (0..characters.min(u128::BITS)).map(letter).collect()
     }
 }
 
-/// The name of a bit: of the device's type, or of all devices.
+/// Name of a bit, of the device's type or of all devices.
 pub fn bit_name(kind: Kind, bit: u32) -> Option<&'static str> {
     let of = |names: &[(u32, &'static str)]| names.iter().find(|one| one.0 == bit).map(|one| one.1);
     let own: &[(u32, &'static str)] = match kind {
@@ -166,7 +174,7 @@ impl<'de> Deserialize<'de> for Features {
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Features, E> {
                 let digits = text
                     .strip_prefix("0x")
-                    // A sign is none of ours.
+                    // A sign is not allowed.
                     .filter(|digits| !digits.starts_with('+'));
                 let number = digits.and_then(|digits| u128::from_str_radix(digits, 16).ok());
                 let bad = || E::custom(FeaturesError::new(HEX, text));

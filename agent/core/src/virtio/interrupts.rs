@@ -1,39 +1,42 @@
-//! What the names of interrupt handlers say of a device's queues.
+//! Derives a device's queues from the names of its interrupt handlers.
 //!
 //! virtio over PCI names them (kernel: `drivers/virtio/virtio_pci_common.c`):
 //!
-//! | name | what it serves |
+//! | name | serves |
 //! |---|---|
-//! | `virtio0-config` | changes of the device's configuration; from Linux 6.11 on also control and administration queues, where there are not enough vectors |
+//! | `virtio0-config` | configuration changes; from Linux 6.11 on also control and administration queues, if there are not enough vectors |
 //! | `virtio0-virtqueues` | all queues |
-//! | `virtio0` | everything: a line as before MSI, or a memory-mapped device (`virtio_mmio.c`) |
+//! | `virtio0` | everything: a legacy interrupt (INTx), or a memory-mapped device (`virtio_mmio.c`) |
 //! | `virtio0-` and the driver's name for the queue | that queue |
 //!
-//! Drivers' names for queues: `input.0`, `output.0` (net), `req.0` (blk), `control`, `event` and as often as there are queues `request` (scsi), `input` and `output`
-//! for each port (console), `input` (rng), `rx`, `tx`, `event` (vsock), `hiprio`, `requests.0` (fs), `inflate`, `deflate`, `stats`, `free_page_vq`, `reporting_vq`
-//! (balloon), `avq.4` (administration). Queues without a handler (net's `control`, blk's `req_poll.0`) are not to be seen here.
+//! Drivers' names for queues: `input.0`, `output.0` (net), `req.0` (blk), `control`, `event` and
+//! one `request` per queue (scsi), `input` and `output` per port (console), `input` (rng), `rx`,
+//! `tx`, `event` (vsock), `hiprio`, `requests.0` (fs), `inflate`, `deflate`, `stats`,
+//! `free_page_vq`, `reporting_vq` (balloon), `avq.4` (administration). Queues without a handler
+//! (net's `control`, blk's `req_poll.0`) are not visible.
 
 use std::collections::BTreeMap;
 
 use super::{Device, Queue, Role, Sharing, Vector};
 
-/// Queues of a role that are taken; a device has at most 65,536 in all, and drivers fewer than this.
+/// Maximum number of queues per role; a device has at most 65,536 in all, and drivers use fewer
+/// than this.
 pub const QUEUES: u32 = 4096;
 
-/// What a handler serves.
+/// Events that a handler serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Serves {
-    /// Changes of the configuration.
+    /// Configuration changes.
     Configuration,
     /// All queues.
     Queues,
     /// Everything.
     Everything,
-    /// A queue; without a number when the driver gives none.
+    /// A queue; without a number if the driver sets none.
     Queue(Role, Option<u32>),
 }
 
-/// The device and what is served, from a handler's name. None when it is none of a virtio device.
+/// Parses a handler's name: the device, and what it serves. `None` if it is not of a virtio device.
 pub fn handler(name: &str) -> Option<(&str, Serves)> {
     let (device, what) = name.split_once('-').unwrap_or((name, ""));
     let number = device.strip_prefix("virtio")?;
@@ -59,7 +62,7 @@ pub fn handler(name: &str) -> Option<(&str, Serves)> {
     Some((device, serves))
 }
 
-/// What a queue is for, from the driver's name for it.
+/// Role for the driver's name of a queue.
 fn role(word: &str) -> Role {
     match word {
         "input" | "rx" => Role::Input,
@@ -72,7 +75,8 @@ fn role(word: &str) -> Role {
 }
 
 impl Device {
-    /// Takes these interrupts, each with its handlers' names for this device, and with them the queues that they tell of.
+    /// Sets the interrupts, each with its handlers' names for this device, and adds the queues that
+    /// they name.
     pub fn take_vectors(&mut self, vectors: Vec<Vector>) {
         self.sharing = Sharing::Unknown;
         self.queues.clear();
@@ -85,7 +89,7 @@ impl Device {
                     if self.sharing == Sharing::Unknown {
                         self.sharing = Sharing::Own;
                     }
-                    // Queues of one name come in their order.
+                    // Queues with equal names appear in their order.
                     let unnumbered = next.entry(role.clone()).or_default();
                     let index = index.unwrap_or(*unnumbered);
                     *unnumbered = unnumbered.saturating_add(1);
@@ -104,7 +108,8 @@ impl Device {
         self.sort_queues();
     }
 
-    /// Adds the queues of a role up to that number that are known from elsewhere. A vector that all queues share serves them, too.
+    /// Adds the queues of a role up to `count` that another source shows. A shared vector serves
+    /// them, too.
     pub fn add_queues(&mut self, role: &Role, count: u32) {
         let shared = self.shared_vector();
         for index in 0..count.min(QUEUES) {
@@ -123,7 +128,7 @@ impl Device {
         self.sort_queues();
     }
 
-    /// The interrupt of all queues, where they have none of their own.
+    /// Interrupt of all queues, if they share one.
     pub fn shared_vector(&self) -> Option<u32> {
         let all = |serves: &Serves| matches!(serves, Serves::Queues | Serves::Everything);
         let mut vectors = self.vectors.iter();
@@ -166,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_handlers() {
+    fn handler_names_are_parsed() {
         let queue = |role, index| Some(("virtio12", Serves::Queue(role, index)));
         for (name, expected) in [
             ("virtio12", Some(("virtio12", Serves::Everything))),
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn own_vectors() {
+    fn queues_with_own_vectors() {
         let net = device(&[
             "virtio0-config",
             "virtio0-input.0",
@@ -231,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_vectors_serve_what_is_known_from_elsewhere() {
+    fn shared_vectors_serve_added_queues() {
         let mut shared = device(&["virtio0-config", "virtio0-virtqueues"]);
         assert_eq!((shared.sharing, shared.queues.len()), (Sharing::Shared, 0));
         shared.add_queues(&Role::Request, 2);

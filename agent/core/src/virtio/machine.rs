@@ -1,28 +1,29 @@
-//! All that was seen at once.
+//! Snapshot of the machine.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Device, Disk, Nic};
 
-/// The guest's devices at one moment.
+/// Devices of the guest at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Machine {
-    /// The kernel's release, e.g. `6.12.38+deb13-cloud-amd64`.
+    /// Kernel release, e.g. `6.12.38+deb13-cloud-amd64`.
     pub kernel: String,
-    /// The CPUs.
+    /// CPUs.
     pub cpus: Cpus,
-    /// The virtio devices, by number.
+    /// Virtio devices by number.
     pub devices: Vec<Device>,
-    /// The network interfaces behind which there is a device, by name; numbers in names count as numbers.
+    /// Network interfaces with a device, in natural order of their names.
     pub nics: Vec<Nic>,
-    /// The disks behind which there is a device, by name; drives for CDs and floppies are none.
+    /// Disks with a device by name, without CD and floppy drives.
     pub disks: Vec<Disk>,
     /// Message-signalled interrupts of all PCI devices.
     pub vectors: Vectors,
-    /// Whether it was asked what devices offer, as root: what is not known then, this kernel does not tell.
+    /// Whether offered features were read as root; those that are unknown then, this kernel does
+    /// not report.
     pub asked_offered: bool,
-    /// What could not be read; a device that went away while it was read is no such thing.
+    /// Unreadable items, except devices that were removed meanwhile.
     pub unread: Vec<Unread>,
 }
 
@@ -30,17 +31,18 @@ pub struct Machine {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cpus {
-    /// Those that work.
+    /// Online CPUs.
     pub online: Vec<u32>,
-    /// Those that are plugged in.
+    /// Present CPUs.
     pub present: Vec<u32>,
-    /// Those that can be plugged in.
+    /// Possible CPUs.
     pub possible: Vec<u32>,
-    /// Those that are kept free of the kernel's own work (`isolcpus=`, `nohz_full=`).
+    /// Isolated CPUs (`isolcpus=`, `nohz_full=`).
     pub isolated: Vec<u32>,
-    /// What the kernel does with second threads of cores (`smt/control`): `on`, `off`, `forceoff`, `notsupported`, `notimplemented`, or a number of threads.
+    /// State of SMT (`smt/control`): `on`, `off`, `forceoff`, `notsupported`, `notimplemented`, or
+    /// a number of threads.
     pub smt: Option<String>,
-    /// Whether they give random numbers themselves (RDRAND, RNDR); none where that is not known.
+    /// Whether they have a random number instruction (RDRAND, RNDR); `None` if unknown.
     pub random: Option<bool>,
 }
 
@@ -48,51 +50,54 @@ pub struct Cpus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Vectors {
-    /// Those in use by PCI device, by address; devices without any are left out.
+    /// Vectors in use by PCI device, by address; devices without vectors are left out.
     pub by_device: Vec<(String, u32)>,
-    /// In use in all.
+    /// Total number in use.
     pub used: u32,
-    /// An estimate of how many there can be ([`Vectors::estimate`]); none where it cannot be told.
+    /// Estimated limit ([`Vectors::estimate`]); `None` if unknown.
     pub limit: Option<u32>,
 }
 
-/// Vectors that a CPU of x86 has for devices: its 256, without the exceptions' 32, the system's 21 at the top (0xeb to 0xff; 20 before Linux 6.10), the system call's
-/// 0x80, the cleanup's 0x20 (before Linux 6.8) and the cascade of the old interrupt controller (`arch/x86/include/asm/irq_vectors.h`,
-/// `arch/x86/kernel/apic/vector.c`).
+/// Number of vectors per x86 CPU that devices can use: 256, without the exceptions' 32, the
+/// system's 21 at the top (0xeb to 0xff; 20 before Linux 6.10), the system call's 0x80, the
+/// cleanup's 0x20 (before Linux 6.8) and the cascade of the old interrupt controller
+/// (`arch/x86/include/asm/irq_vectors.h`, `arch/x86/kernel/apic/vector.c`).
 const PER_CPU: u32 = 256 - 32 - 21 - 1 - 1 - 1;
-/// Vectors that the lines of ISA may take, in all.
+/// Total number of vectors that ISA interrupts may use.
 const ISA: u32 = 16;
 
 impl Vectors {
-    /// An estimate of how many vectors there can be with that many CPUs at work: on x86 200 for each, less 16 in all for ISA's lines. It is an estimate because other
-    /// lines than MSI's take some, too, and because an interrupt that the kernel manages (of a disk's queue) keeps one on every CPU that it may go to. None
-    /// elsewhere: Arm's and others' interrupt controllers have thousands, by their configuration. `arch` is as [`std::env::consts::ARCH`] has it.
+    /// Estimates the limit for a number of online CPUs: on x86 200 per CPU, less 16 in total for
+    /// ISA. It is an estimate, because other interrupts than MSI use some, too, and a managed
+    /// interrupt (of a disk's queue) reserves one on every CPU in its affinity. `None` elsewhere:
+    /// other interrupt controllers such as Arm's have thousands, depending on their configuration.
+    /// `arch` is a value of [`std::env::consts::ARCH`].
     pub fn estimate(arch: &str, online: usize) -> Option<u32> {
         let cpus = u32::try_from(online).ok().filter(|cpus| *cpus > 0)?;
         let all = cpus.saturating_mul(PER_CPU).saturating_sub(ISA);
         matches!(arch, "x86" | "x86_64").then_some(all)
     }
 
-    /// How many more there can be.
+    /// Number of free vectors.
     pub fn left(&self) -> Option<u32> {
         self.limit.map(|limit| limit.saturating_sub(self.used))
     }
 }
 
 impl Machine {
-    /// The virtio device of that name.
+    /// Virtio device by name.
     pub fn device(&self, name: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.name == name)
     }
 }
 
-/// Something that could not be read.
+/// Unreadable item.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Unread {
-    /// What, by its path or name.
+    /// Path or name.
     pub what: String,
-    /// Why.
+    /// Reason.
     pub because: String,
 }
 
@@ -101,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_are_estimated_on_x86_alone() {
+    fn vectors_are_estimated_only_on_x86() {
         assert_eq!(Vectors::estimate("x86_64", 1), Some(184));
         assert_eq!(Vectors::estimate("x86_64", 4), Some(784));
         assert_eq!(Vectors::estimate("x86_64", 0), None);

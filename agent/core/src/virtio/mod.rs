@@ -1,4 +1,5 @@
-//! Virtio devices and those that stand where virtio was meant: what was seen of them, as values. Nothing here touches a file.
+//! Data model of virtio devices, and of devices that are emulated instead. Nothing here accesses
+//! files.
 //!
 //! ```text
 //! host/virtio ─ observe ─▶ Machine ─┬─ findings ─▶ report, metrics, doctor
@@ -18,6 +19,6 @@ mod network;
 pub use device::{Bus, Device, Kind, Queue, Role, Sharing, Vector, status};
 pub use disk::{Disk, DiskKind, DiskQueue, WriteCache};
 pub use features::{Features, FeaturesError};
-pub use findings::{MOST as MOST_FINDINGS, complete, findings, ranges};
+pub use findings::{MAX_FINDINGS as MOST_FINDINGS, complete, findings, ranges};
 pub use machine::{Cpus, Machine, Unread, Vectors};
 pub use network::{Channels, Coalescing, Counters, Direction, Nic, NicKind, NicQueue, Rings};

@@ -1,54 +1,54 @@
-//! A network interface that stands for a device of the VM, with its queues.
+//! Network interface of the VM with its queues.
 
 use serde::{Deserialize, Serialize};
 
-/// A network interface behind which there is a device.
+/// Network interface with a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Nic {
-    /// Its name, e.g. `eth0`.
+    /// Name, e.g. `eth0`.
     pub name: String,
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: String,
-    /// What is behind it.
+    /// Kind.
     pub kind: NicKind,
-    /// Its driver, e.g. `virtio_net`, `e1000e`, `mlx5_core`.
+    /// Driver, e.g. `virtio_net`, `e1000e`, `mlx5_core`.
     pub driver: String,
-    /// The virtio device behind it, e.g. `virtio2`.
+    /// Virtio device, e.g. `virtio2`.
     pub device: Option<String>,
-    /// Where the device is, e.g. `0000:00:03.0`.
+    /// Address of the device, e.g. `0000:00:03.0`.
     pub address: String,
-    /// Whether it is set up (`IFF_UP`).
+    /// Whether it is administratively up (`IFF_UP`).
     pub up: bool,
-    /// Whether the other side is there; none while it is down.
+    /// Whether it has a carrier; `None` while it is down.
     pub carrier: Option<bool>,
-    /// What the kernel says of its link in one word (`operstate`): `up`, `down`, `dormant`, `unknown`, …
+    /// Operational state (`operstate`): `up`, `down`, `dormant`, `unknown`, …
     pub operstate: String,
-    /// Its MTU in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// The MTU that DHCP gave.
+    /// MTU from DHCP.
     pub dhcp_mtu: Option<u32>,
-    /// Queue pairs now and at most; none when the driver does not say.
+    /// Current and maximum number of queue pairs; `None` if the driver does not report them.
     pub channels: Option<Channels>,
-    /// Sizes of the rings.
+    /// Ring sizes.
     pub rings: Option<Rings>,
     /// Interrupt coalescing.
     pub coalescing: Option<Coalescing>,
-    /// Its queues that are in use: of `receive` first, in order.
+    /// Queues in use: receive queues first, in order.
     pub queues: Vec<NicQueue>,
 }
 
-/// What is behind an interface.
+/// Kind of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NicKind {
     /// A virtio device.
     Virtio,
-    /// A function of real hardware that is passed through (SR-IOV).
+    /// A passed-through function of real hardware (SR-IOV).
     Function,
-    /// A device that the hypervisor emulates (e1000, rtl8139, vmxnet3).
+    /// An emulated device (e1000, rtl8139, vmxnet3).
     Emulated,
     /// Anything else.
     #[default]
@@ -59,13 +59,13 @@ pub enum NicKind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Channels {
-    /// In use.
+    /// Current number.
     pub current: u32,
-    /// At most.
+    /// Maximum number.
     pub possible: u32,
 }
 
-/// Sizes of the rings (`ETHTOOL_GRINGPARAM`), in descriptors.
+/// Ring sizes (`ETHTOOL_GRINGPARAM`) in descriptors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rings {
@@ -73,9 +73,9 @@ pub struct Rings {
     pub rx: u32,
     /// Transmit.
     pub tx: u32,
-    /// Receive, at most.
+    /// Maximum for receive.
     pub rx_possible: u32,
-    /// Transmit, at most.
+    /// Maximum for transmit.
     pub tx_possible: u32,
 }
 
@@ -83,44 +83,45 @@ pub struct Rings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Coalescing {
-    /// µs after a received packet.
+    /// Delay after a received packet in µs.
     pub rx_usecs: u32,
-    /// Received packets.
+    /// Number of received packets.
     pub rx_frames: u32,
-    /// µs after a sent packet.
+    /// Delay after a sent packet in µs.
     pub tx_usecs: u32,
-    /// Sent packets.
+    /// Number of sent packets.
     pub tx_frames: u32,
-    /// Whether the driver adapts what it receives to the load.
+    /// Whether the driver adapts receive coalescing to the load.
     pub rx_adaptive: bool,
 }
 
-/// A queue of an interface.
+/// Queue of an interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NicQueue {
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
-    /// Its number, from 0.
+    /// Number, from 0.
     pub index: u32,
-    /// The CPUs whose packets it sends (XPS), or to which what it receives is steered (RPS). None where the kernel has no such thing.
+    /// CPUs whose packets it sends (XPS), or to which its received packets are steered (RPS).
+    /// `None` if the kernel does not support it.
     pub cpus: Option<Vec<u32>>,
-    /// What went through it.
+    /// Counters.
     pub counters: Counters,
 }
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// Into the guest.
     #[default]
     Receive,
-    /// Out of it.
+    /// Out of the guest.
     Transmit,
 }
 
-/// Counters of a queue, under one name whatever the kernel calls them; none where it has none.
+/// Counters of a queue; `None` if the kernel does not have them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counters {
@@ -128,14 +129,14 @@ pub struct Counters {
     pub packets: Option<u64>,
     /// Bytes.
     pub bytes: Option<u64>,
-    /// Packets that were dropped.
+    /// Dropped packets.
     pub drops: Option<u64>,
-    /// How often the hypervisor was told that there is work.
+    /// Number of notifications to the hypervisor.
     pub kicks: Option<u64>,
-    /// How often sending stood still for too long.
+    /// Number of transmit timeouts.
     pub timeouts: Option<u64>,
-    /// How often the stack was told to wait, because the ring was full; of what is sent.
+    /// Number of times that transmission was stopped because the ring was full.
     pub stops: Option<u64>,
-    /// How often it was told to go on; of what is sent.
+    /// Number of times that transmission was resumed.
     pub wakes: Option<u64>,
 }

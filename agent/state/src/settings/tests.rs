@@ -111,7 +111,7 @@ fn values_that_cannot_be_meant_are_named_and_taken_out() {
         ),
         (
             "server: {listeners: [{name: default, plain: true}]}",
-            "server.listeners[default].plain: HTTP without TLS is for loopback addresses only, and [::]:10911 is none",
+            "server.listeners[default].plain: HTTP without TLS is allowed only for loopback addresses, but [::]:10911 is not one",
             0,
         ),
         (
@@ -126,7 +126,7 @@ fn values_that_cannot_be_meant_are_named_and_taken_out() {
         ),
         (
             "server: {listeners: []}",
-            "server.listeners: empty, so nobody could read metrics or the report; name at least one",
+            "server.listeners: empty, so metrics and the report would be unreachable; add at least one",
             0,
         ),
         (
@@ -136,7 +136,7 @@ fn values_that_cannot_be_meant_are_named_and_taken_out() {
         ),
         (
             "metrics: {filesystem: {mountTimeout: 0s}}",
-            "metrics.filesystem.mountTimeout: no mount answers in no time; 5s is the default",
+            "metrics.filesystem.mountTimeout: must be more than 0; 5s is the default",
             1,
         ),
         (
@@ -175,8 +175,8 @@ fn what_is_wrong_with_a_disk_is_named_where_it_stands() {
         problems(&loaded),
         [
             "/etc/virtfleet/agent.d/disks.yaml:6: disks[data].mountPoint: /etc is needed by the system or the agent \
-             before the disk is there; choose a directory of its own",
-            "/etc/virtfleet/agent.d/disks.yaml:7: disks[other].match: empty, so any disk would fit; name the disk by \
+             before the disk is mounted; choose another directory",
+            "/etc/virtfleet/agent.d/disks.yaml:7: disks[other].match: empty, so any disk would match; name the disk by \
              serial, volume or path, or a partition by partUuid or partLabel",
         ]
     );

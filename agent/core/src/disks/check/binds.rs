@@ -1,4 +1,4 @@
-//! Places that share one disk: each of them, and how they lie to those of the same disk and of others.
+//! Validation of places that share one disk, and of their paths relative to those of other disks.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,12 @@ use super::{
 
 /// Maximum number of places of one disk.
 const MAX_PLACES: usize = 16;
-/// Maximum length of a directory's name in bytes. Linux allows 255, and the agent prefixes it while it fills the directory.
+/// Maximum length of a directory's name in bytes. Linux allows 255, and the agent adds a prefix
+/// while it fills the directory.
 const MAX_DIRECTORY_BYTES: usize = 200;
 
 impl One<'_> {
-    /// The places of the disk. Of use only when nothing was refused.
+    /// Checks the places of the disk. The result is valid only if no problem was found.
     pub(super) fn binds(&mut self) -> Vec<Bind> {
         let places = &self.disk.places;
         if places.len() > MAX_PLACES {
@@ -44,7 +45,7 @@ impl One<'_> {
                     self.refuse(
                         &at("path"),
                         format!(
-                            "{path} and {}, another place of the disk, are the same or lie in each other; give the upper one alone",
+                            "{path} and {}, another place of the disk, are equal or nested; declare only the upper one",
                             earlier.path
                         ),
                     );
@@ -58,7 +59,7 @@ impl One<'_> {
                 self.refuse(
                     &at("directory"),
                     format!(
-                        "{directory:?} is the directory of {other} too; set `directory` to another name for one of them"
+                        "{directory:?} is also the directory of {other}; set `directory` to another name for one of them"
                     ),
                 );
             }
@@ -73,7 +74,7 @@ impl One<'_> {
     }
 }
 
-/// What is wrong with the name of a directory.
+/// Returns the problem with a directory name, if any.
 fn objection(name: &str) -> Option<String> {
     let known =
         |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b':' | b'@' | b'+' | b'=');
@@ -83,16 +84,16 @@ fn objection(name: &str) -> Option<String> {
         || !name.bytes().all(known);
     if wrong {
         return Some(format!(
-            "{name:?} is not the name of a directory at the top of the disk: letters, digits and . _ - : @ + =, neither . \
-             nor - first, 1 to {MAX_DIRECTORY_BYTES} of them, without a slash"
+            "{name:?} is not a valid directory name: use 1 to {MAX_DIRECTORY_BYTES} letters, digits and . _ - : @ + =, not . or \
+             - first, without a slash"
         ));
     }
-    // fsck.ext4 puts files there.
+    // fsck.ext4 stores files there.
     (name == "lost+found").then(|| "lost+found belongs to the filesystem; choose another name".to_owned())
 }
 
-/// Refuses places that lie in a mount point or place of another disk, or around one. In which order several disks are
-/// mounted is decided a disk at a time, and two disks with places could each need the other one first.
+/// Refuses places that are equal to, below or above a mount point or place of another disk. The
+/// mount order is decided per disk, and two disks with places could each need the other one first.
 pub(super) fn check_together(settings: &[DiskSettings], problems: &mut Vec<WantedProblem>) {
     for (index, disk) in settings.iter().enumerate() {
         for (at, place) in disk.places.iter().enumerate() {
@@ -111,8 +112,8 @@ pub(super) fn check_together(settings: &[DiskSettings], problems: &mut Vec<Wante
                     disk,
                     &format!("places[{at}].path"),
                     format!(
-                        "{path} and {theirs} of the disk {:?} are the same or lie in each other; a place shares no path with \
-                         another disk",
+                                                "{path} and {theirs} of the disk {:?} are equal or nested; a place must not overlap with another \
+                                                 disk",
                         other.name
                     ),
                 ));

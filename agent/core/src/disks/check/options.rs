@@ -1,9 +1,9 @@
-//! Mount options, and swap's.
+//! Validation of mount options and swap options.
 
 use virtfleet_wire::settings::DiskFilesystem;
 
-/// Options that name another device, another part of it, or another way of mounting than ours.
-const PLACE: [&str; 23] = [
+/// Options that select another device, another part of it, or another kind of mount.
+const PLACE_OPTIONS: [&str; 23] = [
     "loop",
     "offset",
     "sizelimit",
@@ -28,12 +28,12 @@ const PLACE: [&str; 23] = [
     "private",
     "unbindable",
 ];
-/// Options that the agent sets, or that take the mount out of its hands.
-const OURS: [&str; 11] = [
+/// Options that the agent sets itself, or that move the mount out of its control.
+const AGENT_OPTIONS: [&str; 11] = [
     "nofail", "fail", "auto", "noauto", "user", "users", "owner", "group", "_netdev", "helper", "uhelper",
 ];
-/// Options by which a filesystem takes a clone for itself, or loses what a power cut interrupts.
-const UNSAFE: [&str; 9] = [
+/// Options by which a filesystem accepts a clone as itself, or loses data at a power cut.
+const UNSAFE_OPTIONS: [&str; 9] = [
     "nouuid",
     "norecovery",
     "noload",
@@ -45,7 +45,7 @@ const UNSAFE: [&str; 9] = [
     "test_dummy_encryption",
 ];
 
-/// What is wrong with the options, one message for each that is.
+/// Returns the problems, one message per invalid option.
 pub(super) fn objections(filesystem: DiskFilesystem, options: &[String]) -> Vec<String> {
     options
         .iter()
@@ -59,7 +59,7 @@ fn objection(filesystem: DiskFilesystem, option: &str) -> Option<String> {
         || option.contains([',', '"', '\'', '\\', '#'])
     {
         return Some(format!(
-            "{option:?} is not one option without spaces, commas and quotes"
+            "{option:?} must be a single option without spaces, commas and quotes"
         ));
     }
     let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -71,16 +71,16 @@ fn objection(filesystem: DiskFilesystem, option: &str) -> Option<String> {
         };
         return (!good).then(|| {
             format!(
-                "{option:?} is no option of swap: discard, discard=once, discard=pages, pri=0 to pri=32767"
+                "{option:?} is not an option of swap; valid: discard, discard=once, discard=pages, pri=0 to pri=32767"
             )
         });
     }
-    let why = if name.starts_with("x-") || name.starts_with("X-") || OURS.contains(&name) {
-        "is for the agent to set"
-    } else if PLACE.contains(&name) {
-        "would mount something else than the disk"
-    } else if UNSAFE.contains(&name) || option == "barrier=0" {
-        "can lose data or take a clone for the disk"
+    let why = if name.starts_with("x-") || name.starts_with("X-") || AGENT_OPTIONS.contains(&name) {
+        "is set by the agent"
+    } else if PLACE_OPTIONS.contains(&name) {
+        "would mount something other than the disk"
+    } else if UNSAFE_OPTIONS.contains(&name) || option == "barrier=0" {
+        "can lose data or mistake a clone for the disk"
     } else {
         return None;
     };

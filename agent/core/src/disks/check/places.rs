@@ -1,4 +1,4 @@
-//! Mount points: which are refused, and how those of several disks stand to each other.
+//! Validation of mount points: forbidden paths, and paths of several disks.
 
 use virtfleet_wire::settings::DiskSettings;
 
@@ -10,10 +10,10 @@ use super::{
     bad_names, binds, problem,
 };
 
-/// Never mounted over; what lies below may be.
-const NEVER: [&str; 4] = ["/", "/usr", "/var", "/var/lib"];
-/// Never mounted over, nor anything below: the system's own, and our journal.
-const NEVER_BELOW: [&str; 15] = [
+/// Paths that no disk may be mounted on; paths below them are allowed.
+const FORBIDDEN_PATHS: [&str; 4] = ["/", "/usr", "/var", "/var/lib"];
+/// Paths that no disk may be mounted on or below: system directories and the agent's journal.
+const FORBIDDEN_TREES: [&str; 15] = [
     "/bin",
     "/boot",
     "/dev",
@@ -31,7 +31,7 @@ const NEVER_BELOW: [&str; 15] = [
     "/var/run",
 ];
 
-/// Whether a path is absolute and has no `.`, `..`, `//` or slash at its end.
+/// Whether a path is absolute and has no `.`, `..`, `//` or trailing slash.
 pub(super) fn is_normal(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else {
         return false;
@@ -39,13 +39,13 @@ pub(super) fn is_normal(path: &str) -> bool {
     rest.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// Whether `path` is `above` or lies below it.
+/// Whether `path` is `above` or below it.
 pub(super) fn is_at_or_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The mount point and the places that the settings of a disk have, with their keys.
+/// Returns the mount point and the places in the settings of a disk, with their keys.
 pub(super) fn declared(disk: &DiskSettings) -> Vec<(String, &str)> {
     let whole = disk.mount_point.as_deref();
     let places = disk.places.iter().enumerate();
@@ -56,14 +56,14 @@ pub(super) fn declared(disk: &DiskSettings) -> Vec<(String, &str)> {
         .collect()
 }
 
-/// What is wrong with a mount point.
+/// Returns the problem with a mount point, if any.
 pub(super) fn objection(path: &str) -> Option<String> {
     if path == "/" {
-        return Some("/ is the system's own; a secondary disk goes below it".to_owned());
+        return Some("/ is the root filesystem; choose a directory below it".to_owned());
     }
     if !is_normal(path) {
         return Some(format!(
-            "{path:?} is not an absolute path without ., .., // and a slash at its end"
+            "{path:?} must be an absolute path without ., .., // and a trailing slash"
         ));
     }
     let known = |b: u8| {
@@ -71,7 +71,7 @@ pub(super) fn objection(path: &str) -> Option<String> {
     };
     if !path.bytes().all(known) || path.len() > 200 {
         return Some(format!(
-            "{path:?} has other characters than letters, digits and / . _ - : @ + =, or more than 200"
+            "{path:?} has characters other than letters, digits and / . _ - : @ + =, or more than 200 characters"
         ));
     }
     let below_usr = path
@@ -79,19 +79,19 @@ pub(super) fn objection(path: &str) -> Option<String> {
         .filter(|rest| rest.starts_with('/'))
         .unwrap_or(path);
     let library = ["/lib", "/lib32", "/lib64", "/libx32", "/libexec"];
-    if NEVER.contains(&path)
-        || NEVER_BELOW.iter().any(|never| is_at_or_below(path, never))
+    if FORBIDDEN_PATHS.contains(&path)
+        || FORBIDDEN_TREES.iter().any(|never| is_at_or_below(path, never))
         || library.iter().any(|library| is_at_or_below(below_usr, library))
     {
         return Some(format!(
-            "{path} is needed by the system or the agent before the disk is there; choose a directory of its own"
+            "{path} is needed by the system or the agent before the disk is mounted; choose another directory"
         ));
     }
     None
 }
 
-/// Refuses disks of one mount point, disks below one that is refused, and keys that lie on a declared disk; then puts those before others that others are
-/// mounted on.
+/// Refuses disks with the same mount point, disks below a refused one, and key files on a declared
+/// disk. Then sorts disks so that each comes before those mounted on it.
 pub(super) fn check_together(
     settings: &[DiskSettings],
     wanted: &mut Vec<Wanted>,
@@ -112,7 +112,7 @@ pub(super) fn check_together(
                 index,
                 disk,
                 "mountPoint",
-                format!("{path} is that of {} too", same.join(", ")),
+                format!("{path} is also the mount point of {}", same.join(", ")),
             ));
         }
     }
@@ -136,7 +136,7 @@ pub(super) fn check_together(
             let at = settings.iter().position(|other| other.name == disk.name);
             if let (Some(on), Some(at)) = (on, at) {
                 let message = format!(
-                    "{path} lies on the disk {:?} itself or on one that may be missing; put it on the root disk",
+                    "{path} is on the disk {:?} itself or on one that may be missing; store it on the root disk",
                     on.name
                 );
                 problems.push(problem(
@@ -148,7 +148,8 @@ pub(super) fn check_together(
             }
         }
     }
-    // A disk below a refused one would be mounted on the root disk, and be hidden when the other is put right.
+    // A disk below a refused one would be mounted on the root disk, and hidden once the other is
+    // fixed.
     loop {
         let bad = bad_names(problems);
         let below = settings.iter().enumerate().find_map(|(index, disk)| {
@@ -169,7 +170,10 @@ pub(super) fn check_together(
         let Some((index, disk, key, above)) = below else {
             break;
         };
-        let message = format!("lies below that of {:?}, whose settings are wrong", above.name);
+        let message = format!(
+            "is below the mount point of {:?}, whose settings are invalid",
+            above.name
+        );
         problems.push(problem(index, disk, &key, message));
     }
     let bad = bad_names(problems);

@@ -16,7 +16,7 @@ fn disk(name: &str) -> DiskSettings {
     }
 }
 
-/// The keys that have a problem, below the first disk.
+/// Keys that have a problem, below the first disk.
 fn bad(disk: DiskSettings) -> Vec<String> {
     let (wanted, problems) = check(std::slice::from_ref(&disk));
     assert_eq!(wanted.is_empty(), !problems.is_empty());
@@ -32,7 +32,7 @@ fn bad(disk: DiskSettings) -> Vec<String> {
 const GOOD: [&str; 0] = [];
 
 #[test]
-fn a_name_is_short_and_plain() {
+fn names_are_validated() {
     for (name, good) in [
         ("data", true),
         ("data-1", true),
@@ -62,7 +62,7 @@ fn a_name_is_short_and_plain() {
 }
 
 #[test]
-fn a_name_is_given_once() {
+fn duplicate_names_are_refused() {
     let (wanted, problems) = check(&[
         disk("a"),
         DiskSettings {
@@ -75,7 +75,7 @@ fn a_name_is_given_once() {
     assert_eq!(wanted.len(), 1);
 }
 
-/// A disk like [`disk`] with these settings, in JSON.
+/// A disk like [`disk`] with these JSON settings.
 fn with(settings: &str) -> DiskSettings {
     let mut value = serde_json::to_value(disk("data")).unwrap();
     let settings: serde_json::Value = serde_json::from_str(settings).unwrap();
@@ -86,7 +86,7 @@ fn with(settings: &str) -> DiskSettings {
 }
 
 #[test]
-fn a_disk_is_named_by_what_it_is_or_by_consent_by_where() {
+fn match_needs_an_identity_or_allow_positional() {
     for (matching, keys) in [
         (r#"{"serial": "a"}"#, &GOOD[..]),
         (r#"{"serial": "0123456789-0123456789-0123456789"}"#, &GOOD),
@@ -136,7 +136,7 @@ fn a_disk_is_named_by_what_it_is_or_by_consent_by_where() {
     }
     let sized = r#"{"match": {"serial": "a", "size": "100Gi"}, "grow": GROW}"#;
     assert_eq!(bad(with(&sized.replace("GROW", "true"))), ["match.size"]);
-    // Where it is found again by its UUID, it may grow.
+    // A disk that is matched by its UUID may grow.
     let positional = r#"{"match": {"size": "1Gi", "order": 1, "allowPositional": true}, "grow": true}"#;
     assert_eq!(bad(with(positional)), [""; 0]);
     assert_eq!(
@@ -146,7 +146,7 @@ fn a_disk_is_named_by_what_it_is_or_by_consent_by_where() {
 }
 
 #[test]
-fn no_disk_is_mounted_over_the_system_or_the_journal() {
+fn system_and_journal_paths_are_refused() {
     for (path, good) in [
         ("/data", true),
         ("/var/lib/containerd", true),
@@ -200,7 +200,7 @@ fn no_disk_is_mounted_over_the_system_or_the_journal() {
 }
 
 #[test]
-fn what_does_not_go_together_is_named() {
+fn invalid_combinations_are_reported() {
     for (settings, keys) in [
         (r#"{"filesystem": "swap", "mountPoint": null}"#, &GOOD[..]),
         (r#"{"filesystem": "swap"}"#, &["mountPoint"]),
@@ -255,7 +255,7 @@ fn what_does_not_go_together_is_named() {
 }
 
 #[test]
-fn how_a_disk_is_proven_blank_makes_sense() {
+fn proof_settings_are_validated() {
     for (settings, key) in [
         (r#"{"proofSeconds": 1}"#, None),
         (r#"{"proof": "timed", "proofSeconds": 180}"#, None),
@@ -283,7 +283,7 @@ fn how_a_disk_is_proven_blank_makes_sense() {
 }
 
 #[test]
-fn a_label_fits_its_filesystem() {
+fn labels_are_validated_per_filesystem() {
     use DiskFilesystem::{Btrfs, Ext4, Swap, Xfs};
     for (filesystem, label, good) in [
         (Ext4, "a".repeat(16), true),
@@ -314,7 +314,7 @@ fn a_label_fits_its_filesystem() {
 }
 
 #[test]
-fn options_that_break_what_holds_are_refused() {
+fn unsafe_mount_options_are_refused() {
     for (option, good) in [
         ("noatime", true),
         ("data=ordered", true),
@@ -375,7 +375,7 @@ fn options_that_break_what_holds_are_refused() {
 }
 
 #[test]
-fn an_owner_is_names_and_an_octal_mode() {
+fn owners_are_validated() {
     for (user, mode, keys) in [
         ("root", "0711", &GOOD[..]),
         ("1000", "7777", &GOOD),
@@ -414,7 +414,7 @@ fn an_owner_is_names_and_an_octal_mode() {
 }
 
 #[test]
-fn keys_are_files_of_the_root_disk_and_a_tpm_needs_a_second() {
+fn encryption_keys_are_validated() {
     const KEY: &str = "encryption.luks2.key";
     const RECOVERY: &str = "encryption.luks2.recoveryKey";
     for (key, recovery, keys) in [

@@ -1,10 +1,12 @@
-//! Whether an ext4 filesystem was mounted or written since its disk was cloned, by its superblock and its inodes.
+//! Detects whether an ext4 filesystem was mounted or written since its disk was cloned.
 //!
-//! Layout: Linux `Documentation/filesystems/ext4` (super_block, group_descr, inodes) and `fs/ext4/ext4.h`.
+//! Layout: Linux `Documentation/filesystems/ext4` (super_block, group_descr, inodes) and
+//! `fs/ext4/ext4.h`.
 //!
-//! A mount for writing sets `s_mtime`. So the last mount was part of the image's construction, and not later, when some inode that
-//! was changed after `s_mtime` is the same, to the nanosecond, on the root disk: both disks have it from the image. That needs
-//! no clock but the one of the image's build, and no value of the image itself, which nobody in the guest knows.
+//! A read-write mount sets `s_mtime`. Suppose an inode that was changed after `s_mtime` has the
+//! same change time, to the nanosecond, on the root disk. Then both disks have it from the image,
+//! and so the last mount was part of the image's build. This needs only the clock of the image's
+//! build, and no knowledge about the image.
 
 use super::{
     super::probe::Region,
@@ -21,7 +23,7 @@ const STATE_VALID: u64 = 1;
 const INCOMPAT_RECOVER: u64 = 0x4;
 /// Not a filesystem but an external journal.
 const INCOMPAT_JOURNAL_DEV: u64 = 0x8;
-/// Group descriptors lie elsewhere.
+/// Group descriptors are not in one table behind the superblock.
 const INCOMPAT_META_BG: u64 = 0x10;
 const INCOMPAT_64BIT: u64 = 0x80;
 const RO_COMPAT_GDT_CSUM: u64 = 0x10;
@@ -29,10 +31,10 @@ const RO_COMPAT_METADATA_CSUM: u64 = 0x400;
 const RO_COMPAT_ORPHAN_PRESENT: u64 = 0x1_0000;
 /// `bg_flags`: the inode table is not in use.
 const INODE_UNINIT: u64 = 1;
-/// Most block groups: 16 TiB with blocks of 4 KiB.
+/// Maximum number of block groups: 16 TiB with blocks of 4 KiB.
 const MAX_GROUPS: u64 = 1 << 17;
 
-/// The superblock's fields that count here. Times are seconds since 1970.
+/// Fields of the superblock that the check uses. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) raw: Vec<u8>,
@@ -75,12 +77,12 @@ pub(super) struct Volume<'a> {
 impl Volume<'_> {
     fn read(&mut self, offset: u64, length: u64) -> Result<Vec<u8>, String> {
         if offset.checked_add(length).is_none_or(|end| end > self.length) {
-            return Err(format!("byte {offset} lies beyond the end of the partition"));
+            return Err(format!("byte {offset} is beyond the end of the partition"));
         }
         read(self.source, self.start + offset, length)
     }
 
-    /// The superblock; the inner error says why there is none, and `None` that there is nothing like one.
+    /// Reads the superblock. `None`: the partition has no ext4 magic. Inner error: it is unusable.
     pub(super) fn superblock(&mut self) -> Result<Option<Result<Superblock, String>>, String> {
         if self.length < 2 * SUPERBLOCK {
             return Ok(None);
@@ -92,7 +94,8 @@ impl Volume<'_> {
         Ok(Some(superblock(raw, self.length)))
     }
 
-    /// Each group's inode table: first byte in the partition, and inodes in use at its beginning.
+    /// Returns for each group the first byte of its inode table in the partition, and the number of
+    /// inodes in use at its beginning.
     fn tables(&mut self, sb: &Superblock) -> Result<Vec<(u64, u64)>, String> {
         let groups = sb
             .blocks
@@ -180,16 +183,21 @@ fn superblock(raw: Vec<u8>, room: u64) -> Result<Superblock, String> {
     Ok(sb)
 }
 
-/// A value that an untouched clone would not have.
-pub(super) struct Odd {
+/// Deviation from an untouched clone.
+pub(super) struct FieldDeviation {
     pub(super) field: &'static str,
     pub(super) here: String,
     pub(super) root: String,
     pub(super) why: &'static str,
 }
 
-fn odd(field: &'static str, here: impl ToString, root: impl ToString, why: &'static str) -> Odd {
-    Odd {
+fn field_deviation(
+    field: &'static str,
+    here: impl ToString,
+    root: impl ToString,
+    why: &'static str,
+) -> FieldDeviation {
+    FieldDeviation {
         field,
         here: here.to_string(),
         root: root.to_string(),
@@ -198,14 +206,14 @@ fn odd(field: &'static str, here: impl ToString, root: impl ToString, why: &'sta
 }
 
 /// Compares the superblocks. `first_boot` is in seconds since 1970.
-pub(super) fn compare(here: &Superblock, root: &Superblock, first_boot: u64) -> Vec<Odd> {
+pub(super) fn compare(here: &Superblock, root: &Superblock, first_boot: u64) -> Vec<FieldDeviation> {
     let checks = [same_image(here, root), unused(here, root, first_boot)];
     let wrong = checks.into_iter().flatten().filter(|(right, _)| !right);
-    wrong.map(|(_, odd)| odd).collect()
+    wrong.map(|(_, field_deviation)| field_deviation).collect()
 }
 
-/// What the image has given both: whether each is so, and what is said if not.
-fn same_image(here: &Superblock, root: &Superblock) -> Vec<(bool, Odd)> {
+/// Properties that both disks have from the image, each with the deviation if it differs.
+fn same_image(here: &Superblock, root: &Superblock) -> Vec<(bool, FieldDeviation)> {
     let uuid = |sb: &Superblock| uuid::Uuid::from_bytes(sb.uuid).to_string();
     let geometry = |sb: &Superblock| {
         let numbers = [
@@ -222,7 +230,7 @@ fn same_image(here: &Superblock, root: &Superblock) -> Vec<(bool, Odd)> {
     vec![
         (
             here.uuid == root.uuid,
-            odd(
+            field_deviation(
                 "UUID",
                 uuid(here),
                 uuid(root),
@@ -231,25 +239,25 @@ fn same_image(here: &Superblock, root: &Superblock) -> Vec<(bool, Odd)> {
         ),
         (
             here.made == root.made,
-            odd(
+            field_deviation(
                 "creation time",
                 here.made,
                 root.made,
-                "it was made at another time than the image's",
+                "it was not made at the same time as the image",
             ),
         ),
         (
             geometry(here) == geometry(root),
-            odd(
+            field_deviation(
                 "geometry",
                 geometry(here),
                 geometry(root),
-                "it was made or changed in another way than the image's",
+                "it was not made like the image, or was changed since",
             ),
         ),
         (
             here.blocks <= root.blocks,
-            odd(
+            field_deviation(
                 "blocks",
                 here.blocks,
                 root.blocks,
@@ -259,15 +267,15 @@ fn same_image(here: &Superblock, root: &Superblock) -> Vec<(bool, Odd)> {
     ]
 }
 
-/// What changes when a filesystem is used: whether each is as in an unused one, and what is said if not.
-fn unused(here: &Superblock, root: &Superblock, first_boot: u64) -> Vec<(bool, Odd)> {
+/// Properties that change when a filesystem is used, each with the deviation if it shows a use.
+fn unused(here: &Superblock, root: &Superblock, first_boot: u64) -> Vec<(bool, FieldDeviation)> {
     let clean = here.state == STATE_VALID && here.errors == 0 && here.last_orphan == 0;
     let replay = here.incompat & INCOMPAT_RECOVER != 0 || here.ro_compat & RO_COMPAT_ORPHAN_PRESENT != 0;
     let late = |field, here: u64, root: u64| {
         let root = format!("{root}, first boot {first_boot}");
         (
             here < first_boot,
-            odd(
+            field_deviation(
                 field,
                 here,
                 root,
@@ -278,7 +286,7 @@ fn unused(here: &Superblock, root: &Superblock, first_boot: u64) -> Vec<(bool, O
     vec![
         (
             clean,
-            odd(
+            field_deviation(
                 "state",
                 format!(
                     "{:#x}, {} errors, orphan {}",
@@ -290,11 +298,11 @@ fn unused(here: &Superblock, root: &Superblock, first_boot: u64) -> Vec<(bool, O
         ),
         (
             !replay,
-            odd("journal", "needs recovery", "", "it was in use and not unmounted"),
+            field_deviation("journal", "needs recovery", "", "it was in use and not unmounted"),
         ),
         (
             here.mounts < root.mounts,
-            odd(
+            field_deviation(
                 "mount count",
                 here.mounts,
                 root.mounts,
@@ -303,16 +311,16 @@ fn unused(here: &Superblock, root: &Superblock, first_boot: u64) -> Vec<(bool, O
         ),
         (
             here.last_mount != 0 || here.mounts == 0,
-            odd(
+            field_deviation(
                 "mount count",
                 here.mounts,
                 root.mounts,
-                "it was mounted, and the time of that is missing",
+                "it was mounted, but the mount time is missing",
             ),
         ),
         (
             here.kib_written <= root.kib_written,
-            odd(
+            field_deviation(
                 "KiB written in its lifetime",
                 here.kib_written,
                 root.kib_written,
@@ -324,16 +332,16 @@ fn unused(here: &Superblock, root: &Superblock, first_boot: u64) -> Vec<(bool, O
     ]
 }
 
-/// What the inodes say.
+/// Result of the comparison of inodes.
 pub(super) struct Inodes {
-    /// Number and time of change of an inode that the clone has in common with the root disk and that was changed after the
-    /// clone's last mount.
-    pub(super) witness: Option<(u64, u64)>,
-    /// Number and time of change of an inode that was changed after the first boot of the root disk.
+    /// Number and change time of an inode that is equal on the root disk and was changed after the
+    /// last mount of the clone.
+    pub(super) shared_inode: Option<(u64, u64)>,
+    /// Number and change time of an inode that was changed after the first boot of the root disk.
     pub(super) late: Option<(u64, u64)>,
 }
 
-/// Reads all inodes of the clone, and from the root disk those that could be the witness.
+/// Reads all inodes of the clone, and the candidates for `witness` from the root disk.
 pub(super) fn inodes(
     clone: &mut Volume<'_>,
     here: &Superblock,
@@ -342,7 +350,7 @@ pub(super) fn inodes(
     first_boot: u64,
 ) -> Result<Inodes, String> {
     let mut found = Inodes {
-        witness: None,
+        shared_inode: None,
         late: None,
     };
     let own = clone.tables(here)?;
@@ -358,7 +366,7 @@ pub(super) fn inodes(
             let chunk = clone.read(begin + at, length)?;
             let mut counterpart: Option<Vec<u8>> = None;
             for (index, inode) in chunk.chunks_exact(size).enumerate() {
-                // Mode, and links: free inodes have neither.
+                // Mode and link count: free inodes have neither.
                 if number::<2>(inode, 0) == 0 || number::<2>(inode, 0x1a) == 0 {
                     continue;
                 }
@@ -368,7 +376,7 @@ pub(super) fn inodes(
                 if changed >= first_boot {
                     found.late.get_or_insert((name, changed));
                 }
-                if found.witness.is_some() || !same_place || changed <= here.last_mount {
+                if found.shared_inode.is_some() || !same_place || changed <= here.last_mount {
                     continue;
                 }
                 if counterpart.is_none() {
@@ -378,7 +386,7 @@ pub(super) fn inodes(
                     .as_deref()
                     .and_then(|chunk| chunk.get(index * size..(index + 1) * size));
                 if twin.is_some_and(|twin| same(inode, twin)) {
-                    found.witness = Some((name, changed));
+                    found.shared_inode = Some((name, changed));
                 }
             }
         }
@@ -386,7 +394,8 @@ pub(super) fn inodes(
     Ok(found)
 }
 
-/// Seconds since 1970; the two low bits of `i_ctime_extra` extend them. A time before 1970 counts as 0.
+/// Seconds since 1970; the two low bits of `i_ctime_extra` extend them. A time before 1970 counts
+/// as 0.
 fn changed(inode: &[u8]) -> u64 {
     let low = number::<4>(inode, 0xc);
     let epoch = if inode.len() > 128 {
@@ -402,8 +411,8 @@ fn changed(inode: &[u8]) -> u64 {
     }
 }
 
-/// Whether two inodes are the same in everything that a change of the file changes: mode, size, time of change, generation, blocks,
-/// and, in large inodes, nanoseconds and time of creation.
+/// Whether two inodes agree in all fields that a change of the file changes: mode, size, change
+/// time, generation, blocks and, in large inodes, nanoseconds and creation time.
 fn same(one: &[u8], other: &[u8]) -> bool {
     let mut fields = vec![0..2, 4..8, 0xc..0x14, 0x1a..0x20, 0x28..0x68];
     if one.len() > 128 {

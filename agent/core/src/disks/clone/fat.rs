@@ -1,6 +1,7 @@
-//! FAT, as far as a mount for writing leaves a trace.
+//! State byte of FAT, which a read-write mount changes.
 
-/// Where a FAT boot sector has its state byte (`struct fat_boot_sector`, Linux `include/uapi/linux/msdos_fs.h`).
+/// Offset of the state byte in a FAT boot sector (`struct fat_boot_sector`, Linux
+/// `include/uapi/linux/msdos_fs.h`).
 pub(super) fn state_byte(boot: &[u8]) -> Option<usize> {
     let is = |at: usize, kind: &[u8]| boot.get(at..).is_some_and(|rest| rest.starts_with(kind));
     if boot.get(510..512) != Some(&[0x55, 0xaa]) {

@@ -1,7 +1,7 @@
-//! What an image looked like before it was erased: which blocks were not zero, and a digest of each.
+//! Fingerprint of an image before its erasure: its non-zero blocks, with a digest of each.
 //!
-//! An interrupted erasure is resumed only when every block is zero or has its recorded digest. So a byte that somebody wrote in
-//! between is seen wherever it is, and the order in which a device wrote the zeros does not matter.
+//! The agent resumes an interrupted erasure only if every block is zero or has its recorded digest.
+//! So any byte written in between is detected, in whatever order the device wrote the zeros.
 
 use sha2::{Digest as _, Sha256};
 
@@ -9,33 +9,34 @@ use super::source::is_zero;
 
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
-/// Bytes of a digest: a truncated SHA-256. Two different blocks share one by accident once in 2^64.
+/// Bytes of a digest, a truncated SHA-256. Two given blocks collide with probability 2^-64.
 const DIGEST: usize = 8;
-/// Most non-zero blocks that are recorded: 32 GiB, of which the record takes 64 MiB.
+/// Maximum number of recorded non-zero blocks: 32 GiB of data, 64 MiB of digests.
 const MAX_BLOCKS: usize = 8 << 20;
 
 /// Digests of the non-zero blocks of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// A bit for each block: not zero.
+    /// Bitmap of the non-zero blocks.
     used: Vec<u8>,
     blocks: usize,
-    /// Non-zero blocks before each group of 256 blocks.
+    /// Number of non-zero blocks before each group of 256 blocks.
     before: Vec<usize>,
     digests: Vec<[u8; DIGEST]>,
 }
 
-/// A block that is neither zero nor as recorded.
+/// Block that is neither zero nor as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Foreign {
-    /// Where it begins, in bytes.
+    /// Offset of the block in bytes.
     pub offset: u64,
 }
 
 impl Fingerprint {
-    /// Adds the next bytes, whole blocks but at the end.
+    /// Adds the next bytes: whole blocks, except at the end.
     ///
     /// # Errors
+    ///
     /// More than 32 GiB are not zero.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
         for block in bytes.chunks(BLOCK) {
@@ -54,26 +55,29 @@ impl Fingerprint {
             self.blocks += 1;
         }
         if self.digests.len() > MAX_BLOCKS {
-            return Err("the image has more than 32 GiB of data, which is more than is recorded".to_owned());
+            return Err(
+                "the image has more than 32 GiB of data, the maximum that can be recorded".to_owned(),
+            );
         }
         Ok(())
     }
 
-    /// Bytes in blocks that are not zero.
+    /// Bytes in non-zero blocks.
     pub fn used_bytes(&self) -> u64 {
         (self.digests.len() * BLOCK) as u64
     }
 
-    /// Bytes that it covers, rounded up to whole blocks.
+    /// Covered bytes, rounded up to whole blocks.
     pub fn bytes(&self) -> u64 {
         (self.blocks * BLOCK) as u64
     }
 
-    /// Whether each block of `bytes`, which begin at `offset` (a multiple of [`BLOCK`]), is zero or as recorded; and how many bytes
-    /// are in blocks that are not zero.
+    /// Checks that each block of `bytes`, which begin at `offset` (a multiple of [`BLOCK`]), is
+    /// zero or as recorded. Returns the number of bytes in non-zero blocks.
     ///
     /// # Errors
-    /// The first block that is neither.
+    ///
+    /// The first block that is neither zero nor as recorded.
     pub fn check(&self, offset: u64, bytes: &[u8]) -> Result<u64, Foreign> {
         let first = usize::try_from(offset / BLOCK as u64).unwrap_or(usize::MAX);
         let mut left = 0;
@@ -105,7 +109,7 @@ impl Fingerprint {
         self.digests.get(self.before.get(group)? + within).copied()
     }
 
-    /// As it is written down.
+    /// Serialises the fingerprint.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = (self.blocks as u64).to_le_bytes().to_vec();
         bytes.extend(&self.used);
@@ -115,7 +119,7 @@ impl Fingerprint {
         bytes
     }
 
-    /// What [`Self::encode`] wrote; none when it is not whole.
+    /// Parses the output of [`Self::encode`]; `None` if it is incomplete.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (bytes, sum) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
         if Sha256::digest(bytes).as_slice() != sum {
@@ -168,7 +172,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
         #[test]
-        fn what_was_there_or_is_zero_passes_and_nothing_else(
+        fn only_recorded_or_zero_blocks_pass(
             seed in proptest::collection::vec(any::<u8>(), 0..100),
             erased in proptest::collection::vec(0_usize..300, 0..30),
             change in (0_usize..300 * BLOCK, 1_u8..),
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_record_is_none() {
+    fn damaged_records_are_rejected() {
         let mut print = Fingerprint::default();
         print.push(&image(&[7; 40], 20)).unwrap();
         let bytes = print.encode();

@@ -9,7 +9,7 @@ use super::{
 const HEADER_BYTES: u64 = 92;
 /// Bytes of an entry in revision 1.0; larger ones are powers of two.
 const ENTRY_BYTES: u64 = 128;
-/// Most bytes of an entry array that is read.
+/// Maximum size of an entry array in bytes.
 const MAX_ARRAY_BYTES: u64 = 1 << 20;
 
 /// A partition.
@@ -57,7 +57,7 @@ pub(super) fn parse(
     header: u64,
 ) -> Result<Result<Gpt, String>, String> {
     if header.checked_add(sector).is_none_or(|end| end > source.size()) {
-        return Ok(Err("the header lies beyond the end of the disk".to_owned()));
+        return Ok(Err("the header is beyond the end of the disk".to_owned()));
     }
     let bytes = read(source, header, sector)?;
     let fields = match fields(&bytes, sector, header, source.size()) {
@@ -68,7 +68,7 @@ pub(super) fn parse(
     Ok(entries(fields, &array, sector))
 }
 
-/// What the header says.
+/// Fields of the header.
 struct Fields {
     gpt: Gpt,
     count: u64,
@@ -81,7 +81,7 @@ struct Fields {
 
 fn fields(bytes: &[u8], sector: u64, header: u64, size: u64) -> Result<Fields, String> {
     if !bytes.starts_with(b"EFI PART") {
-        return Err("there is no signature \"EFI PART\"".to_owned());
+        return Err("the signature \"EFI PART\" is missing".to_owned());
     }
     if number::<4>(bytes, 8) != 0x0001_0000 || number::<4>(bytes, 12) != HEADER_BYTES {
         return Err("its revision is not 1.0".to_owned());
@@ -90,7 +90,7 @@ fn fields(bytes: &[u8], sector: u64, header: u64, size: u64) -> Result<Fields, S
         return Err("the checksum of its header is wrong".to_owned());
     }
     if bytes[92..].iter().any(|byte| *byte != 0) {
-        return Err("there are bytes behind its header".to_owned());
+        return Err("there are bytes after its header".to_owned());
     }
     let at = |field| number::<8>(bytes, field).checked_mul(sector);
     let (count, entry_bytes) = (number::<4>(bytes, 80), number::<4>(bytes, 84));
@@ -105,10 +105,10 @@ fn fields(bytes: &[u8], sector: u64, header: u64, size: u64) -> Result<Fields, S
         return Err("a block number is too large".to_owned());
     };
     if own != header {
-        return Err(format!("its header says that it belongs at byte {own}"));
+        return Err(format!("its header contains another position, byte {own}"));
     }
     if array.checked_add(array_length).is_none_or(|end| end > size) || array_length == 0 {
-        return Err("its entries lie beyond the end of the disk".to_owned());
+        return Err("its entries are beyond the end of the disk".to_owned());
     }
     let mut disk_guid = [0; 16];
     disk_guid.copy_from_slice(&bytes[56..72]);
@@ -135,12 +135,12 @@ fn entries(fields: Fields, array: &[u8], sector: u64) -> Result<Gpt, String> {
     let used = usize::try_from(fields.count * fields.entry_bytes).unwrap_or(usize::MAX);
     let (array, rest) = array
         .split_at_checked(used)
-        .ok_or("its entries were not read whole")?;
+        .ok_or("its entries were not read completely")?;
     if u64::from(crc32(&[array])) != fields.gpt.array_crc {
         return Err("the checksum of its entries is wrong".to_owned());
     }
     if rest.iter().any(|byte| *byte != 0) {
-        return Err("there are bytes behind its entries".to_owned());
+        return Err("there are bytes after its entries".to_owned());
     }
     let mut gpt = fields.gpt;
     let size = usize::try_from(fields.entry_bytes).unwrap_or(usize::MAX);
@@ -187,7 +187,7 @@ pub(super) fn guid(bytes: &[u8; 16]) -> String {
     uuid::Uuid::from_bytes_le(*bytes).to_string()
 }
 
-/// A partition's name without what could speak to a terminal.
+/// Name of a partition without control characters.
 pub(super) fn name(units: &[u8]) -> String {
     let units: Vec<u16> = units
         .chunks_exact(2)

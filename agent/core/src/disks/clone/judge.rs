@@ -13,22 +13,23 @@ use super::{
     source::{Source, first_difference, first_foreign, number, read},
 };
 
-/// Bytes of a logical block on both disks, and the root disk's kernel name.
+/// Logical block sizes of both disks, and the root disk's kernel name.
 #[derive(Debug, Clone, Copy)]
 pub struct Sector<'a> {
-    /// Bytes of a logical block of the clone.
+    /// Logical block size of the clone in bytes.
     pub clone: u32,
-    /// Bytes of a logical block of the root disk.
+    /// Logical block size of the root disk in bytes.
     pub root: u32,
     /// Kernel name of the root disk.
     pub root_name: &'a str,
 }
 
-/// Judges everything up to the end of the image; the caller has to prove that what lies behind it is zero, and fills
-/// [`CloneProof::behind`] and [`CloneProof::behind_read`].
+/// Judges everything up to the end of the image. The caller must prove that the rest of the disk is
+/// zero, and sets [`CloneProof::behind`] and [`CloneProof::behind_read`].
 ///
 /// # Errors
-/// A disk that cannot be read. Anything else that is unlike an untouched clone is a [`Deviation`].
+///
+/// A disk cannot be read. Every difference from an untouched clone is a [`Deviation`] instead.
 pub fn judge(
     clone: &mut dyn Source,
     root: &mut dyn Source,
@@ -96,7 +97,7 @@ impl Judgement<'_> {
                     "GPT",
                     reason,
                     "",
-                    "without one there is nothing that a clone could be compared with",
+                    "without it a clone cannot be compared",
                 );
                 return Ok(None);
             }
@@ -160,7 +161,7 @@ impl Judgement<'_> {
         }))
     }
 
-    /// Both copies of the clone's table, which agree.
+    /// Both copies of the clone's table, if they agree.
     fn tables(&mut self, block: u64) -> Result<Option<(Gpt, Gpt)>, String> {
         const WHY: &str = "an image has both copies of its table, and they agree";
         let here = match gpt::parse(self.clone, block, block)? {
@@ -171,7 +172,7 @@ impl Judgement<'_> {
                     "GPT",
                     reason,
                     "",
-                    "only a disk with a GPT is compared",
+                    "only disks with a GPT can be compared",
                 );
                 return Ok(None);
             }
@@ -190,13 +191,20 @@ impl Judgement<'_> {
             && here.array + here.array_length <= backup.array
             && backup.array + backup.array_length <= backup.header;
         if !agree {
-            self.deviates("backup partition table", "GPT", "unlike the first copy", "", WHY);
+            self.deviates(
+                "backup partition table",
+                "GPT",
+                "differs from the first copy",
+                "",
+                WHY,
+            );
             return Ok(None);
         }
         Ok(Some((here, backup)))
     }
 
-    /// UEFI 2.10, 5.2.3. The boot code, 446 bytes with the disk signature, is the root disk's.
+    /// Checks the protective MBR (UEFI 2.10, 5.2.3). The boot code, 446 bytes with the disk
+    /// signature, must equal the root disk's.
     fn protective_mbr(&mut self) -> Result<(), String> {
         const PLACE: &str = "master boot record";
         let here = read(self.clone, 0, 512)?;
@@ -213,7 +221,7 @@ impl Judgement<'_> {
                 "partition entries",
                 "not one protective entry",
                 "",
-                "a hybrid table names partitions that the GPT does not have",
+                "a hybrid table has partitions that the GPT does not have",
             );
         }
         let first = here[..446]
@@ -234,7 +242,7 @@ impl Judgement<'_> {
         Ok(())
     }
 
-    /// Disk GUID and partitions.
+    /// Compares disk GUID and partitions.
     fn same_layout(&mut self, here: &Gpt, root: &Gpt) {
         if here.disk_guid != root.disk_guid {
             self.deviates(
@@ -316,7 +324,7 @@ impl Judgement<'_> {
         }
     }
 
-    /// What lies between the tables and the partitions, up to the end of the image.
+    /// Checks the bytes between the tables and the partitions, up to the end of the image.
     fn outside(&mut self, here: &Gpt, backup: &Gpt, block: u64, image: u64) -> Result<(), String> {
         let mut taken = vec![
             (0, 2 * block),
@@ -326,7 +334,7 @@ impl Judgement<'_> {
         ];
         taken.extend(here.entries.iter().map(|entry| (entry.start, entry.end())));
         taken.sort_unstable();
-        // Behind the 512 bytes of the master boot record, where blocks are larger.
+        // From the end of the master boot record, if blocks are larger than 512 bytes.
         let mut gaps = vec![(512, block)];
         let mut end = 0;
         for (start, stop) in taken {
@@ -354,7 +362,7 @@ impl Judgement<'_> {
         Ok(())
     }
 
-    /// Why the partition is untouched; none when it is not proven to be.
+    /// Returns why the partition is untouched; `None` if that is not proven.
     fn partition(&mut self, entry: &Entry, other: &Entry) -> Result<Option<String>, String> {
         let here = volume(self.clone, entry).superblock()?;
         let there = volume(self.root, other).superblock()?;
@@ -362,7 +370,7 @@ impl Judgement<'_> {
             (Some(Ok(here)), Some(Ok(there))) => {
                 self.digest.update(&here.raw);
                 if here.raw == there.raw {
-                    // Mounted neither here nor there.
+                    // Neither clone nor root disk is mounted.
                     return self.identical(entry);
                 }
                 self.ext4(entry, other, &here, &there)
@@ -398,7 +406,7 @@ impl Judgement<'_> {
         if let Some((at, here, there)) = first_foreign(self.clone, self.root, rest)? {
             self.deviates(
                 place,
-                &format!("byte {at}, behind the filesystem"),
+                &format!("byte {at}, after the filesystem"),
                 format!("{here:#04x}"),
                 format!("{there:#04x}"),
                 "it is neither zero nor what the root disk has there",
@@ -428,7 +436,7 @@ impl Judgement<'_> {
             there.mounts,
             self.first_boot.at - here.last_write
         );
-        match inodes.witness {
+        match inodes.shared_inode {
             _ if here.last_mount == 0 => Ok(Some(format!("ext4, never mounted since it was made; {counts}"))),
             Some((inode, _)) => Ok(Some(format!(
                 "ext4, last mounted while the image was built: inode {inode} was changed after that and is the same on the root \
@@ -448,14 +456,16 @@ impl Judgement<'_> {
         }
     }
 
-    /// A partition whose every byte the root disk has, too, holds nothing that could be lost.
+    /// Accepts a partition that is equal to the root disk's: it contains nothing that could be
+    /// lost.
     fn identical(&mut self, entry: &Entry) -> Result<Option<String>, String> {
         let region = Region {
             offset: entry.start,
             length: entry.length,
         };
         let boot = read(self.clone, entry.start, entry.length.min(512))?;
-        // Linux sets the bit "dirty" here while the root's EFI system partition is mounted (`fs/fat/inode.c`, fat_set_state).
+        // Linux sets the "dirty" bit here while the root disk's EFI system partition is mounted
+        // (`fs/fat/inode.c`, fat_set_state).
         let there = read(self.root, entry.start, entry.length.min(512))?;
         let dirty = fat::state_byte(&boot)
             .filter(|at| boot[*at] & 1 == 0 && there[*at] == boot[*at] | 1)
@@ -469,7 +479,7 @@ impl Judgement<'_> {
             &format!("byte {at}"),
             format!("{here:#04x}"),
             format!("{there:#04x}"),
-            "it holds no ext4, for which there is a proof, and is unlike the root disk's",
+            "it is not ext4, so only a copy of the root disk's partition is accepted, and it differs",
         );
         Ok(None)
     }

@@ -1,8 +1,8 @@
-//! Whether a disk is an untouched clone of the OS image that this VM's root disk was cloned from, so that nothing of anybody's is on
-//! it. Pure: [`judge`] reads both disks through [`Source`].
+//! Decides whether a disk is an untouched clone of the OS image from which the VM's root disk was
+//! cloned, so that it has no user data. Pure: [`judge`] reads both disks through [`Source`].
 //!
-//! What must hold, and why it proves that nothing was written since the disk was cloned, is in
-//! `docs/decisions/0018-image-clones.md`.
+//! `docs/decisions/0018-image-clones.md` explains the conditions, and why they prove that nothing
+//! was written since the disk was cloned.
 
 mod checksum;
 mod ext4;
@@ -27,17 +27,17 @@ pub use source::{Source, is_zero};
 /// Format of [`EraseRecord`].
 pub const RECORD_FORMAT: u32 = 1;
 
-/// When the root disk was booted first.
+/// Time of the first boot of the root disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FirstBoot {
     /// Seconds since 1970. At or after the true first boot, never before.
     pub at: u64,
-    /// The file whose creation says so.
+    /// File whose creation time was used.
     pub source: String,
 }
 
-/// Why one partition of the clone holds nothing of anybody's.
+/// Proof that one partition of the clone has no user data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckedPartition {
@@ -45,34 +45,34 @@ pub struct CheckedPartition {
     pub number: usize,
     /// First byte on the disk.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Why it is untouched, in one sentence.
+    /// Reason why it is untouched, one sentence.
     pub because: String,
 }
 
-/// A proof that a disk is an untouched clone.
+/// Proof that a disk is an untouched clone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CloneProof {
-    /// Kernel name of the root disk that it was compared with.
+    /// Kernel name of the root disk.
     pub root: String,
-    /// Bytes of the image: up to the end of its backup partition table.
+    /// Size of the image in bytes: up to the end of its backup partition table.
     pub image_bytes: u64,
     /// GUID of the disk.
     pub disk_guid: String,
     /// Its partitions, by number.
     pub partitions: Vec<CheckedPartition>,
-    /// When the root disk was booted first.
+    /// Time of the first boot of the root disk.
     pub first_boot: FirstBoot,
-    /// SHA-256, in hex, of both partition tables and of each ext4 superblock, with the sizes: two proofs that agree in it are of the
-    /// same clone.
+    /// SHA-256 in hex over both partition tables and each ext4 superblock, with the sizes. Two
+    /// proofs with equal digests are about the same clone.
     pub digest: String,
-    /// Bytes behind the image that were read and are zero.
+    /// Bytes after the image that were read and are zero.
     pub behind_read: u64,
-    /// Bytes behind the image.
+    /// Bytes after the image.
     pub behind: u64,
-    /// The longest run of bytes behind the image that was not read; 0 when all was read.
+    /// Longest unread run of bytes after the image; 0 if all were read.
     #[serde(default)]
     pub largest_unread: u64,
     /// The clone's write counters before the first read.
@@ -81,12 +81,12 @@ pub struct CloneProof {
 }
 
 impl CloneProof {
-    /// Whether every byte behind the image was read.
+    /// Whether every byte after the image was read.
     pub fn is_whole(&self) -> bool {
         self.behind_read == self.behind
     }
 
-    /// How much behind the image was proven to be zero, in one sentence.
+    /// Describes how much of the space after the image was proven zero.
     pub fn words(&self) -> String {
         if self.is_whole() {
             return format!(
@@ -95,8 +95,8 @@ impl CloneProof {
             );
         }
         format!(
-            "of {} bytes behind the image {} were read and are zero; the largest run that could have been missed is {} ({} \
-             bytes); `proof: full` reads all, `proofSeconds` more",
+            "of {} bytes behind the image {} were read and are zero; the largest run that could have been missed is {} ({} bytes); `proof: full` reads \
+             all, `proofSeconds` more",
             self.behind,
             self.behind_read,
             size::words(self.largest_unread),
@@ -104,8 +104,8 @@ impl CloneProof {
         )
     }
 
-    /// Removes how far the proof came in its time, and the write counters: they differ between two proofs of an unchanged
-    /// disk.
+    /// Clears the progress of the timed proof and the write counters: they differ between two
+    /// proofs of an unchanged disk.
     pub(super) fn forget_reading(&mut self) {
         if !self.is_whole() {
             self.behind_read = 0;
@@ -115,24 +115,24 @@ impl CloneProof {
     }
 }
 
-/// One way in which a disk is unlike an untouched clone.
+/// Difference from an untouched clone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deviation {
-    /// Where, e.g. `partition 1`.
+    /// Location, e.g. `partition 1`.
     pub place: String,
-    /// What, e.g. `mount count`.
+    /// Property, e.g. `mount count`.
     pub field: String,
     /// Value on this disk.
     pub here: String,
-    /// Value on the root disk; empty without one.
+    /// Value on the root disk; empty if it has none.
     pub root: String,
     /// Why it matters.
     pub why: String,
 }
 
 impl Deviation {
-    /// In one sentence.
+    /// Describes the deviation in one sentence.
     pub fn sentence(&self) -> String {
         let Self {
             place,
@@ -149,45 +149,47 @@ impl Deviation {
     }
 }
 
-/// What is known of a disk declared with `content: image-clone` that is not blank.
+/// Result for a disk that is declared with `content: image-clone` and is not blank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "clone")]
 pub enum CloneState {
     /// An untouched clone.
     Untouched(CloneProof),
-    /// An untouched clone that the agent began to erase: each block of the image is zero or as it was then.
+    /// Untouched clone whose erasure was interrupted: each block of the image is zero or as
+    /// recorded.
     Interrupted {
-        /// The proof of that time.
+        /// Proof from the start of the erasure.
         proof: CloneProof,
-        /// Bytes of the image that are left to be erased.
+        /// Bytes of the image that are not erased yet.
         left: u64,
     },
     /// Not proven to be an untouched clone.
     Refused {
-        /// How it is unlike one.
+        /// Differences from an untouched clone.
         deviations: Vec<Deviation>,
     },
     /// It could not be judged.
     Unknown(Doubt),
 }
 
-/// The request to erase one clone: all that a second judgement must find again before the first byte is erased.
+/// Request to erase one clone. A second judgement must confirm it before the first byte is erased.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EraseIntent {
     /// Name of the disk in the settings.
     pub name: String,
-    /// By what it was found.
+    /// Key by which the device was matched.
     pub key: Key,
     /// The device.
     pub device: DeviceId,
-    /// Why it may be erased.
+    /// Proof that it may be erased.
     pub proof: CloneProof,
-    /// Whether an erasure that was interrupted goes on.
+    /// Whether this continues an interrupted erasure.
     pub resume: bool,
 }
 
-/// What is written to the journal before the first byte of a clone is erased, beside its [`Fingerprint`].
+/// Journal record, written before the first byte of a clone is erased, together with its
+/// [`Fingerprint`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EraseRecord {
@@ -197,19 +199,20 @@ pub struct EraseRecord {
     pub name: String,
     /// The device at that time.
     pub device: DeviceId,
-    /// Why it may be erased.
+    /// Proof that it may be erased.
     pub proof: CloneProof,
-    /// When, nanoseconds since 1970.
+    /// Time, nanoseconds since 1970.
     pub at_ns: u64,
 }
 
 impl EraseRecord {
-    /// Whether it can be about this device: same size and serial. The content decides, not this.
+    /// Whether the record can belong to this device: size and serial are equal. The content is
+    /// decisive.
     pub fn fits(&self, device: &DeviceId) -> bool {
         self.format == RECORD_FORMAT && self.device.size == device.size && self.device.serial == device.serial
     }
 
-    /// The evidence that the journal keeps of an erased disk.
+    /// Evidence that the journal keeps about an erased disk.
     pub fn evidence(proof: &CloneProof) -> journal::Evidence {
         journal::Evidence::ErasedClone {
             digest: proof.digest.clone(),

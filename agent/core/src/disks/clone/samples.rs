@@ -1,4 +1,5 @@
-//! A small OS image in memory: a BIOS boot partition, a FAT and an ext4, each with as much as is judged.
+//! Small OS image in memory: a BIOS boot partition, a FAT and an ext4, each with the parts that are
+//! judged.
 
 use super::{
     FirstBoot,
@@ -15,10 +16,10 @@ pub(super) const FAT: (usize, usize) = (128 * SECTOR, 64 << 10);
 pub(super) const EXT4: (usize, usize) = (1 << 20, 1536 << 10);
 /// Bytes of the filesystem in the ext4 partition.
 pub(super) const FILESYSTEM: u32 = 1 << 20;
-/// When the image was built, and when the root disk was booted first.
+/// Build time of the image, and first boot of the root disk.
 pub(super) const BUILT: u32 = 1_700_000_000;
 pub(super) const FIRST_BOOT: u64 = 1_750_000_000;
-/// Inodes in use, from this one.
+/// First inode in use.
 pub(super) const FIRST_INODE: usize = 11;
 const FIRST_INODE_NUMBER: u32 = 11;
 
@@ -49,23 +50,24 @@ pub(super) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Where a superblock's field lies in an image.
+/// Offset of a superblock field in an image.
 pub(super) fn field(at: usize) -> usize {
     EXT4.0 + 1024 + at
 }
 
-/// Where an inode lies in an image.
+/// Offset of an inode in an image.
 pub(super) fn inode(number: usize) -> usize {
     EXT4.0 + 5 * 1024 + (number - 1) * 256
 }
 
-/// Puts the superblock's checksum right.
+/// Updates the superblock's checksum.
 pub(super) fn seal(bytes: &mut [u8]) {
     let sum = crc32c_ext4(&bytes[field(0)..field(0x3fc)]);
     put(bytes, field(0x3fc), &sum.to_le_bytes());
 }
 
-/// Writes both copies of the table of a disk, whose last partition ends so many bytes later than the image's.
+/// Writes both copies of the partition table of a disk whose last partition is `grown` bytes larger
+/// than the image's.
 pub(super) fn write_gpt(bytes: &mut [u8], grown: usize) {
     let last = (bytes.len() / SECTOR - 1) as u64;
     let mut array = vec![0_u8; 128 * 128];
@@ -100,7 +102,7 @@ pub(super) fn write_gpt(bytes: &mut [u8], grown: usize) {
     put(bytes, end - SECTOR, &back);
 }
 
-/// The image.
+/// Returns the image.
 pub(super) fn image() -> Vec<u8> {
     let mut bytes = vec![0_u8; IMAGE];
     bytes[..440].fill(0xeb);
@@ -149,7 +151,7 @@ pub(super) fn image() -> Vec<u8> {
     bytes
 }
 
-/// What the image has become as the root disk: larger, grown, mounted twice, one file changed.
+/// The image as used root disk: larger, grown, mounted twice, one file changed.
 pub(super) fn root() -> Vec<u8> {
     let mut bytes = image();
     let end = bytes.len();

@@ -1,20 +1,21 @@
-//! Reading a disk image, whatever it lies on.
+//! Access to the bytes of a disk image.
 
 use super::super::probe::Region;
 
-/// Bytes of a disk. The host implements it over an open device, tests over memory.
+/// Readable bytes of a disk. The host implements it for an open device, tests for memory.
 pub trait Source {
     /// Size in bytes.
     fn size(&self) -> u64;
 
-    /// Reads exactly that many bytes.
+    /// Reads exactly `length` bytes.
     ///
     /// # Errors
-    /// A read error, a timeout, or a range beyond the end, in one sentence.
+    ///
+    /// A read error, a timeout, or a range beyond the end.
     fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, String>;
 }
 
-/// Bytes compared or scanned with one read.
+/// Number of bytes per read when comparing or scanning.
 pub(super) const CHUNK: u64 = 1 << 20;
 
 /// Whether all bytes are zero.
@@ -23,7 +24,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|part| *part == ZEROS[..part.len()])
 }
 
-/// Reads exactly that many bytes, and refuses a range beyond the end without reading.
+/// Reads exactly `length` bytes. Fails without reading if the range is beyond the end.
 pub(super) fn read(source: &mut dyn Source, offset: u64, length: u64) -> Result<Vec<u8>, String> {
     let end = offset.checked_add(length);
     let length = usize::try_from(length).ok();
@@ -34,20 +35,20 @@ pub(super) fn read(source: &mut dyn Source, offset: u64, length: u64) -> Result<
                 Ok(bytes)
             } else {
                 Err(format!(
-                    "{} of {length} bytes were read at byte {offset}",
+                    "short read at byte {offset}: {} of {length} bytes",
                     bytes.len()
                 ))
             }
         }
         _ => Err(format!(
-            "byte {offset} lies beyond the end of the disk ({} bytes)",
+            "byte {offset} is beyond the end of the disk ({} bytes)",
             source.size()
         )),
     }
 }
 
-/// The first byte of the region that is neither zero nor equal to the same byte of `root`, with both values. A byte that `root`
-/// does not have counts as zero there.
+/// Returns the first byte of the region that is neither zero nor equal to the byte of `root`, with
+/// both values. Bytes beyond the end of `root` are zero.
 pub(super) fn first_foreign(
     clone: &mut dyn Source,
     root: &mut dyn Source,
@@ -70,7 +71,8 @@ pub(super) fn first_foreign(
     Ok(None)
 }
 
-/// The first byte of the region that differs from the same byte of `root`, except at the offsets in `ignored`.
+/// Returns the first byte of the region that differs from `root`, except at the offsets in
+/// `ignored`.
 pub(super) fn first_difference(
     clone: &mut dyn Source,
     root: &mut dyn Source,
@@ -103,7 +105,7 @@ fn padded(source: &mut dyn Source, offset: u64, length: u64) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// The region in pieces of at most [`CHUNK`] bytes.
+/// Splits the region into pieces of at most [`CHUNK`] bytes.
 pub(super) fn chunks(region: Region) -> impl Iterator<Item = (u64, u64)> {
     (0..region.length.div_ceil(CHUNK)).map(move |index| {
         let begin = index * CHUNK;

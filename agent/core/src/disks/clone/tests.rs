@@ -11,7 +11,7 @@ fn judged(clone: Vec<u8>, root: Vec<u8>) -> Result<CloneProof, Vec<Deviation>> {
     judge(&mut Memory(clone), &mut Memory(root), sector, &first_boot()).unwrap()
 }
 
-/// An image that was changed, and its deviations in one text.
+/// Judges a changed image, and returns its deviations as text.
 fn refused(change: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut clone = image();
     change(&mut clone);
@@ -21,7 +21,7 @@ fn refused(change: impl FnOnce(&mut Vec<u8>)) -> String {
 }
 
 #[test]
-fn an_untouched_clone_is_proven() {
+fn untouched_clone_is_accepted() {
     for more in [0, 4096, 1 << 20] {
         let mut clone = image();
         clone.resize(IMAGE + more, 0);
@@ -43,7 +43,7 @@ fn an_untouched_clone_is_proven() {
 }
 
 #[test]
-fn the_digest_is_of_tables_superblocks_and_size() {
+fn digest_covers_tables_superblocks_and_size() {
     let digest = |clone: Vec<u8>| judged(clone, root()).unwrap().digest;
     let same = digest(image());
     assert_eq!((same.len(), digest(image())), (64, same.clone()));
@@ -58,7 +58,7 @@ fn the_digest_is_of_tables_superblocks_and_size() {
 }
 
 #[test]
-fn each_field_of_a_superblock_counts() {
+fn changed_superblock_fields_are_refused() {
     let late = u32::try_from(FIRST_BOOT).unwrap().to_le_bytes();
     let changed: [(usize, &[u8], &str); 14] = [
         (0x2c, &late, "last mount"),
@@ -83,7 +83,7 @@ fn each_field_of_a_superblock_counts() {
         });
         assert!(text.contains(word), "{at:#x}: {text}");
     }
-    // A checksum that does not fit, and a layout that is not known.
+    // A wrong checksum, and an unknown layout.
     assert!(refused(|clone| put(clone, field(0x30), &[0])).contains("checksum"));
     for (at, value) in [(0x18, 9_u8), (0x60, 0x52), (0x20, 0), (0x28, 0), (0x4, 0xff)] {
         let text = refused(|clone| {
@@ -95,8 +95,9 @@ fn each_field_of_a_superblock_counts() {
 }
 
 #[test]
-fn a_mount_after_cloning_is_seen_whenever_it_was() {
-    // By a VM that had it before: later than any file of the image, earlier than the first boot of this VM.
+fn mount_after_cloning_is_detected_at_any_time() {
+    // By another VM before: later than any file of the image, earlier than the first boot of this
+    // VM.
     for mounted in [
         BUILT + 16,
         BUILT + 100_000,
@@ -105,7 +106,7 @@ fn a_mount_after_cloning_is_seen_whenever_it_was() {
         let text = refused(|clone| {
             put(clone, field(0x2c), &mounted.to_le_bytes());
             put(clone, field(0x34), &5_u16.to_le_bytes());
-            // A file that was written then does not stand for the image: the root disk does not have it.
+            // A file that was written then is not on the root disk, so it does not count.
             put(clone, inode(12) + 0xc, &(mounted + 1).to_le_bytes()[..]);
             put(clone, field(0x30), &mounted.to_le_bytes());
             seal(clone);
@@ -115,13 +116,13 @@ fn a_mount_after_cloning_is_seen_whenever_it_was() {
             "{mounted}: {text}"
         );
     }
-    // Files that were changed in the second of the mount prove nothing.
+    // Files changed in the second of the mount prove nothing.
     let text = refused(|clone| {
         put(clone, field(0x2c), &(BUILT + 15).to_le_bytes());
         seal(clone);
     });
     assert!(text.contains("may have been mounted"), "{text}");
-    // Without any file in common there is no proof.
+    // Without a common file there is no proof.
     let text = refused(|clone| {
         for number in FIRST_INODE..FIRST_INODE + 5 {
             clone[inode(number) + 0x84] ^= 4;
@@ -136,7 +137,7 @@ fn a_mount_after_cloning_is_seen_whenever_it_was() {
 }
 
 #[test]
-fn a_root_disk_that_says_nothing_refuses() {
+fn unusable_root_disk_leads_to_refusal() {
     let with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut root = root();
         change(&mut root);
@@ -160,22 +161,22 @@ fn a_root_disk_that_says_nothing_refuses() {
     assert!(found.unwrap_err()[0].field.contains("block size"));
 }
 
-/// Fields of the protective entry that say how large the disk is: tools write several values there.
-fn says_nothing(at: usize) -> bool {
+/// Fields of the protective entry with the size of the disk: tools write different values there.
+fn size_fields(at: usize) -> bool {
     (447..450).contains(&at) || (451..454).contains(&at) || (458..462).contains(&at)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Whatever byte is changed outside the filesystem's own blocks: refused.
+    /// Every change of a byte outside of the filesystem's own blocks is refused.
     #[test]
-    fn each_byte_outside_the_filesystem_counts(
+    fn changed_bytes_outside_the_filesystem_are_refused(
         near in prop_oneof![0_usize..40 * SECTOR, IMAGE - 40 * SECTOR..IMAGE, 0..IMAGE, FAT.0..FAT.0 + 1024],
         with in 1_u8..,
     ) {
         let inside = EXT4.0..EXT4.0 + (1 << 20);
-        prop_assume!(!says_nothing(near) && !inside.contains(&near));
+        prop_assume!(!size_fields(near) && !inside.contains(&near));
         let mut clone = image();
         clone[near] ^= with;
         // 0x80 marks the protective entry as active, which some firmware needs.
@@ -183,13 +184,13 @@ proptest! {
         prop_assert!(judged(clone, root()).is_err(), "byte {near} ^ {with:#x}");
     }
 
-    /// Whatever lies there, it is judged without a panic.
+    /// Any content is judged without a panic.
     #[test]
-    fn rubbish_is_refused(changes in proptest::collection::vec((0..IMAGE, any::<u8>()), 1..40), there in any::<bool>()) {
+    fn corrupted_images_are_refused(changes in proptest::collection::vec((0..IMAGE, any::<u8>()), 1..40), there in any::<bool>()) {
         let (mut clone, mut other) = (image(), root());
         let target = if there { &mut other } else { &mut clone };
         for (at, byte) in changes {
-            // In the tables and superblocks more often than chance has it.
+            // Change tables and superblocks more often than random offsets would.
             let at = match at % 3 {
                 0 => at % (40 * SECTOR),
                 1 => EXT4.0 + at % 8192,
@@ -204,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn cut_off_disks_are_refused(length in 0..IMAGE, there in 0..IMAGE) {
+    fn truncated_disks_are_refused(length in 0..IMAGE, there in 0..IMAGE) {
         let (mut clone, mut other) = (image(), root());
         clone.truncate(length);
         other.truncate(there);

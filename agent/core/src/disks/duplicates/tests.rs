@@ -27,7 +27,7 @@ fn short(finding: &Finding) -> (&str, &str) {
 }
 
 #[test]
-fn a_clone_of_the_root_disk_is_critical_with_what_refers_to_it() {
+fn clone_of_root_disk_is_critical_and_lists_references() {
     let devices = [
         device("vda", "vda", "E:ID_PART_TABLE_UUID=x\n"),
         root("vda"),
@@ -61,7 +61,7 @@ fn a_clone_of_the_root_disk_is_critical_with_what_refers_to_it() {
         identifiers.contains("LABEL=cloud img: /dev/vda1 and /dev/vdb1"),
         "{identifiers}"
     );
-    // The partition's name counts once something refers to it.
+    // A partition name is reported once something refers to it.
     let named = of_command_line("root=PARTLABEL=rootfs");
     assert!(
         short(&findings(&devices, &named)[0])
@@ -71,7 +71,7 @@ fn a_clone_of_the_root_disk_is_critical_with_what_refers_to_it() {
 }
 
 #[test]
-fn each_group_of_disks_has_one_finding_and_one_disk_alone_has_none() {
+fn one_finding_per_group_of_disks() {
     let label = |disk: &str, label: &str| device(disk, disk, &format!("E:ID_FS_LABEL={label}\n"));
     let same_disk = [
         root("vda"),
@@ -101,9 +101,9 @@ fn each_group_of_disks_has_one_finding_and_one_disk_alone_has_none() {
     assert!(findings(&[label("vda", "x"), label("vdb", "y"), label("vdc", "")], &[]).is_empty());
 }
 
-/// Equal identifiers by design.
+/// Equal identifiers are intended here.
 #[test]
-fn members_of_a_whole_are_no_copies() {
+fn raid_and_multipath_members_are_not_reported() {
     let pair = |data: &str| findings(&[device("vda", "vda", data), device("vdb", "vdb", data)], &[]).len();
     assert_eq!(
         pair("E:ID_FS_TYPE=linux_raid_member\nE:ID_FS_UUID=a\nE:ID_FS_LABEL=h:0\n"),
@@ -124,7 +124,7 @@ fn members_of_a_whole_are_no_copies() {
 }
 
 #[test]
-fn references_as_people_write_them() {
+fn references_are_parsed_in_all_notations() {
     let one = |text: &str| reference(text).map(|tag| tag.to_string());
     assert_eq!(one("UUID=\"AB-1\"").unwrap(), "UUID=ab-1");
     assert_eq!(
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn what_udev_encodes_is_read_back(label in "[ -~]{1,16}") {
+    fn udev_escapes_are_decoded(label in "[ -~]{1,16}") {
         let encoded: Vec<String> = label.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
         prop_assert_eq!(decode(&encoded.concat()), label);
     }

@@ -25,7 +25,7 @@ fn about(id: &str, severity: Severity) -> (String, Severity, String) {
 }
 
 #[test]
-fn a_refusal_is_as_bad_as_its_disk_is_needed() {
+fn severity_of_a_refusal_depends_on_required() {
     for (required, severity) in [(true, Severity::Critical), (false, Severity::Warning)] {
         let all = [Wanted {
             required,
@@ -49,7 +49,7 @@ fn a_refusal_is_as_bad_as_its_disk_is_needed() {
 }
 
 #[test]
-fn a_refusal_carries_what_was_found_and_the_hash_to_quote() {
+fn refusal_finding_has_facts_and_evidence_hash() {
     let all = [wanted("data")];
     let seen = seen(
         &all,
@@ -74,10 +74,10 @@ fn a_refusal_carries_what_was_found_and_the_hash_to_quote() {
 }
 
 #[test]
-fn what_is_still_to_be_done_is_told() {
+fn pending_steps_are_reported() {
     let all = [wanted("data")];
     let seen = seen(&all, vec![device(1, Some("s-data"))], vec![("data", blank())]);
-    // The note says how much of it was proven.
+    // The note says how much was proven.
     let told = [
         about("disk-pending", Severity::Info),
         about("disk-note", Severity::Info),
@@ -88,7 +88,7 @@ fn what_is_still_to_be_done_is_told() {
 }
 
 #[test]
-fn a_mount_that_went_read_only_is_critical() {
+fn unexpected_read_only_mount_is_critical() {
     for (options, told) in [(vec![], true), (vec!["ro".to_owned()], false)] {
         let all = [Wanted {
             options,
@@ -112,7 +112,7 @@ fn a_mount_that_went_read_only_is_critical() {
 }
 
 #[test]
-fn a_key_in_a_tpm_and_a_unit_without_a_disk_are_told() {
+fn tpm_key_and_left_behind_unit_are_reported() {
     let tpm = Encryption {
         key: KeySource::Tpm2,
         recovery: Some("/r".into()),

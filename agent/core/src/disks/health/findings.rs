@@ -1,20 +1,20 @@
-//! What of a disk's health somebody should know.
+//! Findings about the health of disks.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{super::state::DiskState, Answer, Health, Usage, trend::Point};
 
-/// From here on it is critical however slowly it fills, in percent.
-const NEARLY_FULL: f64 = 95.0;
-/// Below this much the pace says nothing yet, in percent: a new node fills its disks with images.
-const FILLING_FROM: f64 = 50.0;
-const HOUR: f64 = 3600.0;
-/// Full within so many hours is critical.
-const SOON: f64 = 4.0 * HOUR;
-/// Full within so many hours is worth a warning.
-const WITHIN_A_DAY: f64 = 24.0 * HOUR;
+/// Usage from which a disk is critical even if its usage does not grow, in percent.
+const CRITICAL_PERCENT: f64 = 95.0;
+/// Usage below which the trend is ignored, in percent: a new node fills its disks with images.
+const MIN_TREND_PERCENT: f64 = 50.0;
+const HOUR_SECONDS: f64 = 3600.0;
+/// A disk that will be full within this time is critical, in seconds.
+const CRITICAL_WITHIN_SECONDS: f64 = 4.0 * HOUR_SECONDS;
+/// A disk that will be full within this time is reported as a warning, in seconds.
+const WARNING_WITHIN_SECONDS: f64 = 24.0 * HOUR_SECONDS;
 
-/// What is wrong with a disk that is in its place. Their ids are listed in `docs/findings.md`.
+/// Returns the health findings of a disk in use. Their ids are listed in `docs/findings.md`.
 pub fn findings(disk: &DiskState) -> Vec<Finding> {
     let Some(health) = &disk.health else {
         return Vec::new();
@@ -39,7 +39,7 @@ fn about(id: &str, severity: Severity, disk: &DiskState, reason: &str, message: 
     finding.with("device", &disk.device)
 }
 
-/// Where it is, for a person.
+/// Mount point or device name for messages.
 fn place(disk: &DiskState) -> &str {
     if disk.mount_point.is_empty() {
         &disk.filesystem
@@ -53,19 +53,19 @@ fn silent(disk: &DiskState, health: &Health) -> Option<Finding> {
         Answer::Unknown | Answer::Yes => return None,
         Answer::Silent => (
             "Hangs",
-            format!("{} does not answer: its disk hangs", place(disk)),
+            format!("{} does not respond: I/O on its disk hangs", place(disk)),
         ),
         Answer::Error(error) => (
             "Fails",
             format!(
-                "{} answers with an error: {error}; the kernel may have shut the filesystem down",
+                "statfs on {} failed: {error}; the kernel may have shut the filesystem down",
                 place(disk)
             ),
         ),
     };
     Some(
         about("disk-not-answering", Severity::Critical, disk, reason, message)
-            .remedy("look at the kernel's messages (`dmesg`) and at the volume; then unmount it, check it, and mount it again, or reboot"),
+            .remedy("read the kernel log (`dmesg`) and check the volume; then unmount, check and remount the filesystem, or reboot"),
     )
 }
 
@@ -77,16 +77,16 @@ fn errors(disk: &DiskState, health: &Health) -> Option<Finding> {
     }
     let check = match disk.filesystem.as_str() {
         "btrfs" => {
-            "`btrfs device stats` and `btrfs scrub start`; `btrfs device stats -z` sets the counts back"
+            "`btrfs device stats` and `btrfs scrub start`; `btrfs device stats -z` resets the counters"
                 .to_owned()
         }
         _ => format!(
-            "unmount it and check it: `e2fsck -f /dev/{}`, which also forgets the count",
+            "unmount it and check it: `e2fsck -f /dev/{}`, which also resets the counter",
             look.block
         ),
     };
     let message = format!(
-        "the {} at {} has met {count} errors",
+        "the {} at {} recorded {count} errors",
         disk.filesystem,
         place(disk)
     );
@@ -107,18 +107,18 @@ fn errors(disk: &DiskState, health: &Health) -> Option<Finding> {
         finding = finding.with("lastErrorIn", function);
     }
     Some(finding.remedy(format!(
-        "look at the kernel's messages (`dmesg`), back it up; {check}"
+        "read the kernel log (`dmesg`), back up the data; {check}"
     )))
 }
 
-/// What can run out.
+/// Resource of a filesystem that can run out: space or inodes.
 struct Resource {
     id: &'static str,
-    /// The reason when it will be full soon.
+    /// Finding reason if the resource runs out soon.
     fills: &'static str,
-    /// The reason when little is left.
+    /// Finding reason if little is left.
     full: &'static str,
-    /// For the sentence.
+    /// Unit in the message.
     unit: &'static str,
     remedy: &'static str,
 }
@@ -128,24 +128,24 @@ const SPACE: Resource = Resource {
     fills: "SpaceFillsUp",
     full: "SpaceNearlyFull",
     unit: "bytes",
-    remedy: "find what grows (`du -x -d 2`), remove what is not needed, or make the volume larger (`grow: true` takes it)",
+    remedy: "find what grows (`du -x -d 2`), remove what is not needed, or enlarge the volume (`grow: true` uses the new space)",
 };
 const INODES: Resource = Resource {
     id: "disk-inodes",
     fills: "InodesFillUp",
     full: "InodesNearlyFull",
     unit: "inodes",
-    remedy: "find the many small files (`du -x --inodes -d 2`) and remove them; a larger volume has more inodes, too",
+    remedy: "find the many small files (`du -x --inodes -d 2`) and remove them; a larger volume also has more inodes",
 };
 
 fn filling(disk: &DiskState, resource: &Resource, usage: Usage, full_in: Option<f64>) -> Option<Finding> {
-    // A swap area is there to be used, and its use is no trend.
+    // Swap is meant to be used, so its usage is no trend.
     let full_in = full_in.filter(|_| !disk.mount_point.is_empty());
     let percent = usage.percent();
-    let soon = full_in.filter(|seconds| *seconds <= WITHIN_A_DAY && percent >= FILLING_FROM);
+    let soon = full_in.filter(|seconds| *seconds <= WARNING_WITHIN_SECONDS && percent >= MIN_TREND_PERCENT);
     let severity = match soon {
-        _ if percent > NEARLY_FULL => Severity::Critical,
-        Some(seconds) if seconds <= SOON => Severity::Critical,
+        _ if percent > CRITICAL_PERCENT => Severity::Critical,
+        Some(seconds) if seconds <= CRITICAL_WITHIN_SECONDS => Severity::Critical,
         Some(_) => Severity::Warning,
         None => return None,
     };
@@ -156,8 +156,8 @@ fn filling(disk: &DiskState, resource: &Resource, usage: Usage, full_in: Option<
     };
     let pace = soon.map_or_else(String::new, |seconds| {
         format!(
-            ", and full in {:.1} hours at the pace of the last hours",
-            seconds / HOUR
+            ", and full in {:.1} hours at the rate of the last hours",
+            seconds / HOUR_SECONDS
         )
     });
     let unit = resource.unit;
@@ -176,7 +176,7 @@ fn filling(disk: &DiskState, resource: &Resource, usage: Usage, full_in: Option<
         .with("available", usage.available)
         .with("percent", format!("{percent:.1}"));
     let finding = match soon {
-        Some(seconds) => finding.with("fullInHours", format!("{:.1}", seconds / HOUR)),
+        Some(seconds) => finding.with("fullInHours", format!("{:.1}", seconds / HOUR_SECONDS)),
         None => finding,
     };
     Some(finding.remedy(if disk.mount_point.is_empty() {
@@ -186,7 +186,8 @@ fn filling(disk: &DiskState, resource: &Resource, usage: Usage, full_in: Option<
     }))
 }
 
-/// Only what came within the window: a disk counts a few while it is attached, and commands that it does not know.
+/// Counts only errors within the window: a disk reports a few while it is attached, and for
+/// commands that it does not support.
 fn device(disk: &DiskState, health: &Health) -> Option<Finding> {
     let grown = |value: fn(&Point) -> Option<u64>| {
         let first = health.points.iter().find_map(value)?;
@@ -199,21 +200,21 @@ fn device(disk: &DiskState, health: &Health) -> Option<Finding> {
         return None;
     }
     let (errors, timeouts) = (errors.unwrap_or(0), timeouts.unwrap_or(0));
-    // A command that a disk does not know is an error, too; no healthy disk lets one time out.
+    // An unsupported command counts as an error too, but never as a timeout.
     let severity = if timeouts > 0 {
         Severity::Warning
     } else {
         Severity::Info
     };
     let message = format!(
-        "/dev/{} has met {errors} I/O errors and {timeouts} timeouts in the last hours",
+        "/dev/{} had {errors} I/O errors and {timeouts} timeouts in the last hours",
         disk.device
     );
     Some(
         about("disk-io-errors", severity, disk, "IoErrors", message)
             .with("errors", errors)
             .with("timeouts", timeouts)
-            .remedy("look at the kernel's messages (`dmesg`) and at the volume's storage"),
+            .remedy("read the kernel log (`dmesg`) and check the storage of the volume"),
     )
 }
 

@@ -1,6 +1,6 @@
-//! When something will be full, from a few hours of points.
+//! Predicts from a few hours of data points when a resource will be full, by linear regression.
 //!
-//! Times are of the boot clock, which nobody sets; a boot begins without points. The line is that of least squares.
+//! Times are `CLOCK_BOOTTIME`, which is never set; a boot starts without points.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 
 use super::Usage;
 
-/// How far points reach back.
+/// Maximum age of a data point.
 pub const WINDOW: Duration = Duration::from_hours(6);
-/// How far they must reach at the least, before anything is said.
+/// Minimum time span of the points for a prediction.
 pub const LEAST: Duration = Duration::from_mins(30);
-/// How far they are apart at the least. So there are never more than 74.
+/// Minimum distance between points; it limits their number to 74.
 pub const SPACING: Duration = Duration::from_mins(5);
-/// Fewer points make no line.
-const FEWEST: usize = 3;
-/// A fall by this part of the whole is somebody who cleans up: what was before says nothing of what comes.
-const FALL: u64 = 20;
+/// Minimum number of points for a prediction.
+const MIN_POINTS: usize = 3;
+/// A decrease by this fraction (1/n) of the capacity is a clean-up: earlier points are discarded.
+const CLEAN_UP_FRACTION: u64 = 20;
 
-/// What was seen at one moment.
+/// Usage at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
-    /// The boot clock, nanoseconds.
+    /// `CLOCK_BOOTTIME` in nanoseconds.
     pub at_ns: u64,
     /// Used bytes.
     pub bytes: u64,
-    /// Used inodes, where they are counted.
+    /// Used inodes, if the filesystem limits them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inodes: Option<u64>,
     /// See [`super::Look::io_errors`].
@@ -42,12 +42,14 @@ fn ns(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Takes a point in, as the last. Points out of the window go, and so do points that are later than this one: their clock was another.
+/// Appends a point. Removes points outside of the window, and points later than `now`: they are
+/// from another boot.
 pub fn add(points: &mut Vec<Point>, now: Point) {
     let oldest = now.at_ns.saturating_sub(ns(WINDOW));
     points.retain(|point| (oldest..=now.at_ns).contains(&point.at_ns));
     points.sort_by_key(|point| point.at_ns);
-    // The last gives way to the next while that is still near the one before, so that however often it is looked, the newest is there and few are kept.
+    // Replace the last point while it is close to its predecessor: the newest point is kept, and
+    // their number stays bounded however often points are added.
     let near = |point: &Point| now.at_ns - point.at_ns < ns(SPACING);
     while points.len() >= 2 && points.get(points.len() - 2).is_some_and(near) {
         points.pop();
@@ -55,7 +57,8 @@ pub fn add(points: &mut Vec<Point>, now: Point) {
     points.push(now);
 }
 
-/// In how many seconds it will be full at this pace, from the last point on; 0 when it is. None when it does not grow, or too little is known.
+/// Seconds from the last point until the resource is full; 0 if it is full. `None` if usage does
+/// not grow, or there are too few points.
 pub fn full_in(points: &[Point], usage: Usage, value: impl Fn(&Point) -> Option<u64>) -> Option<f64> {
     let full = usage.full();
     if full == 0 {
@@ -70,13 +73,13 @@ pub fn full_in(points: &[Point], usage: Usage, value: impl Fn(&Point) -> Option<
         .collect();
     let cleaned = values
         .windows(2)
-        .rposition(|pair| pair[0].1.saturating_sub(pair[1].1) > full / FALL);
+        .rposition(|pair| pair[0].1.saturating_sub(pair[1].1) > full / CLEAN_UP_FRACTION);
     let values = &values[cleaned.map_or(0, |at| at + 1)..];
     let (first, last) = (values.first()?, values.last()?);
-    if values.len() < FEWEST || last.0.saturating_sub(first.0) < ns(LEAST) {
+    if values.len() < MIN_POINTS || last.0.saturating_sub(first.0) < ns(LEAST) {
         return None;
     }
-    // From the first point, so that the numbers stay small.
+    // Relative to the first point, to keep the numbers small.
     let xy = values.iter().map(|(at, value)| {
         let x = (at - first.0) as f64 / 1e9;
         (x, *value as f64 - first.1 as f64)
@@ -126,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_full_when_the_line_says_so() {
+    fn time_until_full_follows_the_trend() {
         let grows = every_quarter(&[40 * GIB, 41 * GIB, 42 * GIB, 43 * GIB]);
         assert_eq!(left(&grows, 47 * GIB), Some(3600.0));
         assert_eq!(left(&grows, 43 * GIB), Some(0.0));
-        assert_eq!(left(&grows[..2], 47 * GIB), None, "two points are no line");
+        assert_eq!(left(&grows[..2], 47 * GIB), None, "two points are too few");
         let hasty: Vec<Point> = (0..10).map(|n| point(2 * n, n * GIB)).collect();
-        assert_eq!(left(&hasty, 47 * GIB), None, "18 minutes say nothing");
+        assert_eq!(left(&hasty, 47 * GIB), None, "18 minutes are too short");
         assert_eq!(left(&[], 47 * GIB), None);
         assert_eq!(left(&every_quarter(&[5, 5, 5, 5]), 10), None);
         assert_eq!(left(&every_quarter(&[5, 4, 3, 2]), 10), None);
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_clean_up_it_begins_anew() {
+    fn clean_up_resets_the_trend() {
         let cleaned = [40, 50, 60, 70, 20, 20, 20, 20].map(|n| n * GIB);
         assert_eq!(left(&every_quarter(&cleaned), 100 * GIB), None);
         let filling = [90, 10, 20, 30, 40].map(|n| n * GIB);
@@ -162,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_straight_line_is_found_again(
+        fn linear_growth_is_predicted_exactly(
             minutes in 10u64..60, count in 4usize..30, per_minute in 1u64..1 << 30, start in 0u64..1 << 40, ahead in 1u64..10_000
         ) {
             let points: Vec<Point> = (0..count as u64)
@@ -175,7 +178,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_it_is_bounded_sorted_and_never_negative(
+        fn points_are_bounded_sorted_and_predictions_not_negative(
             looks in proptest::collection::vec((0u64..1000 * MIN, any::<u64>()), 0..300), available in any::<u64>()
         ) {
             let mut points = Vec::new();
@@ -193,7 +196,7 @@ mod tests {
         }
 
         #[test]
-        fn however_often_it_is_looked_the_window_is_covered(every in 1u64..20) {
+        fn points_cover_the_window_at_any_rate(every in 1u64..20) {
             let mut points = Vec::new();
             for minute in (0..720).step_by(usize::try_from(every).unwrap()) {
                 add(&mut points, point(minute, minute * GIB));

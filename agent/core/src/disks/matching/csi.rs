@@ -1,7 +1,9 @@
-//! Volumes that a CSI driver has plugged into the VM: their format and their mount are the driver's.
+//! Volumes that a CSI driver attached to the VM. The driver formats and mounts them.
 //!
-//! kubevirt/csi-driver gives a volume the UID of its DataVolume as serial (`pkg/service/controller.go`), and finds it by that serial in the guest. It is blank when it
-//! arrives, so an agent that took "the second disk of 10 GiB" would race the driver for it. A disk of the VM's spec has the serial that its author chose.
+//! kubevirt/csi-driver uses the UID of the DataVolume as the volume's serial
+//! (`pkg/service/controller.go`), and finds the volume by that serial in the guest. The volume is
+//! blank when it is attached, so an agent that used "the second disk of 10 GiB" would race with the
+//! driver. Disks in the VM's spec have a serial that the author chose.
 
 use super::{
     super::{
@@ -37,15 +39,18 @@ pub fn is_csi_serial(serial: &str) -> bool {
     parts.next().is_none()
 }
 
-/// Whether a declared disk must not be this device, because it is a CSI driver's and `match` names neither its serial nor its volume.
+/// Whether a declared disk must not match this device, because it belongs to a CSI driver and
+/// `match` names neither its serial nor its volume.
 ///
-/// A partition's UUID or name says which disk is meant, too. `volume` is an identity like `serial`: whoever writes that name means that disk. A device shows it only when it has no serial, so it is none of csi-driver's.
+/// A partition's UUID or label identifies a disk, too. `volume` is an identity like `serial`. A
+/// device shows a volume name only if it has no serial, so such a device is not from csi-driver.
 pub(super) fn is_excluded(disk: &Wanted, device: &Device) -> bool {
     let names_it = disk.serial.is_some() || disk.volume.is_some() || disk.names_partition();
     !names_it && device.id.serial.as_deref().is_some_and(is_csi_serial)
 }
 
-/// The devices, by index, that a declared disk would have matched or counted if they were not a CSI driver's.
+/// Returns the devices, by index, that a declared disk would match or count if they were not from a
+/// CSI driver.
 pub fn skipped(disk: &Wanted, devices: &[Device]) -> Vec<usize> {
     let skipped = |device: &Device| {
         is_excluded(disk, device)

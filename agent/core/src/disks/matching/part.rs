@@ -10,11 +10,11 @@ use super::{
     fits,
 };
 
-/// What to do when several partitions fit.
+/// Remedy if several partitions match.
 pub(super) const AMBIGUOUS: &str = "copies of a disk carry the same PARTUUIDs and PARTLABELs: add the disk's `serial` or `path` to `match`; or \
      detach the copy, or give the partition another PARTUUID (`sfdisk --part-uuid`)";
 
-/// The index of the disk that a partition is on.
+/// Returns the index of the disk of a partition.
 pub(super) fn disk_of(partition: &Device, devices: &[Device]) -> Option<usize> {
     let disk = partition.id.disk();
     devices
@@ -22,12 +22,12 @@ pub(super) fn disk_of(partition: &Device, devices: &[Device]) -> Option<usize> {
         .position(|device| device.id.partition.is_none() && device.id.name == disk)
 }
 
-/// Whether the rest of `match` fits the disk that the partition is on.
+/// Whether the rest of `match` is met by the disk of the partition.
 pub(super) fn disk_fits(disk: &Wanted, partition: &Device, devices: &[Device]) -> bool {
     disk_of(partition, devices).is_some_and(|index| fits(disk, &devices[index]))
 }
 
-/// What tells a partition from others, in words.
+/// Describes how a partition differs from others.
 pub(super) fn describe(partition: &Partition) -> String {
     let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
     let label = partition.label.as_ref();
@@ -35,8 +35,8 @@ pub(super) fn describe(partition: &Partition) -> String {
     format!(", PARTUUID {}{label}", or_none(&partition.uuid))
 }
 
-/// Refuses as long as the table entry of a partition is not known that may be the named one, or
-/// another one of that name.
+/// Refuses while the table entry of a partition is unknown that could be the named one, or a second
+/// one with that name.
 pub(super) fn all_known(disk: &Wanted, devices: &[Device]) -> Result<(), Refusal> {
     let unknown = devices.iter().find(|device| {
         let partition = device.id.partition.as_ref();
@@ -51,17 +51,17 @@ pub(super) fn all_known(disk: &Wanted, devices: &[Device]) -> Result<(), Refusal
     Err(Refusal::new(
         RefusalKind::Unreadable,
         Some(&unknown.id),
-        format!("the PARTUUID of {node} is not known, and it may be the named partition: {why}"),
+        format!("the PARTUUID of {node} is unknown, and it may be the named partition: {why}"),
         format!(
-            "the next run reads it again: `systemctl start virtfleet-reconcile.service`. If it stays so, compare \
-             `sfdisk --dump /dev/{disk}` with `lsblk /dev/{disk}`, and let the kernel read the table again \
+            "the next run reads it again: `systemctl start virtfleet-reconcile.service`. If it stays unknown, compare \
+             `sfdisk --dump /dev/{disk}` with `lsblk /dev/{disk}`, and make the kernel read the table again \
              (`partx --update /dev/{disk}`, or a reboot)"
         ),
         vec![("partition", node), ("why", why)],
     ))
 }
 
-/// Refuses a whole disk and a partition of it that two declared disks claim.
+/// Refuses a whole disk and one of its partitions if two declared disks claim them.
 pub(super) fn refuse_disk_and_partition(
     wanted: &[Wanted],
     devices: &[Device],

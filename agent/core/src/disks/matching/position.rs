@@ -1,7 +1,8 @@
-//! Disks that are asked for by size and order.
+//! Disks declared by size and order.
 //!
-//! The disk on which the UUID is that we gave is the one, wherever it is and however it has grown. The others are counted: `order` is a place among all disks
-//! of that size, and what was found by its UUID leaves its place empty.
+//! A disk with the UUID that the agent assigned matches first, at any position and of any size. The
+//! others are counted: `order` is a position among all disks of that size, and a disk that was
+//! found by UUID leaves its position empty.
 
 use std::collections::BTreeSet;
 
@@ -20,9 +21,10 @@ pub(super) struct Positions<'a> {
     wanted: &'a [Wanted],
     devices: &'a [Device],
     vm_uuid: &'a str,
-    /// What is not counted: what an identity fits, its disk where that is a partition, and every other partition.
+    /// Devices that are not counted: those that match an identity, the disks of such partitions,
+    /// and all other partitions.
     named: BTreeSet<usize>,
-    /// Names that were found by UUID, each with its device.
+    /// Disks that were found by UUID, with their devices.
     by_uuid: Vec<(&'a str, usize)>,
 }
 
@@ -59,7 +61,7 @@ impl<'a> Positions<'a> {
         }
     }
 
-    /// The UUID that we give what is on the disk itself.
+    /// UUID that the agent assigns to the content of the disk.
     fn given(&self, disk: &Wanted) -> Option<String> {
         if disk.encryption.is_some() {
             uuids::luks(self.vm_uuid, &disk.name)
@@ -68,7 +70,7 @@ impl<'a> Positions<'a> {
         }
     }
 
-    /// The devices that carry it. Of the rest that is asked for all must fit, but for the size.
+    /// Devices with that UUID that meet all other conditions except the size.
     fn carriers(&self, disk: &Wanted) -> Vec<usize> {
         let Some(given) = self.given(disk) else {
             return Vec::new();
@@ -83,7 +85,8 @@ impl<'a> Positions<'a> {
     }
 
     fn by_order(&self, disk: &Wanted) -> Result<usize, Refusal> {
-        // What others have found that are asked for alike. Whoever asks otherwise counts otherwise.
+        // Devices of disks that are declared alike and were found by UUID. Disks declared otherwise
+        // are counted separately.
         let alike: Vec<(&Wanted, usize)> = self
             .wanted
             .iter()
@@ -108,7 +111,7 @@ impl<'a> Positions<'a> {
         let index = match disk.order {
             None => only(disk, self.devices, &pool)?,
             Some(order) => {
-                // The places before it that are empty now.
+                // Earlier positions that are empty now.
                 let before = alike
                     .iter()
                     .filter(|(other, _)| other.order.is_some_and(|other| other < order));
@@ -119,7 +122,7 @@ impl<'a> Positions<'a> {
                 index.ok_or_else(|| missing(disk, self.devices))?
             }
         };
-        // It may be one of which nobody knows yet what is on it.
+        // Another device whose content is still unknown may be the disk.
         let unknown = rest.iter().find(|other| {
             let device = &self.devices[**other];
             **other != index && device.carried == Carried::Unknown && !is_excluded(disk, device)
@@ -139,11 +142,11 @@ impl<'a> Positions<'a> {
             RefusalKind::DuplicateUuid,
             carriers.first().map(|index| &self.devices[*index].id),
             format!(
-                "{} disks have the UUID that we gave it: {}",
+                "{} disks have the UUID that the agent assigned to it: {}",
                 all.len(),
                 all.join("; ")
             ),
-            "one is a copy of the other: detach it, or give it a UUID of its own (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
+            "one is a copy of the other: detach it, or give it another UUID (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
             vec![("disks", all.join("; "))],
         )
     }
@@ -151,15 +154,15 @@ impl<'a> Positions<'a> {
 
 fn undecided(disk: &Wanted, device: &Device, unknown: &Device) -> Refusal {
     let reason = format!(
-        "what is on {} is not known yet, and it may be the disk that was made for {:?}",
+        "the content of {} is still unknown, and it may be the disk that was formatted for {:?}",
         unknown.node(),
         disk.name
     );
     Refusal::new(
         RefusalKind::Unreadable,
         Some(&device.id),
-        format!("{} is not taken by its position: {reason}", device.node()),
-        "it is looked at again at the next pass: `systemctl start virtfleet-reconcile.service`; if it stays so, `udevadm info` and `dmesg` say why",
+        format!("{} is not used by its position: {reason}", device.node()),
+        "the next run probes it again: `systemctl start virtfleet-reconcile.service`; if it stays unknown, `udevadm info` and `dmesg` show why",
         vec![("reason", reason)],
     )
 }
@@ -173,7 +176,7 @@ fn is_alike(one: &Wanted, other: &Wanted) -> bool {
     asked(one) == asked(other)
 }
 
-/// By size and order.
+/// Key by size and order.
 pub(super) fn key(disk: &Wanted, device: &Device) -> Key {
     Key::Position {
         size: device.id.size,
@@ -181,7 +184,8 @@ pub(super) fn key(disk: &Wanted, device: &Device) -> Key {
     }
 }
 
-/// Sorts as the buses count: SCSI addresses (`2:0:0:10`) by number, PCI addresses by their fixed width.
+/// Sort key in the order of the buses: SCSI addresses (`2:0:0:10`) by number, PCI addresses by
+/// text.
 fn bus_order(syspath: &str) -> Vec<(Vec<u64>, String)> {
     let part = |part: &str| {
         let numbers: Option<Vec<u64>> = part.split(':').map(|number| number.parse().ok()).collect();
@@ -218,7 +222,7 @@ mod tests {
         }
     }
 
-    /// How each is found, and the device; or why not.
+    /// Describes how each disk was found and its device, or the refusal.
     fn found(wanted: &[Wanted], devices: &[Device]) -> Vec<String> {
         let all = select(wanted, devices, VM).into_iter();
         all.map(|selection| match selection.found {
@@ -242,11 +246,11 @@ mod tests {
     }
 
     #[test]
-    fn our_uuid_finds_a_disk_wherever_it_is_and_the_others_keep_their_places() {
+    fn assigned_uuid_identifies_a_disk_at_any_position() {
         let [a, b] = [positional("a", 1), positional("b", 2)];
         let both = [a.clone(), b];
         let [ours_a, ours_b] = ["a", "b"].map(fs_uuid);
-        // Moved, exchanged, grown.
+        // Moved, swapped, grown.
         assert_eq!(
             found(&both, &[carrying(1, &ours_a), device(2, None)]),
             [uuid("vdb"), place("vdc")]
@@ -263,21 +267,21 @@ mod tests {
             found(&both, &[grown(carrying(1, &ours_a)), device(2, None)]),
             [uuid("vdb"), place("vdc")]
         );
-        // The second is found and the first is not: its place is still the first.
+        // The second is found and the first is not: its position is still the first.
         assert_eq!(
             found(&both, &[device(1, None), carrying(2, &ours_b)]),
             [place("vdb"), uuid("vdc")]
         );
-        // A disk in between that nobody declares keeps its place, too.
+        // A disk in between that is not declared keeps its position.
         let apart = [a.clone(), positional("c", 3)];
         let devices = [carrying(1, &ours_a), device(2, None), device(3, None)];
         assert_eq!(found(&apart, &devices), [uuid("vdb"), place("vdd")]);
-        // Without the disk that was there the place of the next is empty.
+        // If the disk at a position is missing, the next position is empty.
         assert_eq!(
             found(&both, &[carrying(2, &ours_b)]),
             [refused(RefusalKind::Missing), uuid("vdc")]
         );
-        // Who asks for something else, too, is counted as ever.
+        // Disks declared otherwise are still counted.
         let slot = Wanted {
             path: Some("pci-0000:01:*".into()),
             ..a.clone()
@@ -287,12 +291,12 @@ mod tests {
             found(&[slot, both[1].clone()], &devices),
             [uuid("vdb"), place("vdc")]
         );
-        // Another's UUID says nothing.
+        // A UUID of another disk is ignored.
         assert_eq!(found(&[a], &[carrying(1, &fs_uuid("x"))]), [place("vdb")]);
     }
 
     #[test]
-    fn a_container_is_found_by_its_header() {
+    fn container_matches_by_header_uuid() {
         let disk = Wanted {
             serial: None,
             size: Some(GIB),
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_refuse_and_what_another_identity_names_is_out_of_reach() {
+    fn copies_refuse_and_named_devices_are_excluded() {
         let a = positional("a", 1);
         let ours = fs_uuid("a");
         let only = std::slice::from_ref(&a);
@@ -340,12 +344,12 @@ mod tests {
         assert_eq!(
             found(&[elsewhere], &[carrying(1, &ours), device(2, None)]),
             [place("vdc")],
-            "what else is asked for must fit"
+            "the other conditions must match"
         );
     }
 
     #[test]
-    fn a_position_is_not_taken_while_another_may_be_the_disk() {
+    fn position_is_undecided_while_contents_are_unknown() {
         let unknown = |n| Device {
             carried: Carried::Unknown,
             ..device(n, None)
@@ -355,7 +359,8 @@ mod tests {
             found(&a, &[device(1, None), grown(unknown(2))]),
             [refused(RefusalKind::Unreadable)]
         );
-        // It is looked at itself; and what is found by its UUID needs nobody else.
+        // The disk's own content may be unknown; and a disk found by UUID does not depend on
+        // others.
         assert_eq!(found(&a, &[unknown(1), device(2, None)]), [place("vdb")]);
         assert_eq!(
             found(&a, &[unknown(1), carrying(2, &fs_uuid("a"))]),

@@ -36,7 +36,7 @@ fn on(bus: Bus, device: Device) -> Device {
 }
 
 #[test]
-fn a_serial_is_compared_as_the_bus_shows_it() {
+fn serials_are_compared_as_shown_by_the_bus() {
     use RefusalKind::Missing;
     let long = "0123456789abcdefghijKLM";
     let shown = "0123456789abcdefghij";
@@ -59,7 +59,7 @@ fn a_serial_is_compared_as_the_bus_shows_it() {
             "{bus:?} {asked} {has:?}"
         );
     }
-    // The twentieth byte is in the middle of a letter: bytes are compared, and nothing panics.
+    // The twentieth byte is within a character: bytes are compared, without a panic.
     assert_eq!(
         found(&[by_serial("0123456789abcdefghi\u{e4}")], &[device(1, Some("x"))]),
         [Err(Missing)]
@@ -67,13 +67,13 @@ fn a_serial_is_compared_as_the_bus_shows_it() {
 }
 
 #[test]
-fn two_disks_of_one_serial_are_both_left_alone() {
+fn equal_serials_are_ambiguous() {
     let devices = [device(1, Some("data1")), device(2, Some("data1"))];
     assert_eq!(
         found(&[by_serial("data1")], &devices),
         [Err(RefusalKind::Ambiguous)]
     );
-    // Also when one of them could not be used anyway.
+    // Also if one of them is not eligible.
     let devices = [
         device(1, Some("data1")),
         Device {
@@ -85,7 +85,7 @@ fn two_disks_of_one_serial_are_both_left_alone() {
         found(&[by_serial("data1")], &devices),
         [Err(RefusalKind::Ambiguous)]
     );
-    // More said, one fits.
+    // With more conditions only one matches.
     let sure = Wanted {
         path: Some("pci-0000:01:*".into()),
         ..by_serial("data1")
@@ -94,7 +94,7 @@ fn two_disks_of_one_serial_are_both_left_alone() {
 }
 
 #[test]
-fn two_names_for_one_disk_get_nothing() {
+fn device_claimed_twice_is_refused() {
     let long = "0123456789abcdefghij";
     let names = [
         by_serial(&format!("{long}-a")),
@@ -110,7 +110,7 @@ fn two_names_for_one_disk_get_nothing() {
 }
 
 #[test]
-fn what_carries_the_system_or_cannot_be_written_is_never_used() {
+fn system_and_read_only_disks_are_not_eligible() {
     let small = |device: Device| Device {
         id: DeviceId {
             size: LEAST_BYTES - 512,
@@ -151,7 +151,7 @@ fn what_carries_the_system_or_cannot_be_written_is_never_used() {
 }
 
 #[test]
-fn order_counts_the_disks_that_nobody_names_by_their_buses() {
+fn order_counts_unnamed_disks_in_bus_order() {
     let mut devices = vec![device(3, None), device(1, None), device(2, Some("s-data"))];
     devices.push(Device {
         carries_system: true,
@@ -180,7 +180,7 @@ fn order_counts_the_disks_that_nobody_names_by_their_buses() {
 }
 
 #[test]
-fn scsi_addresses_are_counted_in_numbers() {
+fn scsi_addresses_are_sorted_numerically() {
     let at = |n: u8, lun: &str| Device {
         syspath: format!(
             "/sys/devices/pci0000:00/0000:00:05.0/virtio2/host2/target2:0:0/2:0:0:{lun}/block/sd{n}"
@@ -202,7 +202,7 @@ fn scsi_addresses_are_counted_in_numbers() {
 }
 
 #[test]
-fn size_alone_must_fit_one_disk() {
+fn size_without_order_must_match_one_disk() {
     let any = Wanted {
         order: None,
         ..positional("a", 1)
@@ -217,7 +217,7 @@ fn size_alone_must_fit_one_disk() {
 }
 
 #[test]
-fn a_disk_whose_identity_is_ambiguous_is_not_given_away_by_position() {
+fn ambiguous_devices_are_not_matched_by_position() {
     let devices = [
         device(1, Some("s-data")),
         device(2, Some("s-data")),
@@ -230,7 +230,7 @@ fn a_disk_whose_identity_is_ambiguous_is_not_given_away_by_position() {
 }
 
 #[test]
-fn the_key_is_what_the_guest_sees() {
+fn key_has_the_serial_of_the_guest() {
     let devices = [Device {
         volume: Some("vol".into()),
         ..device(1, Some("0123456789abcdefghij"))
@@ -251,7 +251,7 @@ fn the_key_is_what_the_guest_sees() {
 }
 
 #[test]
-fn a_star_is_any_text() {
+fn star_matches_any_text() {
     for (pattern, text, fits) in [
         ("abc", "abc", true),
         ("abc", "abcd", false),
@@ -309,7 +309,7 @@ fn any_wanted() -> impl Strategy<Value = Wanted> {
 
 proptest! {
     #[test]
-    fn no_device_is_ever_given_twice_and_none_that_is_not_eligible(
+    fn devices_are_assigned_once_and_only_if_eligible(
         wanted in prop::collection::vec(any_wanted(), 0..6),
         devices in prop::collection::vec(any_device(), 0..8),
     ) {
@@ -330,9 +330,9 @@ proptest! {
         prop_assert_eq!(select(&wanted, &devices, VM), selections);
     }
 
-    /// In whatever order the kernel names the disks, each name gets the same one.
+    /// The selection does not depend on the kernel's order of the disks.
     #[test]
-    fn the_order_of_the_devices_does_not_matter(
+    fn selection_is_independent_of_device_order(
         wanted in prop::collection::vec(any_wanted(), 0..6),
         devices in prop::collection::btree_map(0_u8..9, any_device(), 0..8),
     ) {

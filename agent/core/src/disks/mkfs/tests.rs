@@ -7,7 +7,7 @@ fn line(wanted: &Wanted) -> String {
 }
 
 #[test]
-fn each_tool_gets_the_uuid_and_none_is_forced() {
+fn arguments_have_the_uuid_and_no_force_flag() {
     let of = |filesystem| Wanted {
         filesystem,
         ..wanted("data")
@@ -40,7 +40,7 @@ fn each_tool_gets_the_uuid_and_none_is_forced() {
 }
 
 #[test]
-fn users_arguments_come_last_and_never_undo_ours() {
+fn user_arguments_come_last_and_override_nothing() {
     let strings = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect();
     let disk = Wanted {
         reserved_percent: Some(3),
@@ -54,7 +54,7 @@ fn users_arguments_come_last_and_never_undo_ours() {
 }
 
 #[test]
-fn what_users_may_give_is_a_list() {
+fn user_arguments_are_validated() {
     use DiskFilesystem::{Btrfs, Ext4, Swap, Xfs};
     for (filesystem, options, good) in [
         (Ext4, &[][..], true),

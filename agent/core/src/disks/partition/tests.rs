@@ -9,7 +9,7 @@ fn of(kind: &str) -> Partition {
 }
 
 #[test]
-fn only_types_that_mean_what_is_declared_are_used() {
+fn partition_type_must_match_the_declared_use() {
     let home = Wanted {
         mount_point: Some("/home".into()),
         ..wanted("data")
@@ -27,7 +27,8 @@ fn only_types_that_mean_what_is_declared_are_used() {
         assert!(good(kind, &encrypted("luks")) && !good(kind, &wanted("data")));
     }
     assert!(good(PLACES[0].0, &home) && !good(PLACES[0].0, &wanted("data")));
-    // ESP, BIOS boot, LVM, RAID, root for x86-64, Flatcar's /usr, Microsoft data; then FAT, LVM, RAID, extended, ESP of MBR.
+    // GPT: ESP, BIOS boot, LVM, RAID, root for x86-64, Flatcar's /usr, Microsoft data. MBR: FAT,
+    // LVM, RAID, extended, ESP.
     for kind in [
         "c12a7328-f81f-11d2-ba4b-00a0c93ec93b",
         "21686148-6449-6e6f-744e-656564454649",
@@ -50,7 +51,7 @@ fn only_types_that_mean_what_is_declared_are_used() {
 }
 
 #[test]
-fn attributes_that_forbid_writing_are_heeded() {
+fn required_and_read_only_attributes_refuse() {
     let with = |attributes| Partition {
         attributes,
         ..of(LINUX_DATA)
@@ -63,7 +64,7 @@ fn attributes_that_forbid_writing_are_heeded() {
 }
 
 #[test]
-fn what_can_be_a_partuuid_and_a_partlabel() {
+fn part_uuid_and_part_label_are_validated() {
     for (uuid, good) in [
         ("0fc63daf-8483-4772-8e79-3d69d8477de4", true),
         ("0FC63DAF-8483-4772-8E79-3D69D8477DE4", true),

@@ -1,4 +1,5 @@
-//! Refusals that a person may approve: what their evidence covers, and what an approval of before is worth.
+//! Refusals that an admin may approve: the scope of their evidence, and the validity of an earlier
+//! approval.
 
 use super::{
     super::{
@@ -11,8 +12,9 @@ use super::{
     content::Verdict,
 };
 
-/// A refusal that may be approved. Beside the facts, its evidence covers that nothing was written since the disk was read: the digest alone says that when the whole
-/// disk was read, and holds over a reboot; else the write counters of this boot do.
+/// Returns a refusal that an admin may approve. Its evidence also proves that the disk was not
+/// written since the agent read it. If the whole disk was read, the digest proves that, also after
+/// a reboot; otherwise the write counters of this boot do.
 pub(super) fn approvable(
     case: &Case<'_>,
     kind: RefusalKind,
@@ -29,8 +31,8 @@ pub(super) fn approvable(
         return case.refuse(kind, message, approve(case), facts);
     }
     let Some(counters) = writes.counters.filter(|_| writes.is_trusted()) else {
-        let remedy = "set `proof: full`, so that all of it is read and can be approved: the kernel does not count writes of this disk (Linux below \
-                      5.15, or queue/iostats is 0), so a write after the approval would not be noticed";
+        let remedy = "set `proof: full`, so that the agent reads the whole disk and you can approve it: the kernel does not count \
+                      writes of this disk (Linux below 5.15, or queue/iostats is 0), so a write after the approval would not be noticed";
         return case.refuse(kind, message, remedy, facts).beyond_approval();
     };
     facts.push(("read", "partly".to_owned()));
@@ -43,12 +45,13 @@ pub(super) fn approvable(
 
 fn approve(case: &Case<'_>) -> String {
     format!(
-        "find out why. If nothing on it is needed: `virtfleet-agent disks approve {} --evidence` with the evidence of this refusal",
+        "find out why. If you need no data on it: `virtfleet-agent disks approve {} --evidence` with the evidence of this refusal",
         case.disk.name
     )
 }
 
-/// Makes it when a person has approved this refusal. An approval of another state of the disk is named with what has changed.
+/// Makes the filesystem if an admin approved this refusal. If the approval refers to another state
+/// of the disk, the message lists the differences.
 pub(super) fn approved_or(case: &Case<'_>, mut refusal: Refusal) -> Result<Verdict, Refusal> {
     let approvals: Vec<&Approval> = case
         .journal
@@ -61,7 +64,7 @@ pub(super) fn approved_or(case: &Case<'_>, mut refusal: Refusal) -> Result<Verdi
         if let Some(approval) = approvals.iter().rfind(|approval| !approval.facts.is_empty()) {
             let changes = changes(&approval.facts, &refusal.facts);
             refusal.message = format!(
-                "{}; an approval was given for another state of it: {changes}",
+                "{}; the approval refers to another state of the disk: {changes}",
                 refusal.message
             );
         }
@@ -85,7 +88,7 @@ pub(super) fn approved_or(case: &Case<'_>, mut refusal: Refusal) -> Result<Verdi
     })
 }
 
-/// What differs between the facts of an approval and those of now.
+/// Describes the differences between the facts of an approval and the current ones.
 pub(super) fn changes(then: &[(String, String)], now: &[(String, String)]) -> String {
     let value = |facts: &[(String, String)], name: &str| {
         let fact = facts.iter().find(|(fact, _)| fact == name);
@@ -100,7 +103,7 @@ pub(super) fn changes(then: &[(String, String)], now: &[(String, String)]) -> St
         .map(|name| format!("{name} was {} and is {}", value(then, name), value(now, name)))
         .collect();
     if changed.is_empty() {
-        "of another kind, or of another disk".to_owned()
+        "another kind of refusal, or another disk".to_owned()
     } else {
         changed.join(", ")
     }

@@ -1,7 +1,8 @@
-//! Places that share a disk: a directory of its filesystem is mounted at each.
+//! Bind mounts: several directories of one disk are mounted at several places.
 //!
-//! The plan does not know what the filesystem holds. So a directory is made where it is missing, when that is found on
-//! the way; the journal says which directories were in use at their places already.
+//! The plan does not know the contents of the filesystem. When a step runs, it creates the
+//! directory if it is missing. The journal records which directories were already in use at their
+//! places.
 
 use virtfleet_wire::settings::SeedFrom;
 
@@ -18,16 +19,17 @@ use super::{
     tend::ownership,
 };
 
-/// What is to be done for the places of a disk.
+/// Plan for the places of a disk.
 #[derive(Debug, Default)]
 pub(super) struct Binds {
     pub(super) steps: Vec<Step>,
-    /// By place: why nothing is done for it.
+    /// Refusals by place.
     pub(super) refusals: Vec<(String, Refusal)>,
 }
 
 impl<'a> Run<'a> {
-    /// The steps for each place of a disk whose filesystem is mounted, or is by then. `history` is that of the filesystem.
+    /// Returns the steps for each place of a disk whose filesystem is mounted, or will be by then.
+    /// `history` is that of the filesystem.
     pub(super) fn binds(
         &self,
         case: &Case<'a>,
@@ -51,7 +53,7 @@ impl<'a> Run<'a> {
             let mounts = &self.seen.mounts;
             let there = mounts.iter().rfind(|mount| mount.mount_point == bind.path);
             let steps = match there {
-                // Without its UUID nothing can be remembered of it.
+                // Without the filesystem's UUID the journal cannot record anything about it.
                 Some(there) => in_place(case, bind, there, used || uuid.is_none(), notes),
                 None if uuid.is_none() => Err(no_uuid(case, bind)),
                 None => Self::bind(case, bind, whole, used, notes),
@@ -65,7 +67,7 @@ impl<'a> Run<'a> {
         binds
     }
 
-    /// A place where nothing is mounted.
+    /// Plans a place where nothing is mounted.
     fn bind(
         case: &Case<'a>,
         bind: &Bind,
@@ -105,18 +107,18 @@ fn no_uuid(case: &Case<'_>, bind: &Bind) -> Refusal {
     case.refuse(
         RefusalKind::Unreadable,
         format!(
-            "nothing is mounted at {}: the UUID of the filesystem is not known, so the journal cannot have what is done",
+            "nothing is mounted at {}: the UUID of the filesystem is unknown, so the journal cannot record the mount",
             bind.path
         ),
         format!(
-            "plan again; `blkid --probe {}` shows what is there",
+            "run the plan again; `blkid --probe {}` shows the filesystem",
             case.device.node()
         ),
         vec![("path", bind.path.clone())],
     )
 }
 
-/// A place where something is mounted: the directory as declared, or a refusal.
+/// Plans a place where something is mounted: the declared directory, or a refusal.
 fn in_place(
     case: &Case<'_>,
     bind: &Bind,
@@ -147,14 +149,15 @@ fn in_place(
     let read_only = case.disk.options.iter().any(|option| option == "ro")
         || there.options.iter().any(|option| option == "ro");
     if !read_only {
-        // Notes on what only the next mount changes are those of the whole filesystem.
+        // Notes about options that only the next mount changes concern the whole filesystem.
         steps.extend(Run::options(case, there, &mut Vec::new()));
         steps.extend(ownership(case, bind.owner.as_ref(), there, notes));
     }
     Ok(steps)
 }
 
-/// A place that is no longer declared and still mounted. It may be in use, so it stays until the next boot.
+/// Describes a place that is no longer declared but still mounted. It may be in use, so it stays
+/// mounted until the next boot.
 fn withdrawn(case: &Case<'_>, record: &BindRecord) -> Option<String> {
     let declared = |bind: &Bind| bind.path == record.path;
     let whole = case.mounted().filter(|_| case.in_place())?;

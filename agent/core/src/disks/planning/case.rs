@@ -1,4 +1,4 @@
-//! One declared disk with the device that it was found to be, and what is known of both.
+//! A declared disk with its matched device and all that is known about both.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,8 @@ use super::super::{
     wanted::{Key, Wanted},
 };
 
-/// Where filesystems are mounted while they are filled. A mount left there is our own.
+/// Directory in which the agent mounts filesystems while it copies files to them. A mount left
+/// there is the agent's.
 pub(super) const SEED_DIRECTORY: &str = "/run/virtfleet/seed";
 
 pub(super) struct Case<'a> {
@@ -24,11 +25,11 @@ pub(super) struct Case<'a> {
     pub(super) device: &'a Device,
     pub(super) seen: &'a Seen,
     pub(super) journal: &'a Journal,
-    /// The journal's entry of this name.
+    /// Journal entry of this name.
     pub(super) entry: Option<&'a Entry>,
     /// Whether that entry is about this device, which may have grown since.
     pub(super) same: bool,
-    /// What stands for a probe that is not there.
+    /// Used if there is no probe result.
     unseen: Probe,
 }
 
@@ -53,13 +54,13 @@ impl<'a> Case<'a> {
             entry,
             same,
             unseen: Probe::Unknown(Doubt {
-                reason: "it was not looked at".to_owned(),
+                reason: "it was not probed".to_owned(),
                 passing: true,
             }),
         }
     }
 
-    /// How far the journal says that this very device has come.
+    /// Progress that the journal records for this device.
     pub(super) fn progress(&self) -> Option<Progress> {
         self.entry.filter(|_| self.same).map(|entry| entry.progress)
     }
@@ -72,19 +73,19 @@ impl<'a> Case<'a> {
         &self.device.id
     }
 
-    /// The name of its LUKS container.
+    /// Name of the LUKS mapping.
     pub(super) fn mapping_name(&self) -> String {
         keys::mapping(&self.disk.name)
     }
 
-    /// The opened container, when it is to be in one.
+    /// The open container, if the disk is declared as encrypted.
     pub(super) fn mapping(&self) -> Option<&'a Mapping> {
         let seen = self.seen;
         self.disk.encryption.as_ref()?;
         seen.mappings.get(&self.mapping_name())
     }
 
-    /// What the filesystem stands on.
+    /// Block device on which the filesystem resides.
     pub(super) fn place(&self) -> Place {
         if self.disk.encryption.is_some() {
             Place::Mapping {
@@ -95,7 +96,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The number of what the filesystem stands on; none for a container that is not open.
+    /// Device number of the block device of the filesystem; `None` for a container that is not
+    /// open.
     pub(super) fn number(&self) -> Option<DevNumber> {
         if self.disk.encryption.is_some() {
             self.mapping().map(|mapping| mapping.number)
@@ -104,30 +106,32 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Its bytes.
+    /// Size of that block device in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.mapping().map_or(self.id().size, |mapping| mapping.could_be)
     }
 
-    /// What is mounted at its mount point now.
+    /// Current mount at the declared mount point.
     pub(super) fn mounted(&self) -> Option<&'a Mounted> {
         let seen = self.seen;
         let path = self.disk.mount_point.as_deref()?;
         seen.mounts.iter().rfind(|mount| mount.mount_point == path)
     }
 
-    /// Whether it is where it was asked for: mounted there as a whole, or swapped to.
+    /// Whether the disk is in its declared place: the whole filesystem is mounted there, or it is
+    /// active swap.
     pub(super) fn in_place(&self) -> bool {
         let Some(number) = self.number() else { return false };
         if self.disk.filesystem == DiskFilesystem::Swap {
             return self.seen.swaps.contains(&number);
         }
-        // A subvolume that btrfs mounts by default is the whole, too.
+        // A subvolume that btrfs mounts by default counts as the whole filesystem.
         self.mounted()
             .is_some_and(|mount| mount.number == number && (mount.root == "/" || mount.filesystem == "btrfs"))
     }
 
-    /// Whether it was found by size and order, or by a UUID that a look has to find, too: then nothing but our own data is ever mounted.
+    /// Whether the disk was matched by size and order, or by a UUID that the probe must confirm.
+    /// Then the agent mounts only filesystems that it made itself.
     pub(super) fn by_position(&self) -> bool {
         matches!(self.key, Key::Position { .. } | Key::Uuid(_))
     }
@@ -142,12 +146,13 @@ impl<'a> Case<'a> {
         Refusal::new(kind, Some(self.id()), message, remedy, facts)
     }
 
-    /// Whether nobody uses it. A container of ours on it, and our private mount of it, are no use by others.
+    /// Refuses if the device is in use. A container and a private mount of the agent itself are
+    /// ignored.
     pub(super) fn free(&self) -> Result<(), Refusal> {
         let ours = |used: &&Use| match used {
             Use::Holder(_) => self.mapping().is_some(),
             Use::Mounted(at) => at.starts_with(&format!("{SEED_DIRECTORY}/")) && self.progress().is_some(),
-            // Partitions of a disk that is judged as a clone belong to its content.
+            // The partitions of an image clone belong to its content.
             Use::Partition(_) => self.clone_state().is_some(),
             Use::Swap | Use::Attached(_) | Use::Opened(_) => false,
         };
@@ -160,7 +165,7 @@ impl<'a> Case<'a> {
             .count();
         let Some(first) = foreign.first() else {
             return if holders > 1 {
-                Err(self.in_use("it carries several other devices".to_owned()))
+                Err(self.in_use("several other devices use it".to_owned()))
             } else {
                 Ok(())
             };
@@ -170,8 +175,8 @@ impl<'a> Case<'a> {
                 return Err(self.only_bound(at));
             }
             Use::Mounted(at) => format!("it is mounted at {at}"),
-            Use::Swap => "it is swapped to".to_owned(),
-            Use::Holder(device) => format!("{device} stands on it"),
+            Use::Swap => "it is active swap".to_owned(),
+            Use::Holder(device) => format!("{device} uses it"),
             Use::Attached(user) => format!("{user} uses it"),
             Use::Opened(process) => format!("the process {process} has it open for writing"),
             Use::Partition(_) => return Err(super::foreign::partitioned(self)),
@@ -179,14 +184,15 @@ impl<'a> Case<'a> {
         Err(self.in_use(text))
     }
 
-    /// A place is mounted and the filesystem itself is not: somebody has unmounted it.
+    /// Refusal for a disk with a mounted place whose own mount is missing: it was unmounted
+    /// manually.
     fn only_bound(&self, at: &str) -> Refusal {
         let whole = self.disk.mount_point.as_deref().unwrap_or_default();
         let text = format!("it is mounted at {at}");
         self.refuse(
             RefusalKind::InUse,
-            format!("{}: {text}, and not at {whole}", self.device.node()),
-            format!("unmount it there, or mount the whole filesystem at {whole} again; then `virtfleet-agent apply disks`"),
+            format!("{}: {text}, but not at {whole}", self.device.node()),
+            format!("unmount it there, or remount the whole filesystem at {whole}; then `virtfleet-agent apply disks`"),
             vec![("use", text)],
         )
     }
@@ -200,23 +206,23 @@ impl<'a> Case<'a> {
         )
     }
 
-    /// The UUID that its filesystem gets; none when the VM has none of its own.
+    /// UUID for the new filesystem; `None` if the VM has no UUID of its own.
     pub(super) fn planned_uuid(&self) -> Option<String> {
         uuids::filesystem(&self.seen.vm_uuid, &self.disk.name)
     }
 
-    /// The UUID that its LUKS header gets.
+    /// UUID for the new LUKS header.
     pub(super) fn planned_luks(&self) -> Option<String> {
         uuids::luks(&self.seen.vm_uuid, &self.disk.name)
     }
 
-    /// The UUID, or why nothing can be made with it.
+    /// Returns the UUID, or a refusal if there is none.
     pub(super) fn uuid_to_make(&self, uuid: Option<String>) -> Result<String, Refusal> {
         let uuid = uuid.ok_or_else(|| {
             self.refuse(
                 RefusalKind::NotEligible,
-                "the VM shows no SMBIOS UUID, from which the filesystem's would be made",
-                "set spec.domain.firmware.uuid of the VM; `virtfleet-agent report` shows what is seen",
+                "the VM has no SMBIOS UUID, from which the agent derives the UUID of the filesystem",
+                "set spec.domain.firmware.uuid of the VM; `virtfleet-agent report` shows the value",
                 Vec::new(),
             )
         })?;
@@ -224,12 +230,12 @@ impl<'a> Case<'a> {
         Ok(uuid)
     }
 
-    /// Refuses when the journal has the UUID under another name and on another device. A disk that
+    /// Refuses if the journal has the UUID under another name and on another device. A disk that
     /// was made under this name and then renamed in the settings keeps its UUID.
     fn unclaimed(&self, uuid: &str) -> Result<(), Refusal> {
         let claims = |entry: &&Entry| {
             let has = entry.uuid == uuid || entry.luks_uuid.as_deref() == Some(uuid);
-            // Without a serial, any disk of that size may have become any other.
+            // Without a serial, another disk of the same size cannot be told from this one.
             let exact = entry.device.serial.is_some() || entry.key == self.key;
             let this = exact && entry.device.may_have_become(self.id());
             has && entry.name != self.disk.name && !this
@@ -242,8 +248,8 @@ impl<'a> Case<'a> {
             uuid,
             &format!("the disk {other}"),
             format!(
-                "{} would get the UUID {uuid}, which comes from the name {name:?}; the journal has it for the \
-                 disk {other:?} on {}, which had that name before",
+                                "{} would get the UUID {uuid}, which is derived from the name {name:?}; the journal records it for the \
+                                 disk {other:?} on {}, which had that name before",
                 self.device.node(),
                 entry.key
             ),
@@ -251,7 +257,7 @@ impl<'a> Case<'a> {
         ))
     }
 
-    /// The refusal of a disk whose UUID `others` have, too.
+    /// Refusal of a disk whose UUID is also on `others`.
     fn duplicate(
         &self,
         uuid: &str,
@@ -267,18 +273,18 @@ impl<'a> Case<'a> {
         )
     }
 
-    /// The refusal of a copy: `others` carry its UUID, too.
-    pub(super) fn copied(&self, uuid: &str, others: &str) -> Refusal {
+    /// Refusal of a copy: `others` have the same UUID.
+    pub(super) fn duplicate_uuid(&self, uuid: &str, others: &str) -> Refusal {
         self.duplicate(
             uuid,
             others,
             format!("the UUID {uuid} is on {} and on {others}", self.device.node()),
-            "one is a copy of the other: detach it, or give it a UUID of its own (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
+            "one is a copy of the other: detach it, or give it another UUID (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
         )
     }
 
-    /// Refuses when another device carries the UUID too.
-    pub(super) fn alone(&self, uuid: &str) -> Result<(), Refusal> {
+    /// Refuses if another device has the same UUID.
+    pub(super) fn check_unique_uuid(&self, uuid: &str) -> Result<(), Refusal> {
         let own: Vec<DevNumber> = [Some(self.id().number), self.number()]
             .into_iter()
             .flatten()
@@ -299,10 +305,10 @@ impl<'a> Case<'a> {
             return Ok(());
         }
         let others: Vec<String> = others.into_iter().collect();
-        Err(self.copied(uuid, &others.join(", ")))
+        Err(self.duplicate_uuid(uuid, &others.join(", ")))
     }
 
-    /// Refuses when a tool is not there.
+    /// Refuses if a required tool is missing.
     pub(super) fn tools(&self, programs: &[&str]) -> Result<(), Refusal> {
         let missing: Vec<&str> = programs
             .iter()
@@ -320,7 +326,7 @@ impl<'a> Case<'a> {
         ))
     }
 
-    /// The wish to make something on the disk.
+    /// Returns the step that makes something on the disk, as the journal records it.
     pub(super) fn intent(
         &self,
         evidence: Evidence,
@@ -340,7 +346,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Whether the disk was found by the UUID that the entry has.
+/// Whether the disk was matched by the UUID in the entry.
 fn given(key: &Key, entry: &Entry) -> bool {
     matches!(key, Key::Uuid(uuid) if entry.uuid == *uuid || entry.luks_uuid.as_ref() == Some(uuid))
 }

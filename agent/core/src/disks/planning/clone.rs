@@ -1,4 +1,5 @@
-//! A disk declared with `content: image-clone` that is not blank: erased when it is proven to be an untouched clone, else refused.
+//! A disk declared with `content: image-clone` that is not blank. The agent erases it if it is
+//! proven to be an untouched clone; otherwise it refuses.
 
 use virtfleet_wire::settings::DiskContent;
 
@@ -14,11 +15,11 @@ use super::{
     content::{Verdict, former, unreadable},
 };
 
-/// How many deviations are named in the message; all of them are in the facts.
-const NAMED: usize = 3;
+/// Maximum number of deviations in the message. The facts contain all of them.
+const MAX_NAMED_DEVIATIONS: usize = 3;
 
 impl<'a> Case<'a> {
-    /// What was found out about it as a clone; none for a disk that is not declared as one.
+    /// Result of the clone check; `None` for a disk that is not declared as a clone.
     pub(super) fn clone_state(&self) -> Option<&'a CloneState> {
         let seen = self.seen;
         (self.disk.content == DiskContent::ImageClone)
@@ -27,7 +28,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What follows for a disk that was judged as a clone; none for any other.
+/// Verdict for a disk that is declared as a clone; `None` for any other.
 pub(super) fn judge(case: &Case<'_>, notes: &mut Vec<String>) -> Option<Result<Verdict, Refusal>> {
     Some(match case.clone_state()? {
         CloneState::Unknown(doubt) => Err(unreadable(case, &doubt.reason, doubt.passing)),
@@ -44,7 +45,7 @@ fn erase(case: &Case<'_>, proof: &CloneProof, notes: &mut Vec<String>) -> Result
     {
         return Err(replaced(case, entry));
     }
-    // Partitions alone are no use by anybody.
+    // The partitions alone do not count as a use.
     if case
         .device
         .uses
@@ -62,7 +63,7 @@ fn erase(case: &Case<'_>, proof: &CloneProof, notes: &mut Vec<String>) -> Result
     }
     notes.push(proof.words());
     notes.push(format!(
-        "the first boot of {} was at or before {} s since 1970, by {}",
+        "the first boot of {} was at or before {} s since 1970, according to {}",
         proof.root, proof.first_boot.at, proof.first_boot.source
     ));
     Ok(Verdict::Make {
@@ -71,7 +72,7 @@ fn erase(case: &Case<'_>, proof: &CloneProof, notes: &mut Vec<String>) -> Result
     })
 }
 
-/// The step that erases it, when it is a clone that may be erased.
+/// The step that erases the disk, if it may be erased.
 pub(super) fn step(case: &Case<'_>) -> Option<Step> {
     let (proof, resume) = match case.clone_state()? {
         CloneState::Untouched(proof) => (proof, false),
@@ -87,7 +88,7 @@ pub(super) fn step(case: &Case<'_>) -> Option<Step> {
     }))
 }
 
-/// The refusal of a large clone that was not read whole and is not declared as `new`.
+/// Refusal of a large clone that was read only in part and is not declared as `new`.
 fn partly_proven(case: &Case<'_>, proof: &CloneProof) -> Option<Refusal> {
     let disk = case.disk;
     if proof.is_whole() || disk.new || case.id().size <= disk.approve_above {
@@ -96,12 +97,12 @@ fn partly_proven(case: &Case<'_>, proof: &CloneProof) -> Option<Refusal> {
     Some(case.refuse(
         RefusalKind::NotAClone,
         format!(
-            "{} is larger than `approveAbove` ({}) and was not read whole: {}",
+            "{} is larger than `approveAbove` ({}) and was not read completely: {}",
             case.device.node(),
             size::words(disk.approve_above),
             proof.words()
         ),
-        "set `new: true` when the platform says that the volume is new, or `proof: full` to read all of it".to_owned(),
+        "set `new: true` if the platform guarantees that the volume is new, or `proof: full` to read the whole disk".to_owned(),
         Vec::new(),
     ))
 }
@@ -110,20 +111,20 @@ fn was_made(entry: &Entry) -> bool {
     entry.progress > Progress::Intended
 }
 
-/// The journal has a filesystem on this disk, and a clone is there.
+/// Refusal: the journal records a filesystem on this disk, but the disk holds an image clone.
 fn replaced(case: &Case<'_>, entry: &Entry) -> Refusal {
     case.refuse(
         RefusalKind::NotAClone,
         format!(
-            "{} holds an untouched clone of the OS image, and the journal says that the agent has made {} with UUID {} on it: the \
-             volume was replaced, and its data may be lost",
+                        "{} holds an untouched clone of the OS image, but the journal records that the agent made {} with UUID {} on it: \
+                         the volume was replaced, and its data may be lost",
             case.device.node(),
             entry.filesystem,
             entry.uuid
         ),
         format!(
-            "restore the volume. If it was replaced on purpose, remove the clone by hand (`wipefs --all` on each partition and on \
-             {}), look at the plan again, and approve what remains",
+                        "restore the volume. If it was replaced on purpose, remove the clone manually (`wipefs --all` on each partition \
+                         and on {}), run the plan again, and approve the rest",
             case.device.node()
         ),
         vec![("journalUuid", entry.uuid.clone())],
@@ -135,12 +136,12 @@ fn refused(case: &Case<'_>, deviations: &[Deviation]) -> Refusal {
     let sentences: Vec<String> = deviations.iter().map(Deviation::sentence).collect();
     let mut named = sentences
         .iter()
-        .take(NAMED)
+        .take(MAX_NAMED_DEVIATIONS)
         .cloned()
         .collect::<Vec<_>>()
         .join("; ");
-    if sentences.len() > NAMED {
-        let more = sentences.len() - NAMED;
+    if sentences.len() > MAX_NAMED_DEVIATIONS {
+        let more = sentences.len() - MAX_NAMED_DEVIATIONS;
         named = format!("{named}; and {more} more");
     }
     let facts = sentences
@@ -151,8 +152,8 @@ fn refused(case: &Case<'_>, deviations: &[Deviation]) -> Refusal {
         RefusalKind::NotAClone,
         format!("{node} is not proven to be an untouched clone of the OS image: {named}"),
         format!(
-            "compare it with the root disk (`lsblk -o NAME,SIZE,PARTUUID,UUID,FSTYPE`). If nothing on it is needed, back it up and remove \
-             it by hand (`wipefs --all` on each partition and on {node}), look at the plan again, and approve what remains"
+                        "compare it with the root disk (`lsblk -o NAME,SIZE,PARTUUID,UUID,FSTYPE`). If you need no data on it, back it up and \
+                         remove it manually (`wipefs --all` on each partition and on {node}), run the plan again, and approve the rest"
         ),
         facts,
     )

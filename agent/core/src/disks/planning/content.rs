@@ -1,4 +1,4 @@
-//! What is on the disk itself, and what follows from it: make something, take what is there, or refuse.
+//! Evaluates the content of a disk: make a filesystem, use the existing one, or refuse.
 
 use virtfleet_wire::settings::ProofKind;
 
@@ -18,41 +18,41 @@ use super::{
     placing::History,
 };
 
-/// What to do with a disk.
+/// Decision for a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Make it.
+    /// Make the filesystem or the container.
     Make {
-        /// Why that is right.
+        /// Evidence that the disk may be formatted.
         evidence: Evidence,
-        /// Whether our own unfinished work is on it, and is cleared first.
+        /// Whether an unfinished `mkfs` of the agent is cleared first.
         clear: bool,
     },
-    /// Use what is there.
+    /// Use what is on the disk.
     Take {
-        /// Its UUID.
+        /// UUID of the existing filesystem or container.
         uuid: String,
-        /// Whether it is only just made by us: nobody has written to it.
+        /// Whether the agent has just made it, so that nothing was written to it yet.
         fresh: bool,
     },
 }
 
-/// A container, as blkid names it.
+/// blkid's name for a LUKS container.
 pub(super) const LUKS: &str = "crypto_LUKS";
 
-/// What is to be on the disk itself.
+/// Declared content of the disk itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layer<'a> {
-    /// As blkid names it.
+    /// blkid's name for it.
     pub(super) kind: &'a str,
-    /// The UUID that we would give.
+    /// UUID that the agent would assign.
     pub(super) planned: Option<&'a str>,
-    /// The UUID that the journal has for this layer.
+    /// UUID in the journal for this layer.
     pub(super) journaled: Option<&'a str>,
 }
 
 impl<'a> Run<'a> {
-    /// A disk whose filesystem stands on the disk itself.
+    /// Plans a disk whose filesystem is directly on the disk.
     pub(super) fn plain(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<Step>, Refusal> {
         let planned = case.planned_uuid();
         let layer = Layer {
@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
         match judge(case, layer, notes)? {
             Verdict::Make { evidence, clear } => {
                 let uuid = case.uuid_to_make(planned.clone())?;
-                case.alone(&uuid)?;
+                case.check_unique_uuid(&uuid)?;
                 case.tools(&[mkfs::program(case.disk.filesystem)])?;
                 let (_, arguments) = mkfs::arguments(case.disk, &uuid);
                 let intent = case.intent(evidence, layer.kind, &uuid, arguments);
@@ -76,14 +76,14 @@ impl<'a> Run<'a> {
                 Ok(steps)
             }
             Verdict::Take { uuid, fresh } => {
-                case.alone(&uuid)?;
+                case.check_unique_uuid(&uuid)?;
                 self.place(case, &uuid, History::of(case, &uuid, fresh), notes)
             }
         }
     }
 }
 
-/// Decides by what the probe found.
+/// Decides according to the probe result.
 pub(super) fn judge(case: &Case<'_>, layer: Layer<'_>, notes: &mut Vec<String>) -> Result<Verdict, Refusal> {
     if let Some(verdict) = super::clone::judge(case, notes) {
         return verdict;
@@ -100,14 +100,11 @@ pub(super) fn judge(case: &Case<'_>, layer: Layer<'_>, notes: &mut Vec<String>) 
 
 pub(super) fn unreadable(case: &Case<'_>, reason: &str, passing: bool) -> Refusal {
     let remedy = if passing {
-        "it is looked at again at the next pass: `systemctl start virtfleet-reconcile.service`"
+        "the next run probes it again: `systemctl start virtfleet-reconcile.service`"
     } else {
-        "look at the kernel's messages (`dmesg`) and at the volume; nothing is done while it cannot be read"
+        "read the kernel log (`dmesg`) and check the volume; the agent changes nothing while the disk is unreadable"
     };
-    let message = format!(
-        "what is on {} could not be found out: {reason}",
-        case.device.node()
-    );
+    let message = format!("cannot determine the content of {}: {reason}", case.device.node());
     case.refuse(
         RefusalKind::Unreadable,
         message,
@@ -116,12 +113,13 @@ pub(super) fn unreadable(case: &Case<'_>, reason: &str, passing: bool) -> Refusa
     )
 }
 
-/// Never: it may be in use elsewhere at this moment.
+/// Refusal for a shared disk without known content. The agent never formats it: another VM may be
+/// using it.
 fn shared(case: &Case<'_>) -> Refusal {
     case.refuse(
         RefusalKind::MaybeShared,
-        "nothing is known on it, and it is declared as shared: another VM may be about to write to it",
-        "make the filesystem on it by hand, in one VM alone; or set shared: false when no other VM has it",
+        "it has no known content and is declared as shared: another VM may be about to write to it",
+        "make the filesystem manually, in one VM only; or set shared: false if no other VM uses the disk",
         Vec::new(),
     )
 }
@@ -130,16 +128,16 @@ fn blank(case: &Case<'_>, blankness: &Blankness, notes: &mut Vec<String>) -> Res
     if case.disk.proof == ProofKind::Full && blankness.proof != ProofKind::Full {
         return Err(unreadable(
             case,
-            "it was read in part, and `proof: full` is asked for",
+            "it was read only in part, but `proof: full` is set",
             true,
         ));
     }
     if let Key::Uuid(uuid) = &case.key {
-        let reason = format!("udev has the UUID {uuid} on it, and nothing is found there now");
+        let reason = format!("udev reports the UUID {uuid} for it, but the probe finds nothing");
         return Err(unreadable(case, &reason, true));
     }
     if blankness.bytes == 0 {
-        return Err(unreadable(case, "nothing of it was read", true));
+        return Err(unreadable(case, "no part of it was read", true));
     }
     if case.disk.shared {
         return Err(shared(case));
@@ -148,15 +146,15 @@ fn blank(case: &Case<'_>, blankness: &Blankness, notes: &mut Vec<String>) -> Res
         evidence: Evidence::Blank(blankness.clone()),
         clear: false,
     };
-    // A name that is new in the settings makes no new disk.
+    // A new name in the settings does not make an old disk new: check for its former name.
     notes.push(format!("{} is blank, {}", case.device.node(), blankness.words()));
     let Some(entry) = case.entry.or_else(|| former(case)) else {
         return partly_proven(case, blankness).map_or(Ok(make), |refusal| approved_or(case, refusal));
     };
     if case.progress() == Some(Progress::Intended) && entry.others_wrote && !blankness.is_whole() {
         let message = format!(
-            "something else wrote to {} while it was about to be formatted; what was read of it is zero now, and not all of \
-             it was read",
+            "something else wrote to {} while the agent was about to format it; the parts that were read are zero now, but not \
+             the whole disk was read",
             case.device.node()
         );
         let facts = vec![
@@ -164,7 +162,7 @@ fn blank(case: &Case<'_>, blankness: &Blankness, notes: &mut Vec<String>) -> Res
             ("othersWrote", "true".to_owned()),
         ];
         let mut refusal = approvable(case, RefusalKind::Unfinished, message, facts);
-        refusal.remedy = format!("set `proof: full` for it; or {}", refusal.remedy);
+        refusal.remedy = format!("set `proof: full` for the disk; or {}", refusal.remedy);
         return approved_or(case, refusal);
     }
     if case.disk.ephemeral || case.progress() == Some(Progress::Intended) {
@@ -174,7 +172,7 @@ fn blank(case: &Case<'_>, blankness: &Blankness, notes: &mut Vec<String>) -> Res
         case,
         RefusalKind::BlankAgain,
         format!(
-            "{} is blank, and {} was made for the disk {:?} before, on {} ({}): it was replaced, or its data is lost",
+            "{} is blank, but the agent made {} for the disk {:?} before, on {} ({}): the disk was replaced, or its data is lost",
             case.device.node(),
             entry.filesystem,
             entry.name,
@@ -191,7 +189,7 @@ fn blank(case: &Case<'_>, blankness: &Blankness, notes: &mut Vec<String>) -> Res
     approved_or(case, refusal)
 }
 
-/// The refusal of a large disk that was not read whole and is declared neither as `new` nor as `ephemeral`.
+/// Refusal of a large disk that was read only in part and is neither `new` nor `ephemeral`.
 fn partly_proven(case: &Case<'_>, blankness: &Blankness) -> Option<Refusal> {
     let disk = case.disk;
     let vouched = disk.new || disk.ephemeral;
@@ -202,7 +200,7 @@ fn partly_proven(case: &Case<'_>, blankness: &Blankness) -> Option<Refusal> {
         case,
         RefusalKind::PartlyProven,
         format!(
-            "{} is larger than `approveAbove` ({}) and was not read whole: {}",
+            "{} is larger than `approveAbove` ({}) and was not read completely: {}",
             case.device.node(),
             size::words(disk.approve_above),
             blankness.words()
@@ -210,18 +208,18 @@ fn partly_proven(case: &Case<'_>, blankness: &Blankness) -> Option<Refusal> {
         Vec::new(),
     );
     refusal.remedy.push_str(
-        "; or set `new: true` when the platform says that the volume is new, or `proof: full` to read all of it",
+        "; or set `new: true` if the platform guarantees that the volume is new, or `proof: full` to read the whole disk",
     );
     Some(refusal)
 }
 
-/// The entry of a disk that had another name, when it was this one and was made.
+/// Journal entry of this disk under a former name, if the agent made it.
 pub(super) fn former<'a>(case: &Case<'a>) -> Option<&'a Entry> {
     let mut entries = case.journal.entries.iter();
     entries.find(|entry| entry.key == case.key && entry.progress > Progress::Intended)
 }
 
-/// What the journal's words mean to a person.
+/// Describes the progress in the journal.
 fn progress_words(progress: Progress) -> &'static str {
     match progress {
         Progress::Intended => "begun",
@@ -233,8 +231,8 @@ fn progress_words(progress: Progress) -> &'static str {
     }
 }
 
-/// To be cleared and made again. What a person has judged was on the disk before our `mkfs`: what follows the clearing must find blankness, and never
-/// that.
+/// Clears the disk and makes the filesystem again. An approval covered the content before the
+/// agent's `mkfs`; after clearing, only a blank disk may be formatted.
 fn clear(entry: &Entry) -> Verdict {
     let mut evidence = entry.evidence.clone();
     if let Evidence::Approved { digest, .. } = &mut evidence {
@@ -259,9 +257,9 @@ fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal>
         }
         facts.push(("journalUuid", entry.uuid.clone()));
         let message = format!(
-            "making {} on {node} was begun and not ended, and {}",
+            "making {} on {node} was started and not finished, and {}",
             entry.filesystem,
-            foreign_words(content)
+            describe_foreign_content(content)
         );
         return approved_or(case, approvable(case, RefusalKind::Unfinished, message, facts));
     }
@@ -272,24 +270,22 @@ fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal>
     let at = content
         .first_byte
         .map_or(String::new(), |byte| format!(", the first at byte {byte}"));
-    let message = format!("{node} is not blank: it holds bytes that no tool knows{at}");
+    let message = format!("{node} is not blank: it contains data that no tool recognises{at}");
     approved_or(case, approvable(case, RefusalKind::UnknownData, message, facts))
 }
 
-/// What is not from our tool, in words.
-fn foreign_words(content: &Content) -> String {
+/// Describes the content that is not from the agent's `mkfs`.
+fn describe_foreign_content(content: &Content) -> String {
     match &content.left {
         Some(Left::Foreign { at }) => {
-            format!("the byte at {at} is not what that tool writes there: something else wrote to the disk")
+            format!("that tool does not write the byte at {at}: something else wrote to the disk")
         }
-        Some(Left::User { trace }) => format!("it was used since: {trace}"),
-        Some(Left::Tool) | None => {
-            "it could not be proven that all that is there is from that tool".to_owned()
-        }
+        Some(Left::User { trace }) => format!("the filesystem was used since: {trace}"),
+        Some(Left::Tool) | None => "it is not proven that this tool wrote all of the content".to_owned(),
     }
 }
 
-/// There is what was asked for.
+/// Plans a disk with the declared kind of content.
 fn declared(
     case: &Case<'_>,
     content: &Content,
@@ -301,7 +297,7 @@ fn declared(
             case,
             content,
             layer.kind,
-            ", with a UUID, by which it is mounted",
+            ", with a UUID, which the agent needs to mount it",
         ));
     };
     let journaled = layer.journaled == Some(uuid.as_str());
@@ -311,17 +307,17 @@ fn declared(
             .entry
             .is_some_and(|entry| entry.progress == Progress::Intended)
     {
-        return begun(case, layer, content, uuid);
+        return started_mkfs(case, layer, content, uuid);
     }
     if let Some(bytes) = content.filesystem_bytes.filter(|bytes| *bytes > case.id().size) {
         return Err(case.refuse(
             RefusalKind::NotEligible,
             format!(
-                "{} has {} bytes and its filesystem {bytes}: the disk was shrunk",
+                "{} has {} bytes, its filesystem {bytes}: the disk was shrunk",
                 case.device.node(),
                 case.id().size
             ),
-            "give the volume its size back; nothing is mounted before",
+            "restore the size of the volume; until then the agent does not mount it",
             vec![("filesystemBytes", bytes.to_string())],
         ));
     }
@@ -330,7 +326,7 @@ fn declared(
             case,
             content,
             layer.kind,
-            " with our UUID: found by size and order alone, it may be another's",
+            " with the agent's UUID: it was matched only by size and order, so it may be another disk",
         ));
     }
     if !ours && let Some(expected) = layer.journaled {
@@ -346,36 +342,45 @@ fn declared(
     Ok(Verdict::Take { uuid, fresh })
 }
 
-/// It has the UUID of a `mkfs` that the journal knows as begun. Only what that tool alone wrote is
-/// cleared; what was used since is mounted when it is complete, and refused otherwise.
-fn begun(case: &Case<'_>, layer: Layer<'_>, content: &Content, uuid: String) -> Result<Verdict, Refusal> {
+/// Plans a filesystem with the UUID of a `mkfs` that the journal records as started. The agent
+/// clears it only if nothing but this `mkfs` wrote to it. A filesystem that was used since is
+/// mounted if it is complete, and refused otherwise.
+fn started_mkfs(
+    case: &Case<'_>,
+    layer: Layer<'_>,
+    content: &Content,
+    uuid: String,
+) -> Result<Verdict, Refusal> {
     let node = case.device.node();
     match (content.complete, &content.left, case.entry) {
         (Some(true), Some(Left::User { .. }), _) => Ok(Verdict::Take { uuid, fresh: false }),
-        (Some(true), Some(Left::Foreign { .. }), _) => Err(mixed(case, &node, content, uuid)),
+        (Some(true), Some(Left::Foreign { .. }), _) => Err(mixed_content(case, &node, content, uuid)),
         (Some(true), ..) => Ok(Verdict::Take {
             uuid,
             fresh: case.same,
         }),
-        (None, ..) => Err(unjudged(case, &node, uuid)),
-        (Some(false), ..) if layer.kind == LUKS => Err(shut(case, &uuid)),
+        (None, ..) => Err(undetermined(case, &node, uuid)),
+        (Some(false), ..) if layer.kind == LUKS => Err(key_refusal(case, &uuid)),
         (Some(false), _, Some(_)) if case.disk.shared => Err(shared(case)),
         (Some(false), Some(Left::Tool), Some(entry)) if case.same => Ok(clear(entry)),
         (Some(false), Some(Left::Tool), _) => {
             let refusal = case.refuse(
                 RefusalKind::Unfinished,
-                format!("{node} holds what a mkfs of ours has begun and not ended, and it is not the disk on which that was"),
-                "look at it; what is on it is known, so it is removed by hand (`wipefs`), not by approval",
+                format!(
+                    "{node} holds an unfinished mkfs of the agent, but the agent started it on another disk"
+                ),
+                "inspect it; known content cannot be approved, so remove it manually (`wipefs`)",
                 vec![("uuid", uuid)],
             );
             Err(refusal.beyond_approval())
         }
-        (Some(false), ..) => Err(mixed(case, &node, content, uuid)),
+        (Some(false), ..) => Err(mixed_content(case, &node, content, uuid)),
     }
 }
 
-/// There is a filesystem with our UUID, and beside it something that our tool did not write.
-pub(super) fn mixed(case: &Case<'_>, place: &str, content: &Content, uuid: String) -> Refusal {
+/// Refusal: the disk has a filesystem with the agent's UUID and content that its `mkfs` did not
+/// write.
+pub(super) fn mixed_content(case: &Case<'_>, place: &str, content: &Content, uuid: String) -> Refusal {
     let mut facts = vec![("uuid", uuid)];
     match &content.left {
         Some(Left::Foreign { at }) => facts.push(("foreignByte", at.to_string())),
@@ -385,36 +390,37 @@ pub(super) fn mixed(case: &Case<'_>, place: &str, content: &Content, uuid: Strin
     let refusal = case.refuse(
         RefusalKind::Unfinished,
         format!(
-            "{place} holds a filesystem whose making was begun and not recorded as ended, and {}",
-            foreign_words(content)
+            "{place} holds a filesystem of a mkfs that was started and not recorded as finished, and {}",
+            describe_foreign_content(content)
         ),
-        "copy what is needed from it; then remove the filesystem by hand (`wipefs --all`, and zeros over what is \
-         left), which no approval does",
+                "copy the data that you need; then remove the filesystem manually (`wipefs --all`, and write zeros over the \
+                 rest); an approval does not remove it",
         facts,
     );
     refusal.beyond_approval()
 }
 
-/// Nobody says whether it is whole, or it was mounted by somebody since. Nothing is cleared by that.
-pub(super) fn unjudged(case: &Case<'_>, place: &str, uuid: String) -> Refusal {
+/// Refusal: it is unknown whether the filesystem is complete, or something mounted it since. The
+/// agent does not clear it.
+pub(super) fn undetermined(case: &Case<'_>, place: &str, uuid: String) -> Refusal {
     let refusal = case.refuse(
         RefusalKind::Unfinished,
         format!(
-            "{place} holds what a mkfs of ours has begun, and whether that is whole could not be judged: its checker did not say, or somebody has \
-             mounted it since"
+                        "{place} holds the result of a mkfs that the agent started, and it is unknown whether it is complete: its checker \
+                         gave no answer, or it was mounted since"
         ),
-        "look at it with its checker (`e2fsck -n`, `xfs_repair -n`, `btrfs check`); what is on it is known, so it is removed by hand (`wipefs`), \
-         not by approval",
+                "check it (`e2fsck -n`, `xfs_repair -n`, `btrfs check`); known content cannot be approved, so remove it manually \
+                 (`wipefs`)",
         vec![("uuid", uuid)],
     );
     refusal.beyond_approval()
 }
 
-/// Our own header, and the key that it was made with is not the one that is there now.
-fn shut(case: &Case<'_>, uuid: &str) -> Refusal {
-    let said = "the header was begun by us, with a key that is not the one in its place now";
+/// Refusal: the header is the agent's, but the current key does not open it.
+fn key_refusal(case: &Case<'_>, uuid: &str) -> Refusal {
+    let said = "the agent made the header with a key other than the current one";
     let Some(encryption) = &case.disk.encryption else {
-        return unjudged(case, &case.device.node(), uuid.to_owned());
+        return undetermined(case, &case.device.node(), uuid.to_owned());
     };
-    super::luks::shut(case, encryption, uuid).refusal(said, false)
+    super::luks::key_refusal(case, encryption, uuid).refusal(said, false)
 }

@@ -1,4 +1,4 @@
-//! The files below `/etc` that bring a disk back at the next boot.
+//! Files below `/etc` that mount a disk at the next boot.
 
 use super::{
     super::{
@@ -10,8 +10,9 @@ use super::{
 };
 
 impl<'a> Run<'a> {
-    /// Adds what has to be written or removed. A file that is not ours is never overwritten. `held` are places that are
-    /// not to be mounted now: their units are not written, and stay where they are there.
+    /// Adds the steps that write and remove files. The agent never overwrites a file that is not
+    /// its own. `held` are places that are not mounted now: the agent neither writes nor removes
+    /// their units.
     pub(super) fn files(
         &mut self,
         case: &Case<'a>,
@@ -21,7 +22,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), Refusal> {
         let first = *self.named.entry(uuid.to_owned()).or_insert(&case.disk.name);
         if first != case.disk.name {
-            return Err(case.copied(uuid, &format!("the disk {first}")));
+            return Err(case.duplicate_uuid(uuid, &format!("the disk {first}")));
         }
         let mapping = case.disk.encryption.is_some().then(|| case.mapping_name());
         let placing = Placing {
@@ -56,7 +57,7 @@ impl<'a> Run<'a> {
                 Some(there) if disk_of(there).is_none() => {
                     return Err(case.refuse(
                         RefusalKind::MountPointTaken,
-                        format!("{path} is there and was not written by us"),
+                        format!("{path} exists and was not written by the agent"),
                         "remove that unit, or change mountPoint",
                         vec![("file", path)],
                     ));

@@ -1,6 +1,7 @@
-//! A disk that holds something else than what was declared: what that is, and what a person does then.
+//! A disk with other content than declared: what the content is, and the remedy.
 //!
-//! Most of these are no data disks at all: KubeVirt attaches configuration as small disks, and a `match` that says too little finds one of them.
+//! Most of these are not data disks: KubeVirt attaches configuration as small disks, and a `match`
+//! with too few conditions matches one of them.
 
 use super::{
     super::{
@@ -11,9 +12,10 @@ use super::{
     case::Case,
 };
 
-/// Disks by which KubeVirt and installers hand something to a guest, by the label, in lower case, of their ISO 9660 or FAT filesystem. KubeVirt's labels:
-/// `pkg/cloud-init/cloud-init.go`, `pkg/config/config.go` and `pkg/config/sysprep.go`; `OEMDRV` is Anaconda's, `virtio-win` that of the drivers for Windows.
-const HANDED: [(&str, &str); 6] = [
+/// Labels, in lower case, of the ISO 9660 or FAT filesystems by which KubeVirt and installers pass
+/// data to a guest. KubeVirt: `pkg/cloud-init/cloud-init.go`, `pkg/config/config.go` and
+/// `pkg/config/sysprep.go`. `OEMDRV` is Anaconda's; `virtio-win` has the drivers for Windows.
+const CONFIGURATION_LABELS: [(&str, &str); 6] = [
     ("cidata", "the VM's cloud-init data (NoCloud)"),
     ("config-2", "the VM's cloud-init data (ConfigDrive)"),
     (
@@ -24,12 +26,12 @@ const HANDED: [(&str, &str); 6] = [
     ("oemdrv", "a kickstart or drivers for an installer"),
     ("virtio-win", "the virtio drivers for Windows"),
 ];
-/// Filesystems of such disks, as blkid names them.
-const HANDED_ON: [&str; 3] = ["iso9660", "udf", "vfat"];
-/// Partition tables, as blkid names them.
-const TABLES: [&str; 6] = ["gpt", "dos", "PMBR", "mac", "bsd", "sun"];
+/// blkid's names for the filesystems of such disks.
+const CONFIGURATION_FILESYSTEMS: [&str; 3] = ["iso9660", "udf", "vfat"];
+/// blkid's names for partition tables.
+const PARTITION_TABLES: [&str; 6] = ["gpt", "dos", "PMBR", "mac", "bsd", "sun"];
 
-/// What is on it, and `kind` with `more` is asked for.
+/// Refusal of a disk with `content` although `kind` with `more` is declared.
 pub(super) fn foreign(case: &Case<'_>, content: &Content, kind: &str, more: &str) -> Refusal {
     let mut found = if content.is_known() {
         content.kind.clone()
@@ -40,21 +42,21 @@ pub(super) fn foreign(case: &Case<'_>, content: &Content, kind: &str, more: &str
         found.push_str(" and ");
         found.push_str(also);
     }
-    let what = what(content);
+    let what = purpose(content);
     let also = what.as_ref().map(|what| format!(": {what}")).unwrap_or_default();
     let node = case.device.node();
     let remedy = if what.is_some() {
         format!(
-            "`match` ({}) fits the wrong disk: compare it with `lsblk -o NAME,SIZE,SERIAL,LABEL,FSTYPE`, and give the disk that is meant a serial \
-             in the VM's spec. {node} is to stay as it is",
+            "`match` ({}) matches the wrong disk: compare it with `lsblk -o NAME,SIZE,SERIAL,LABEL,FSTYPE`, and give the intended disk a \
+             serial in the VM's spec. Do not change {node}",
             case.disk.asked_for()
         )
-    } else if kinds(content).any(|kind| TABLES.contains(&kind)) {
+    } else if kinds(content).any(|kind| PARTITION_TABLES.contains(&kind)) {
         partitioned_remedy(case)
     } else {
         format!(
-            "look at it; if it is needed, change the settings. If not, back it up and remove it by hand (`wipefs --all {node}`), look at the plan \
-             again, and approve what remains"
+            "inspect it; if you need its data, change the settings. If not, back it up, remove it manually (`wipefs --all {node}`), run \
+             the plan again, and approve the rest"
         )
     };
     let mut facts = vec![("kind", content.kind.clone())];
@@ -70,13 +72,13 @@ pub(super) fn foreign(case: &Case<'_>, content: &Content, kind: &str, more: &str
     }
     case.refuse(
         RefusalKind::ForeignData,
-        format!("{node} holds {found}{also}, and {kind} is asked for{more}"),
+        format!("{node} holds {found}{also}, but {kind}{more} is declared"),
         remedy,
         facts,
     )
 }
 
-/// The kernel knows partitions on it.
+/// Refusal of a disk with partitions in the kernel's table.
 pub(super) fn partitioned(case: &Case<'_>) -> Refusal {
     let partitions: Vec<&str> = case
         .device
@@ -102,9 +104,9 @@ pub(super) fn partitioned(case: &Case<'_>) -> Refusal {
 fn partitioned_remedy(case: &Case<'_>) -> String {
     let node = case.device.node();
     format!(
-        "look at its partitions (`lsblk -o NAME,SIZE,LABEL,FSTYPE {node}`). When it is another system's disk, `match` ({}) fits the wrong one: correct \
-         it. A disk that is to be used here has no partitions: when nothing on it is needed, back it up and remove them by hand (`wipefs --all` on \
-         each partition and on {node})",
+        "inspect its partitions (`lsblk -o NAME,SIZE,LABEL,FSTYPE {node}`). If it is the disk of another system, correct `match` ({}). A \
+         disk for use here has no partitions: if you need no data on it, back it up and remove them manually (`wipefs --all` \
+         on each partition and on {node})",
         case.disk.asked_for()
     )
 }
@@ -114,19 +116,19 @@ fn kinds(content: &Content) -> impl Iterator<Item = &str> {
     std::iter::once(content.kind.as_str()).chain(also)
 }
 
-/// What it is there for, when that is known and it is no disk for data.
-fn what(content: &Content) -> Option<String> {
+/// Purpose of the disk, if it is known not to be a data disk.
+fn purpose(content: &Content) -> Option<String> {
     let is = |names: &[&str]| kinds(content).any(|kind| names.contains(&kind));
     if is(&["mvbd"]) {
         return Some(
-            "it is the disk by which KubeVirt gives the VM metrics of its host (downwardMetrics)".to_owned(),
+            "it is the disk on which KubeVirt provides host metrics to the VM (downwardMetrics)".to_owned(),
         );
     }
-    if !is(&HANDED_ON) {
+    if !is(&CONFIGURATION_FILESYSTEMS) {
         return None;
     }
     let label = content.label.as_deref().unwrap_or_default();
-    let known = HANDED.iter().find(|(name, _)| {
+    let known = CONFIGURATION_LABELS.iter().find(|(name, _)| {
         let begins = label.get(..name.len());
         let whole = label.len() == name.len() || *name == "virtio-win";
         whole && begins.is_some_and(|begins| begins.eq_ignore_ascii_case(name))
@@ -148,9 +150,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_handed_to_the_guest_is_told_from_data() {
+    fn configuration_disks_are_distinguished_from_data() {
         let of = |kind: &str, also: &[&str], label: &str| {
-            what(&Content {
+            purpose(&Content {
                 kind: kind.into(),
                 also: also.iter().map(|also| (*also).to_owned()).collect(),
                 label: Some(label.into()),
@@ -174,7 +176,7 @@ mod tests {
         }
         assert!(
             of("dos", &["iso9660"], "Debian").is_some(),
-            "a hybrid image has a partition table, too"
+            "a hybrid image also has a partition table"
         );
         for (kind, label) in [
             ("vfat", "DATA"),

@@ -1,7 +1,8 @@
-//! A disk whose filesystem stands in a LUKS2 container.
+//! A disk whose filesystem is in a LUKS2 container.
 //!
-//! In a new container everything is noise, so there is no proof of blankness inside. What is made in it rests on the journal: on
-//! a container that this very journal has as made by us and as never used, by the header's UUID.
+//! A new container contains random data, so its content cannot be proven blank. The agent formats
+//! it only if the journal records a container with the same header UUID that the agent made and
+//! that was never used.
 
 use super::{
     super::{
@@ -15,16 +16,16 @@ use super::{
     },
     Run,
     case::Case,
-    content::{LUKS, Layer, Verdict, judge, mixed, unjudged, unreadable},
+    content::{LUKS, Layer, Verdict, judge, mixed_content, undetermined, unreadable},
     foreign::foreign,
     placing::History,
 };
 
-/// What is in a container.
+/// Content of a container.
 enum Inner {
-    /// Nothing of anybody's: make the filesystem.
+    /// No data: make the filesystem.
     Make,
-    /// A filesystem to mount, and whether it is only just made by us.
+    /// UUID of a filesystem to mount, and whether the agent has just made it.
     Take(String, bool),
 }
 
@@ -50,17 +51,17 @@ impl<'a> Run<'a> {
         match judge(case, layer, notes)? {
             Verdict::Make { evidence, clear } => {
                 let header = case.uuid_to_make(planned.clone())?;
-                case.alone(&header)?;
+                case.check_unique_uuid(&header)?;
                 self.encrypt(case, &encryption, evidence, clear, &header, notes)
             }
             Verdict::Take { uuid: header, .. } => {
-                case.alone(&header)?;
+                case.check_unique_uuid(&header)?;
                 self.open(case, &encryption, &header, planned.as_deref(), notes)
             }
         }
     }
 
-    /// From blank to in place.
+    /// Plans a blank disk: container, filesystem, mount.
     fn encrypt(
         &mut self,
         case: &Case<'a>,
@@ -89,7 +90,8 @@ impl<'a> Run<'a> {
         Ok(steps)
     }
 
-    /// Opens what is there. What is in it is known by the journal, or by the UUIDs that we give; else it is seen once it is open.
+    /// Plans a closed container. The journal or the planned UUIDs tell its content; otherwise the
+    /// next run plans it when the container is open.
     fn open(
         &mut self,
         case: &Case<'a>,
@@ -109,22 +111,23 @@ impl<'a> Run<'a> {
                 steps.extend(self.fill(case, entry.evidence.clone(), notes)?);
             }
             Some(entry) => {
-                case.alone(&entry.uuid)?;
+                case.check_unique_uuid(&entry.uuid)?;
                 let fresh = entry.progress < Progress::Used;
                 steps.extend(self.place(case, &entry.uuid, History::of(case, &entry.uuid, fresh), notes)?);
             }
             None => match case.planned_uuid().filter(|_| planned == Some(header)) {
                 Some(uuid) => {
-                    case.alone(&uuid)?;
+                    case.check_unique_uuid(&uuid)?;
                     steps.extend(self.place(case, &uuid, History::Adopted, notes)?);
                 }
-                None => notes.push("what is in the container is planned for once it is open".to_owned()),
+                None => notes
+                    .push("the content of the container is planned when the container is open".to_owned()),
             },
         }
         Ok(steps)
     }
 
-    /// The container is open.
+    /// Plans an open container.
     fn opened(
         &mut self,
         case: &Case<'a>,
@@ -145,17 +148,17 @@ impl<'a> Run<'a> {
                         case,
                         content,
                         LUKS,
-                        " with our UUID: found by size and order alone, it may be another's",
+                        " with the agent's UUID: it was matched only by size and order, so it may be another disk",
                     ));
                 }
             }
-            // Busy because it is open; whose it is, the header's UUID says.
+            // Busy because it is open; the header's UUID identifies it.
             Probe::Unknown(_) if known => {}
             _ => {
                 return Err(case.refuse(
                     RefusalKind::InUse,
                     format!(
-                        "/dev/mapper/{} is another container than the one on {}",
+                        "/dev/mapper/{} is not the container on {}",
                         case.mapping_name(),
                         case.device.node()
                     ),
@@ -164,23 +167,23 @@ impl<'a> Run<'a> {
                 ));
             }
         }
-        case.alone(header)?;
+        case.check_unique_uuid(header)?;
         match inner(case, mapping)? {
             Inner::Make => {
-                // `inner` says so only by an entry.
+                // `inner` returns `Make` only if there is an entry.
                 let Some(entry) = case.entry else {
                     return Ok(Vec::new());
                 };
                 self.fill(case, entry.evidence.clone(), notes)
             }
             Inner::Take(uuid, fresh) => {
-                case.alone(&uuid)?;
+                case.check_unique_uuid(&uuid)?;
                 self.place(case, &uuid, History::of(case, &uuid, fresh), notes)
             }
         }
     }
 
-    /// Makes the filesystem in a container of ours that never held one, and puts it in its place.
+    /// Makes and mounts the filesystem in a container of the agent that never had one.
     fn fill(
         &mut self,
         case: &Case<'a>,
@@ -188,7 +191,7 @@ impl<'a> Run<'a> {
         notes: &mut Vec<String>,
     ) -> Result<Vec<Step>, Refusal> {
         let uuid = case.uuid_to_make(case.planned_uuid())?;
-        case.alone(&uuid)?;
+        case.check_unique_uuid(&uuid)?;
         case.tools(&[mkfs::program(case.disk.filesystem)])?;
         let (_, arguments) = mkfs::arguments(case.disk, &uuid);
         let intent: FormatIntent = case.intent(evidence, case.disk.filesystem.word(), &uuid, arguments);
@@ -210,7 +213,7 @@ fn open_step(case: &Case<'_>, encryption: &Encryption, header: &str) -> Step {
     }
 }
 
-/// Whether the keys can be had: for a new container that of the boot and the recovery key, to open one of them.
+/// Checks that the keys are readable: the boot key, and for a new container the recovery key, too.
 fn key_files(case: &Case<'_>, encryption: &Encryption, header: &str, new: bool) -> Result<(), Refusal> {
     let boot = keys::key_word(encryption);
     let recovery = encryption.recovery.as_deref();
@@ -224,22 +227,26 @@ fn key_files(case: &Case<'_>, encryption: &Encryption, header: &str, new: bool) 
         .find_map(|key| Some((key, bad(key)?)));
     let Some((key, why)) = found else { return Ok(()) };
     let remedy = if new {
-        "put the key in its place, readable for root alone".to_owned()
+        "create the key file, readable only by root".to_owned()
     } else {
-        shut(case, encryption, header).remedy()
+        key_refusal(case, encryption, header).remedy()
     };
     Err(case.refuse(
         RefusalKind::NoKey,
         format!(
-            "the key {key} cannot be used: {why}; nothing was changed, and a lost key never leads to a format"
+            "cannot use the key {key}: {why}; nothing was changed, and the agent never formats a disk because its key is lost"
         ),
         remedy,
         vec![("key", key.to_owned()), ("reason", why.clone())],
     ))
 }
 
-/// The container as the messages about its key have it.
-pub(super) fn shut<'a>(case: &'a Case<'_>, encryption: &'a Encryption, luks_uuid: &'a str) -> Shut<'a> {
+/// Data for messages about the key of the container.
+pub(super) fn key_refusal<'a>(
+    case: &'a Case<'_>,
+    encryption: &'a Encryption,
+    luks_uuid: &'a str,
+) -> Shut<'a> {
     Shut {
         name: &case.disk.name,
         device: case.id(),
@@ -248,7 +255,7 @@ pub(super) fn shut<'a>(case: &'a Case<'_>, encryption: &'a Encryption, luks_uuid
     }
 }
 
-/// The entry of a container of ours in which nothing was ever mounted.
+/// Journal entry of a container that the agent made and in which nothing was ever mounted.
 fn unused<'a>(case: &Case<'a>, mapping: &Mapping) -> Option<&'a Entry> {
     case.entry.filter(|entry| {
         case.same
@@ -278,27 +285,32 @@ fn inner(case: &Case<'_>, mapping: &Mapping) -> Result<Inner, Refusal> {
     };
     let kind = case.disk.filesystem.word();
     if content.kind != kind || !content.also.is_empty() {
-        return Err(foreign(case, content, kind, " in its container"));
+        return Err(foreign(case, content, kind, " in its LUKS container"));
     }
     let Some(uuid) = content.uuid.clone().filter(|uuid| !uuid.is_empty()) else {
-        return Err(foreign(case, content, kind, " with a UUID in its container"));
+        return Err(foreign(case, content, kind, " with a UUID in its LUKS container"));
     };
     if let Some(entry) = unused {
-        return ours_begun(case, entry, content, uuid);
+        return unfinished_filesystem(case, entry, content, uuid);
     }
     let journaled = case.entry.filter(|entry| case.same && entry.uuid == uuid);
     let fresh = journaled.is_some_and(|entry| entry.progress < Progress::Used);
     Ok(Inner::Take(uuid, fresh))
 }
 
-/// A filesystem in a container of ours whose `mkfs` was not seen to end.
-fn ours_begun(case: &Case<'_>, entry: &Entry, content: &Content, uuid: String) -> Result<Inner, Refusal> {
+/// Evaluates a filesystem in a container of the agent whose `mkfs` is not recorded as finished.
+fn unfinished_filesystem(
+    case: &Case<'_>,
+    entry: &Entry,
+    content: &Content,
+    uuid: String,
+) -> Result<Inner, Refusal> {
     if entry.uuid != uuid {
         return Err(foreign(
             case,
             content,
             case.disk.filesystem.word(),
-            " with our UUID in its container",
+            " with the agent's UUID in its LUKS container",
         ));
     }
     let place = format!("the container on {}", case.device.node());
@@ -306,12 +318,12 @@ fn ours_begun(case: &Case<'_>, entry: &Entry, content: &Content, uuid: String) -
         (Some(true), Some(Left::User { .. })) => Ok(Inner::Take(uuid, false)),
         (Some(true), Some(Left::Tool) | None) => Ok(Inner::Take(uuid, true)),
         (Some(false), Some(Left::Tool)) => Ok(Inner::Make),
-        (None, _) => Err(unjudged(case, &place, uuid)),
-        (Some(_), _) => Err(mixed(case, &place, content, uuid)),
+        (None, _) => Err(undetermined(case, &place, uuid)),
+        (Some(_), _) => Err(mixed_content(case, &place, content, uuid)),
     }
 }
 
-/// A new container into which something was written that is not our unfinished filesystem.
+/// Refusal of a new container with data that is not from an unfinished `mkfs` of the agent.
 fn written(case: &Case<'_>, probe: &Probe) -> Refusal {
     let mapping = format!("/dev/mapper/{}", case.mapping_name());
     let at = match probe {
@@ -324,25 +336,26 @@ fn written(case: &Case<'_>, probe: &Probe) -> Refusal {
     let refusal = case.refuse(
         RefusalKind::UnknownData,
         format!(
-            "the container on {} was made and never held a filesystem, and there are bytes in it that no tool of \
-             ours wrote{at}",
+                        "the agent made the container on {} and no filesystem in it, but it contains data that no tool of the agent \
+                         wrote{at}",
             case.device.node()
         ),
-        format!("look at {mapping} and copy what is needed; then write zeros over it (`blkdiscard -z {mapping}`)"),
+        format!("inspect {mapping} and copy the data that you need; then write zeros over it (`blkdiscard -z {mapping}`)"),
         vec![("mapping", case.mapping_name())],
     );
     refusal.beyond_approval()
 }
 
-/// Not approvable: bytes in a container that was used are somebody's, however they look.
+/// Refusal of a used container without a known filesystem. It cannot be approved: any bytes in it
+/// may be data.
 fn no_filesystem(case: &Case<'_>) -> Refusal {
     let refusal = case.refuse(
         RefusalKind::UnknownData,
         format!(
-            "the container on {} holds no filesystem that is known, and is not known as new",
+            "the container on {} holds no known filesystem, and the journal does not record it as new",
             case.device.node()
         ),
-        "look at what is in it (`blkid /dev/mapper/…`); a filesystem in it is made by hand",
+        "inspect its content (`blkid /dev/mapper/…`); make a filesystem in it manually",
         vec![("mapping", case.mapping_name())],
     );
     refusal.beyond_approval()

@@ -1,7 +1,9 @@
-//! Mount options of a disk that is mounted: what of those that are asked for is not in effect, and what of that can be changed while it is in use.
+//! Compares the requested mount options of a mounted disk with the ones in effect, and decides
+//! which of them a remount can change.
 //!
-//! The kernel shows the options that it heeds, but not all, and some by another name. So only such are compared as are shown as they are given, and only
-//! those that are asked for now or were before (as the unit or the line of fstab has them that is there still).
+//! The kernel shows most options in effect, some under another name. So the agent compares only
+//! options that the kernel shows unchanged, and of these only options that are requested now or
+//! were requested before (by the unit or the fstab line that still exists).
 
 use virtfleet_wire::settings::DiskFilesystem;
 
@@ -11,8 +13,9 @@ use super::{
     case::Case,
 };
 
-/// Flags of the mount itself, with what takes each back. A remount changes them at once and touches no filesystem.
-const FLAGS: [(&str, &str); 6] = [
+/// Mount flags with their opposites. A remount changes them at once, without touching the
+/// filesystem.
+const MOUNT_FLAGS: [(&str, &str); 6] = [
     ("nosuid", "suid"),
     ("nodev", "dev"),
     ("noexec", "exec"),
@@ -20,14 +23,15 @@ const FLAGS: [(&str, &str); 6] = [
     ("noatime", "relatime"),
     ("nodiratime", "diratime"),
 ];
-/// Flags of the mount of which one is always in effect.
-const ATIMES: [&str; 2] = ["noatime", "relatime"];
-/// Of ext4's own, those that a remount sets and takes back while it is in use, with what takes them back.
-const EXT4: [(&str, &str); 1] = [("discard", "nodiscard")];
-/// What a remount takes back when it is not given again, where mount(8) sets all flags at once (util-linux before 2.39).
-const KEPT: [&str; 3] = ["sync", "dirsync", "lazytime"];
-/// What a filesystem shows as it was given, and what only the next mount sets.
-const SHOWN: [&str; 14] = [
+/// Access time flags, of which exactly one is always in effect.
+const ATIME_FLAGS: [&str; 2] = ["noatime", "relatime"];
+/// Options of ext4 that a remount can set and clear while in use, with their opposites.
+const EXT4_OPTIONS: [(&str, &str); 1] = [("discard", "nodiscard")];
+/// Flags that a remount clears unless it repeats them, because mount(8) sets all flags at once
+/// (util-linux before 2.39).
+const REPEATED_FLAGS: [&str; 3] = ["sync", "dirsync", "lazytime"];
+/// Options that the kernel shows unchanged and that only the next mount sets.
+const SHOWN_UNCHANGED: [&str; 14] = [
     "ro",
     "sync",
     "dirsync",
@@ -44,23 +48,24 @@ const SHOWN: [&str; 14] = [
     "data=writeback",
 ];
 
-/// What differs.
+/// Differences between requested and current options.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Difference {
-    /// What a remount is given.
+    /// Options for a remount.
     now: Vec<String>,
-    /// What the next mount changes.
+    /// Options that only the next mount changes.
     later: Vec<String>,
 }
 
 impl<'a> Run<'a> {
-    /// The step that changes what can be changed, and a note of the rest.
+    /// Returns the remount step for the options that can be changed, and adds a note about the
+    /// others.
     pub(super) fn options(case: &Case<'a>, mount: &Mounted, notes: &mut Vec<String>) -> Option<Step> {
         let before = units::options_of(&case.seen.files, &case.disk.name);
         let found = compare(case.disk.filesystem, &case.disk.options, &before, &mount.options);
         if !found.later.is_empty() {
             notes.push(format!(
-                "mount options that the next mount changes (unmount it and apply again, or reboot): {}",
+                "mount options that take effect at the next mount (unmount the disk and apply again, or reboot): {}",
                 found.later.join(", ")
             ));
         }
@@ -74,11 +79,11 @@ impl<'a> Run<'a> {
 
 fn compare(filesystem: DiskFilesystem, asked: &[String], before: &[String], has: &[String]) -> Difference {
     let is = |list: &[String], option: &str| list.iter().any(|other| other == option);
-    let ext4 = EXT4.iter().filter(|_| filesystem == DiskFilesystem::Ext4);
-    let changeable: Vec<(&str, &str)> = FLAGS.iter().chain(ext4).copied().collect();
+    let ext4 = EXT4_OPTIONS.iter().filter(|_| filesystem == DiskFilesystem::Ext4);
+    let changeable: Vec<(&str, &str)> = MOUNT_FLAGS.iter().chain(ext4).copied().collect();
     let mut found = Difference::default();
     for (option, undo) in &changeable {
-        // The last of several that contradict each other holds.
+        // Of several contradicting options, the last one is valid.
         let last = asked.iter().rfind(|other| other == option || other == undo);
         let wants = last.is_some_and(|last| last == option);
         if wants && !is(has, option) {
@@ -88,17 +93,18 @@ fn compare(filesystem: DiskFilesystem, asked: &[String], before: &[String], has:
         }
     }
     let known = |option: &str| changeable.iter().any(|(one, _)| *one == option);
-    for option in SHOWN.into_iter().filter(|option| !known(option)) {
+    for option in SHOWN_UNCHANGED.into_iter().filter(|option| !known(option)) {
         let (wants, in_effect) = (is(asked, option), is(has, option));
-        // That it is read-only without having been asked to be is told elsewhere.
+        // A finding reports an unexpected read-only mount.
         if wants && !in_effect || !wants && in_effect && is(before, option) {
             let word = if wants { "" } else { "without " };
             found.later.push(format!("{word}{option}"));
         }
     }
-    // A change of one flag sets all of them anew, so those that stay are given, too.
-    let flags =
-        |option: &&String| FLAGS.iter().any(|(one, _)| one == *option) || KEPT.contains(&option.as_str());
+    // A remount sets all flags at once, so it repeats those that stay.
+    let flags = |option: &&String| {
+        MOUNT_FLAGS.iter().any(|(one, _)| one == *option) || REPEATED_FLAGS.contains(&option.as_str())
+    };
     if !found.now.is_empty() {
         let undone = |option: &str| {
             let pair = changeable.iter().find(|(one, _)| *one == option);
@@ -111,7 +117,7 @@ fn compare(filesystem: DiskFilesystem, asked: &[String], before: &[String], has:
             .cloned()
             .collect();
         all.append(&mut found.now);
-        if !ATIMES.iter().any(|one| is(&all, one)) && is(has, "relatime") {
+        if !ATIME_FLAGS.iter().any(|one| is(&all, one)) && is(has, "relatime") {
             all.push("relatime".to_owned());
         }
         all.dedup();
@@ -132,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_and_not_in_effect_is_set_and_what_was_asked_for_before_is_taken_back() {
+    fn missing_options_are_set_and_removed_ones_reverted() {
         for (kind, asked, before, has, now, later) in [
             ("ext4", "", "", "rw,relatime,rw", "", ""),
             ("ext4", "noatime", "", "rw,relatime,rw", "noatime", ""),
@@ -146,7 +152,7 @@ mod tests {
                 "nosuid,relatime",
                 "",
             ),
-            // Somebody else's change is theirs.
+            // A change by another program is kept.
             ("ext4", "", "", "rw,nosuid,noatime,rw", "", ""),
             ("ext4", "discard", "", "rw,relatime,rw", "discard,relatime", ""),
             (
@@ -184,7 +190,7 @@ mod tests {
                 "sync,discard,relatime",
                 "",
             ),
-            // Nobody can say what became of these.
+            // The result of these is unknown.
             ("ext4", "commit=30,x", "data=ordered", "rw,relatime,rw", "", ""),
         ] {
             let filesystem = if kind == "ext4" {

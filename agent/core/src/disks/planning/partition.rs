@@ -1,19 +1,19 @@
-//! What keeps a named partition from being formatted or mounted: its type, its attributes, or a table that the kernel
-//! does not agree with.
+//! Reasons not to format or mount a named partition: its type, its attributes, or a partition table
+//! that differs from the kernel's.
 
 use super::{
     super::plan::{Refusal, RefusalKind},
     case::Case,
 };
 
-/// Why a partition is not used.
+/// Reason not to use a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Objection {
     why: String,
     remedy: String,
 }
 
-/// The first reason that keeps the device from being used; none for a whole disk.
+/// Returns the first reason not to use the device; `None` for a whole disk.
 pub(super) fn objection(case: &Case<'_>) -> Option<Objection> {
     let partition = case.id().partition.as_ref()?;
     let (disk, index) = (&partition.disk, partition.index);
@@ -29,16 +29,16 @@ pub(super) fn objection(case: &Case<'_>) -> Option<Objection> {
         partition.objection(case.disk).map(|why| Objection {
             why,
             remedy: format!(
-                "correct `match` when it names the wrong partition. When it is the right one and nothing else uses it, \
-                 set its type by hand, e.g. `sfdisk --part-type /dev/{disk} {index} linux`; the agent changes no \
-                 partition table"
+                "correct `match` if it names the wrong partition. If it is the right one and nothing else uses it, \
+                 set its type manually, e.g. `sfdisk --part-type /dev/{disk} {index} linux`; the agent does not change \
+                 partition tables"
             ),
         })
     })
 }
 
 impl Objection {
-    /// The refusal of a partition that is not in its place yet.
+    /// Refusal of a partition that is not mounted yet.
     pub(super) fn refusal(self, case: &Case<'_>) -> Refusal {
         case.refuse(
             RefusalKind::NotEligible,
@@ -48,7 +48,7 @@ impl Objection {
         )
     }
 
-    /// What is said of a partition that is mounted already.
+    /// Note about a partition that is mounted already.
     pub(super) fn note(self) -> String {
         format!("{}; {}", self.why, self.remedy)
     }

@@ -1,4 +1,4 @@
-//! From a filesystem that is there, or will be, to one in its place: what lies under the mount point, files, mount, owner.
+//! Plans the mount of an existing or planned filesystem: mount point, files, mount, owner.
 
 use virtfleet_wire::settings::{DiskFilesystem, SeedFrom};
 
@@ -14,23 +14,23 @@ use super::{
     case::Case,
 };
 
-/// Where a filesystem comes from, as far as what lies under its mount point is concerned.
+/// Origin of a filesystem. It decides what happens to files below the mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum History {
-    /// Made in this very plan.
+    /// The current plan makes it.
     Made,
-    /// Made by us before, and still empty.
+    /// The agent made it before, and it is still empty.
     New,
-    /// Made by us, and what was under the mount point is copied to it.
+    /// The agent made it, and the files below the mount point are copied to it.
     Seeded,
-    /// It was mounted there by us before.
+    /// The agent mounted it there before.
     Used,
-    /// Somebody else's, or ours from before this root disk.
+    /// Not made by the agent, or made by the agent on another root disk.
     Adopted,
 }
 
 impl History {
-    /// By the journal.
+    /// Origin according to the journal.
     pub(super) fn of(case: &Case<'_>, uuid: &str, fresh: bool) -> Self {
         let known = case.entry.is_some_and(|entry| entry.uuid == uuid);
         match case.progress().filter(|_| known) {
@@ -43,7 +43,7 @@ impl History {
 }
 
 impl<'a> Run<'a> {
-    /// The steps that put it in its place; it is not there yet.
+    /// Returns the steps that mount a filesystem that is not mounted yet.
     pub(super) fn place(
         &mut self,
         case: &Case<'a>,
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
         }
         let above = self.above(case, path)?;
         let under = mount_point(case, path)?;
-        // At the private mount point of a disk with places nothing is to be found.
+        // Nothing should be below the private mount point of a disk with places.
         let seeds = disk.seed_from == SeedFrom::Existing && disk.binds.is_empty();
         if Self::must_seed(case, path, under, seeds, history, notes)? {
             steps.push(Step::Seed {
@@ -84,12 +84,12 @@ impl<'a> Run<'a> {
             });
         }
         let binds = self.binds(case, Some(uuid), history, notes);
-        // A disk is put in all its places or in none.
+        // A disk is mounted at all its places or at none.
         if let Some((_, refusal)) = binds.refusals.into_iter().next() {
             return Err(refusal);
         }
         self.files(case, uuid, &[], &mut steps)?;
-        // What was seen of the directory is hidden as soon as the disk above is mounted.
+        // The mount of a disk above hides the directory that was inspected.
         if !under.exists || above {
             steps.push(Step::MakeMountPoint {
                 path: path.to_owned(),
@@ -116,7 +116,8 @@ impl<'a> Run<'a> {
         Ok(steps)
     }
 
-    /// Whether a declared disk is mounted above in this very plan. Refuses when it should be and will not.
+    /// Whether this plan mounts a declared disk above the path. Refuses if that disk should be
+    /// mounted there and is not.
     fn above(&self, case: &Case<'a>, path: &str) -> Result<bool, Refusal> {
         let place = |other: &'a Wanted| {
             let at = other.mount_point.as_deref()?;
@@ -128,10 +129,10 @@ impl<'a> Run<'a> {
         for (other, at) in self.wanted.iter().filter_map(place) {
             if !self.placed.contains(at) {
                 let message = format!(
-                    "{path} lies on the disk {:?}, which is not in its place",
+                    "{path} is on the disk {:?}, which is not mounted in its place",
                     other.name
                 );
-                return Err(taken(case, path, message, "put that disk right first"));
+                return Err(taken(case, path, message, "fix that disk first"));
             }
             let there = self.seen.mounts.iter().any(|mount| mount.mount_point == at);
             mounted_now |= !there;
@@ -139,7 +140,8 @@ impl<'a> Run<'a> {
         Ok(mounted_now)
     }
 
-    /// Whether what lies under the mount point is copied first. Refuses when it would be hidden and nobody has said that it may be.
+    /// Whether the files below the mount point are copied first. Refuses if the mount would hide
+    /// them and the settings do not permit that.
     pub(super) fn must_seed(
         case: &Case<'a>,
         path: &str,
@@ -150,7 +152,7 @@ impl<'a> Run<'a> {
     ) -> Result<bool, Refusal> {
         if let Some(first) = under.busy.first() {
             let message = format!(
-                "{path} is in use: {first} has files open below it, and would go on with those on the root disk"
+                "{path} is in use: {first} has open files below it, and would keep using those on the root disk"
             );
             return Err(taken(
                 case,
@@ -163,7 +165,7 @@ impl<'a> Run<'a> {
             return Ok(false);
         }
         let hidden = format!(
-            "{} entries lie under {path} and are hidden while the disk is mounted",
+            "{} entries are below {path} and are hidden while the disk is mounted",
             under.entries
         );
         match history {
@@ -174,21 +176,21 @@ impl<'a> Run<'a> {
             }
             History::Adopted if seeds => {
                 notes.push(format!(
-                    "{hidden}: they are not copied, since the disk has data of its own"
+                    "{hidden}: they are not copied, because the disk contains data"
                 ));
                 Ok(false)
             }
             History::Made | History::New | History::Adopted => Err(taken(
                 case,
                 path,
-                format!("{} entries lie in {path} and would be hidden", under.entries),
+                format!("{} entries are in {path} and would be hidden", under.entries),
                 "move them away, or set seedFrom: existing",
             )),
         }
     }
 }
 
-/// The size of the filesystem as far as the look at the device or the container says it.
+/// Size of the filesystem according to the probe of the device or the container.
 fn filesystem_bytes(case: &Case<'_>) -> Option<u64> {
     let probe = case
         .mapping()
@@ -199,14 +201,14 @@ fn filesystem_bytes(case: &Case<'_>) -> Option<u64> {
     }
 }
 
-/// What was seen of the mount point. One that was not looked at is not mounted over.
+/// State of the mount point. The agent mounts nothing on a path that it did not inspect.
 pub(super) fn mount_point<'a>(case: &Case<'a>, path: &str) -> Result<&'a MountPoint, Refusal> {
     let seen = case.seen;
     let Some(under) = seen.mount_points.get(path) else {
         return Err(taken(
             case,
             path,
-            format!("{path} was not looked at"),
+            format!("{path} was not inspected"),
             "run the plan again",
         ));
     };
@@ -215,7 +217,7 @@ pub(super) fn mount_point<'a>(case: &Case<'a>, path: &str) -> Result<&'a MountPo
             case,
             path,
             format!("{path} cannot be mounted on: {why}"),
-            "make it a directory that no symbolic link leads to, or change mountPoint",
+            "make it a directory whose path has no symbolic link, or change mountPoint",
         )),
         None => Ok(under),
     }

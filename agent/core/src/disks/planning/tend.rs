@@ -1,4 +1,4 @@
-//! A disk that is in its place: its files, its owner, its growth.
+//! Plans a mounted disk: its files, its owner, its growth.
 
 use virtfleet_wire::settings::DiskFilesystem;
 
@@ -15,12 +15,13 @@ use super::{
     placing::History,
 };
 
-/// What a filesystem may leave of its device unused and still be as large as it gets: the last ext4 group or xfs allocation group that would be too small to be worth
-/// its tables (16 MiB for xfs), doubled.
-pub(super) const SLACK_BYTES: u64 = 32 << 20;
+/// Maximum space that a fully grown filesystem leaves unused on its device, in bytes: twice the
+/// size of the last ext4 group or xfs allocation group that is too small to be used (16 MiB for
+/// xfs).
+pub(super) const MAX_SLACK_BYTES: u64 = 32 << 20;
 
 impl<'a> Run<'a> {
-    /// What is left to do with a disk that is mounted or swapped to as asked for.
+    /// Returns the remaining steps for a disk that is mounted, or active swap, as requested.
     pub(super) fn tend(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<Step>, Refusal> {
         let disk = case.disk;
         let mut steps = Vec::new();
@@ -29,13 +30,13 @@ impl<'a> Run<'a> {
             return Err(case.refuse(
                 RefusalKind::ForeignData,
                 format!(
-                    "{} is mounted at {} and holds {}; {} is asked for",
+                    "{} is mounted at {} and holds {}, but {} is declared",
                     case.device.node(),
                     mount.mount_point,
                     mount.filesystem,
                     disk.filesystem.word()
                 ),
-                "change `filesystem` to what is there; a filesystem is never replaced",
+                "change `filesystem` to the existing one; the agent never replaces a filesystem",
                 vec![("kind", mount.filesystem.clone())],
             ));
         }
@@ -43,13 +44,13 @@ impl<'a> Run<'a> {
         let binds = self.binds(case, uuid.as_deref(), History::New, notes);
         match uuid {
             Some(uuid) => {
-                case.alone(&uuid)?;
+                case.check_unique_uuid(&uuid)?;
                 steps.extend(unknown(case, &uuid));
                 let held: Vec<&str> = binds.refusals.iter().map(|(path, _)| path.as_str()).collect();
                 self.files(case, &uuid, &held, &mut steps)?;
             }
             None => notes.push(
-                "the filesystem's UUID is not known, so nothing is written for the next boot".to_owned(),
+                "the UUID of the filesystem is unknown, so no unit for the next boot is written".to_owned(),
             ),
         }
         if let Some(mount) = mounted {
@@ -61,7 +62,7 @@ impl<'a> Run<'a> {
         Ok(steps)
     }
 
-    /// Options, owner and size of a mounted filesystem.
+    /// Steps for options, owner and size of a mounted filesystem.
     fn upkeep(case: &Case<'a>, mount: &Mounted, notes: &mut Vec<String>) -> Vec<Step> {
         let disk = case.disk;
         let mut steps = Vec::new();
@@ -72,7 +73,7 @@ impl<'a> Run<'a> {
         }
         if mount.options.iter().any(|option| option == "ro") {
             notes.push(format!(
-                "{} is mounted read-only, which was not asked for",
+                "{} is mounted read-only, although the settings do not request it",
                 mount.mount_point
             ));
             return steps;
@@ -83,31 +84,32 @@ impl<'a> Run<'a> {
         steps
     }
 
-    /// The steps that grow a mounted filesystem of `from` bytes; none when its size is not known, as of swap.
+    /// Steps that grow a mounted filesystem of `from` bytes; none if its size is unknown, as for
+    /// swap.
     pub(super) fn growth(case: &Case<'a>, from: Option<u64>, notes: &mut Vec<String>) -> Vec<Step> {
         let disk = case.disk;
         let (Some(from), Some(path)) = (from, disk.mount_point.as_deref()) else {
             return Vec::new();
         };
         if case.device.fault.is_some() {
-            // The table has changed: the kernel's end of the partition may lie in another one. A
-            // note says so already.
+            // The partition table has changed: the kernel's end of the partition may be in another
+            // partition. A note reports it already.
             return Vec::new();
         }
         let to = case.bytes();
         let device_bytes = case.mapping().map_or(to, |mapping| mapping.size);
         if from > device_bytes {
             notes.push(format!(
-                "the filesystem has {from} bytes and its device {device_bytes}: the volume was shrunk"
+                "the filesystem has {from} bytes, its device {device_bytes}: the volume was shrunk"
             ));
             return Vec::new();
         }
-        if to - from <= SLACK_BYTES.min(to) {
+        if to - from <= MAX_SLACK_BYTES.min(to) {
             return Vec::new();
         }
         if !disk.grow {
             notes.push(format!(
-                "the filesystem has {from} of {to} bytes; set grow: true to let it have all"
+                "the filesystem uses {from} of {to} bytes; set grow: true to use all of them"
             ));
             return Vec::new();
         }
@@ -121,7 +123,7 @@ impl<'a> Run<'a> {
         for needed in [Some(tool), smaller.map(|_| "cryptsetup")].into_iter().flatten() {
             if case.seen.missing_tools.contains(needed) {
                 notes.push(format!(
-                    "the filesystem has {from} of {to} bytes and cannot grow: {needed} is not installed"
+                    "the filesystem uses {from} of {to} bytes and cannot grow: {needed} is not installed"
                 ));
                 return Vec::new();
             }
@@ -144,7 +146,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What is in use is in the journal, whoever has mounted it: when it is blank one day, somebody's data are lost.
+/// Step that records a mounted filesystem in the journal, also if something else mounted it: if the
+/// disk is blank one day, data was lost.
 fn unknown(case: &Case<'_>, uuid: &str) -> Option<Step> {
     let known = |entry: &Entry| entry.progress == Progress::Used && entry.uuid == uuid;
     (!case.entry.is_some_and(known)).then(|| Step::Remember {
@@ -154,7 +157,7 @@ fn unknown(case: &Case<'_>, uuid: &str) -> Option<Step> {
     })
 }
 
-/// The UUID of the filesystem in place: as the probe says, else as udev does, else as the journal does.
+/// UUID of the mounted filesystem: from the probe, else from udev, else from the journal.
 fn uuid(case: &Case<'_>) -> Option<String> {
     let probe = case
         .mapping()
@@ -176,7 +179,8 @@ fn uuid(case: &Case<'_>) -> Option<String> {
     only.or_else(journaled)
 }
 
-/// Gives what is mounted the declared owner and mode when they are others. A name that stands for no number is not compared.
+/// Step that sets the declared owner and mode if they differ. A name without a numeric id is
+/// ignored.
 pub(super) fn ownership(
     case: &Case<'_>,
     owner: Option<&Owner>,
@@ -195,7 +199,7 @@ pub(super) fn ownership(
         let number = wanted.parse().ok().or_else(|| names(case.seen, wanted));
         if number.is_none() {
             notes.push(format!(
-                "the owner {wanted:?} of {} is not known in this guest",
+                "the owner {wanted:?} of {} does not exist in this guest",
                 mount.mount_point
             ));
         }

@@ -16,7 +16,7 @@ use super::{
     *,
 };
 
-/// The plan of one disk.
+/// Plans one disk.
 fn one(disk: &Wanted, seen: &Seen, journal: &Journal) -> DiskPlan {
     plan(std::slice::from_ref(disk), &[], seen, journal)
         .disks
@@ -24,12 +24,12 @@ fn one(disk: &Wanted, seen: &Seen, journal: &Journal) -> DiskPlan {
 }
 
 fn words(plan: &DiskPlan) -> Vec<&'static str> {
-    // What is written for the next boot has tests of its own.
+    // Other tests cover the files for the next boot.
     let steps = plan.steps.iter().map(Step::word);
     steps.filter(|word| *word != "write-file").collect()
 }
 
-/// The only refusal's kind; none when nothing is refused.
+/// Kind of the only refusal; `None` without a refusal.
 fn refusal(plan: &DiskPlan) -> Option<RefusalKind> {
     assert!(plan.refusals.len() <= 1, "{:?}", plan.refusals);
     let refusal = plan.refusals.first()?;

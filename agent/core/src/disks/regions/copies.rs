@@ -1,23 +1,27 @@
-//! Where superblocks and their copies lie when a filesystem does not begin at the first byte of the disk: behind a partition table that is
-//! lost, behind the header of a container, or in a file or device that was attached with an offset.
+//! Positions of superblocks and their copies if a filesystem does not begin at the first byte of
+//! the disk: after a lost partition table, after the header of a container, or in a file or device
+//! that was attached with an offset.
 
 use super::{ALIGN, GIB, KIB, MIB, TIB};
 
-/// Usual first bytes of a partition or of a container's payload. 1 MiB: the first partition (fdisk, parted). 2 MiB: LUKS1. 4, 8, 16, 17 MiB: LUKS2, whose
-/// payload is at 16 MiB by default, also behind 1 MiB. 129 MiB: behind Microsoft's reserved partition of 128 MiB.
+/// Usual offsets of a partition or of a container's payload. 1 MiB: the first partition (fdisk,
+/// parted). 2 MiB: LUKS1. 4, 8, 16, 17 MiB: LUKS2, whose payload is at 16 MiB by default, or 1 MiB
+/// later in a partition. 129 MiB: after Microsoft's reserved partition of 128 MiB.
 const BASES: [u64; 7] = [MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 17 * MIB, 129 * MIB];
-/// Bytes read at a base: superblocks of xfs and LUKS (0), LVM (512), ext (1 KiB), swap and md (4 KiB).
+/// Bytes read at a base: superblocks of xfs and LUKS (0), LVM (512), ext (1 KiB), swap and md (4
+/// KiB).
 const FIRST_BYTES: u64 = 8 * KIB;
-/// Bytes read at the place of one copy. ext's copy is 1 KiB into a group with blocks of 1 KiB.
+/// Bytes read for one copy. ext's copy is 1 KiB into a group with blocks of 1 KiB.
 const COPY_BYTES: u64 = 4 * KIB;
 /// `BTRFS_SUPER_INFO_OFFSET`.
 const BTRFS_FIRST: u64 = 64 * KIB;
-/// A GUID partition table's backup: 32 sectors of entries and one for the header.
+/// Size of a GPT backup: 32 sectors of entries and one for the header.
 const GPT_BACKUP: u64 = 33 * 512;
-/// From which multiples of 1 GiB are read: each up to the first number, each 16th up to the second, each 256th up to the third.
+/// Limits, in GiB, up to which multiples of 1, 16 and 256 GiB are read.
 const MULTIPLES: [(u64, u64); 3] = [(1, 128), (16, 2 << 10), (256, 64 << 10)];
 
-/// Places of superblocks and of their copies relative to each base, as offset and length; only places on the disk.
+/// Returns positions of superblocks and their copies for each base, as offset and length, limited
+/// to the disk.
 pub(super) fn places(size: u64) -> Vec<(u64, u64)> {
     let mut places = Vec::new();
     for base in BASES.into_iter().filter(|base| *base < size) {
@@ -27,7 +31,8 @@ pub(super) fn places(size: u64) -> Vec<(u64, u64)> {
             ext(group, size - base, &mut copy);
         }
         [64 * MIB, 256 * GIB].into_iter().for_each(&mut copy);
-        // The volume ends with the disk, before the backup of a GUID partition table, or at the last whole MiB before that.
+        // The volume ends with the disk, before the backup of a GPT, or at the last whole MiB
+        // before that.
         let behind = size.saturating_sub(GPT_BACKUP);
         for end in [size, behind, behind - behind % MIB] {
             xfs(end.saturating_sub(base), &mut copy);
@@ -38,7 +43,7 @@ pub(super) fn places(size: u64) -> Vec<(u64, u64)> {
         .take_while(|base| *base < size)
     {
         first(base, &mut places);
-        // The partition behind one of a whole number of GiB that begins at 1 MiB.
+        // A partition that follows one of a whole number of GiB at 1 MiB.
         first(base.saturating_add(MIB), &mut places);
         // ext's first copies with blocks of 4 KiB, and the first of btrfs.
         for offset in [64 * MIB, 128 * MIB, 384 * MIB] {
@@ -55,7 +60,8 @@ fn first(base: u64, places: &mut Vec<(u64, u64)>) {
     places.push((base.saturating_add(BTRFS_FIRST), COPY_BYTES));
 }
 
-/// ext2, ext3, ext4 with groups of `group` bytes, in a volume of `size` bytes: `sparse_super` and `sparse_super2`.
+/// ext2, ext3, ext4 with groups of `group` bytes, in a volume of `size` bytes: `sparse_super` and
+/// `sparse_super2`.
 fn ext(group: u64, size: u64, copy: &mut impl FnMut(u64)) {
     copy(group);
     for base in [3_u64, 5, 7] {
@@ -68,7 +74,8 @@ fn ext(group: u64, size: u64, copy: &mut impl FnMut(u64)) {
     copy(size.saturating_sub(1) / group * group);
 }
 
-/// The first 15 allocation groups of an xfs of `size` bytes, as mkfs.xfs lays them out by default: four of equal size, or of 1 TiB each from 4 TiB on.
+/// First 15 allocation groups of an xfs of `size` bytes with the default layout of mkfs.xfs: four
+/// equal ones, or groups of 1 TiB from 4 TiB on.
 fn xfs(size: u64, copy: &mut impl FnMut(u64)) {
     let group = if size >= 4 * TIB {
         TIB
@@ -100,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn multiples_rise_and_are_bounded() {
+    fn multiples_are_ascending_and_bounded() {
         let all: Vec<u64> = multiples().collect();
         assert!(all.is_sorted_by(|a, b| a < b));
         assert_eq!((all[0], all[127], all[128]), (1, 128, 144));
@@ -123,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filesystem_behind_a_usual_offset_is_met() {
+    fn filesystem_at_usual_offset_is_covered() {
         let size = 40 * GIB;
         let all = places(size);
         let met = |byte: u64| {

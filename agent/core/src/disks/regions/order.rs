@@ -1,19 +1,22 @@
-//! In which order the rest of a disk is read while there is time: both ends inwards, and evenly over what lies between.
+//! Order in which a timed proof reads the rest of a disk: from both ends inwards, and evenly
+//! between.
 
 use super::{super::probe::Region, GIB, MIB};
 
 /// Bytes of one read.
 pub const BLOCK_BYTES: u64 = 4 * MIB;
-/// The share of the disk at each end that is read inwards, and at most how many bytes: data that somebody has begun to write or to wipe lies there. More
-/// would leave long runs unread between them.
-const END_SHARE: u64 = 16;
-const END_LIMIT: u64 = 4 * GIB;
+/// Fraction (1/n) of the disk that is read inwards from each end.
+const END_FRACTION: u64 = 16;
+/// Maximum number of bytes that are read inwards from each end. Data that someone has begun to
+/// write or to wipe is there; a larger limit would leave long unread runs between the ends.
+const MAX_END_BYTES: u64 = 4 * GIB;
 
-/// Every block of a disk of `size` bytes once: from the front, evenly, from the back, evenly, and so on. The same size gives the same order. Wherever it is
-/// stopped, blocks lie evenly over the disk: the middle is visited by the bits of the block's number in reverse (van der Corput's sequence).
+/// Returns every block of a disk of `size` bytes once: alternately from the front, evenly, from the
+/// back, evenly. The order depends only on the size. Wherever reading stops, the blocks read so far
+/// are evenly distributed: the middle is visited in bit-reversed order (van der Corput's sequence).
 pub fn blocks(size: u64) -> impl Iterator<Item = Region> {
     let count = size.div_ceil(BLOCK_BYTES);
-    let ends = (count / END_SHARE).min(END_LIMIT / BLOCK_BYTES);
+    let ends = (count / END_FRACTION).min(MAX_END_BYTES / BLOCK_BYTES);
     let mut front = 0..ends;
     let mut back = (count - ends..count).rev();
     let mut middle = reversed(count - 2 * ends).map(move |index| ends + index);
@@ -41,7 +44,7 @@ pub fn blocks(size: u64) -> impl Iterator<Item = Region> {
     })
 }
 
-/// The numbers below `count`, in the order of their bits in reverse.
+/// Returns the numbers below `count` in bit-reversed order.
 fn reversed(count: u64) -> impl Iterator<Item = u64> {
     let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
     let all = if count == 0 { 0 } else { 1_u64 << bits };
@@ -62,7 +65,7 @@ mod tests {
     use crate::disks::regions::{largest_unread, merged};
 
     #[test]
-    fn every_block_comes_once() {
+    fn every_block_is_read_once() {
         for size in [
             1,
             512,
@@ -85,12 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn stopped_anywhere_no_long_run_is_left_in_the_middle() {
+    fn unread_runs_are_short_at_any_time() {
         let size = 100 * GIB;
         for read in [64, 1000, 5000, 20_000] {
             let some = merged(blocks(size).take(read).collect());
-            // Half of the blocks lie evenly between the ends, within a factor of two; the ends, which may be unread before that, touch it.
-            let end = END_LIMIT.min(size / END_SHARE);
+            // Half of the blocks are evenly distributed between the ends, within a factor of two.
+            // The ends, which may be unread until then, are adjacent.
+            let end = MAX_END_BYTES.min(size / END_FRACTION);
             let even = (size - 2 * end) / (read as u64 / 2 + 1) * 2 + BLOCK_BYTES;
             let ends_left = end.saturating_sub(read as u64 / 4 * BLOCK_BYTES);
             let longest = largest_unread(size, &some);
@@ -99,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_disk_does_no_harm() {
+    fn largest_disk_is_supported() {
         assert_eq!(blocks(u64::MAX).take(1000).count(), 1000);
     }
 }

@@ -18,7 +18,7 @@ fn sound(size: u64, regions: &[Region]) -> Result<(), TestCaseError> {
         prop_assert!(region.length > 0 && region.offset % ALIGN == 0);
         prop_assert!(
             end.is_none_or(|end| end < region.offset),
-            "{region:?} touches the one before"
+            "{region:?} is adjacent to its predecessor"
         );
         let last = region.offset.checked_add(region.length).unwrap();
         prop_assert!(last == size || last % ALIGN == 0);
@@ -39,14 +39,14 @@ fn sizes() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn they_are_sorted_disjoint_aligned_and_hold_both_ends(size in sizes()) {
+    fn regions_are_sorted_disjoint_aligned_and_cover_both_ends(size in sizes()) {
         for proof in [ProofKind::Sampled, ProofKind::Full] {
             sound(size, &regions(size, proof))?;
         }
     }
 
     #[test]
-    fn a_sampled_proof_is_bounded_and_reads_both_ends(size in sizes()) {
+    fn sampled_proof_is_bounded_and_covers_both_ends(size in sizes()) {
         let regions = regions(size, ProofKind::Sampled);
         if size <= WHOLE_BYTES {
             prop_assert_eq!(bytes(&regions), size);
@@ -63,9 +63,9 @@ proptest! {
         prop_assert_eq!(bytes(&regions(size, ProofKind::Full)), size);
     }
 
-    /// No more than a stripe, 1/1024 of the disk, lies between two samples.
+    /// At most a stripe, 1/1024 of the disk, is between two samples.
     #[test]
-    fn nothing_longer_than_a_stripe_goes_unread(size in sizes()) {
+    fn unread_runs_are_shorter_than_a_stripe(size in sizes()) {
         let regions = regions(size, ProofKind::Sampled);
         let stripe = size / SAMPLES + ALIGN;
         for pair in regions.windows(2) {
@@ -76,14 +76,14 @@ proptest! {
 }
 
 #[test]
-fn the_largest_disk_is_no_worse() {
+fn bounds_hold_for_the_largest_disk() {
     let regions = regions(u64::MAX, ProofKind::Sampled);
     sound(u64::MAX, &regions).unwrap();
     assert!(bytes(&regions) <= 136 * MIB, "{}", bytes(&regions));
 }
 
 #[test]
-fn how_much_is_read_is_what_the_documentation_says() {
+fn amount_read_matches_the_documentation() {
     let mib = |size| bytes(&regions(size, ProofKind::Sampled)) / MIB;
     assert_eq!(
         [
@@ -136,7 +136,7 @@ fn every_copy_of_a_superblock_is_read() {
 }
 
 #[test]
-fn nothing_has_no_regions() {
+fn empty_disk_has_no_regions() {
     assert_eq!(regions(0, ProofKind::Full), []);
     assert_eq!(regions(0, ProofKind::Sampled), []);
 }

@@ -1,6 +1,6 @@
 //! swap: mkswap(8) writes one page, the `union swap_header` of the kernel's `include/linux/swap.h`.
 
-/// Pages of the machines on which the agent runs.
+/// Page sizes of the machines on which the agent runs.
 const PAGES: [usize; 3] = [4096, 16384, 65536];
 
 pub(super) fn foreign(offset: u64, disk: &[u8], uuid: &[u8; 16], label: &[u8], size: u64) -> Option<usize> {

@@ -13,7 +13,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// A piece with the superblock and an inode of an ext4 whose inodes begin at 16 KiB.
+/// A piece with superblock and inode of an ext4 whose inode table begins at 16 KiB.
 fn ext4() -> Vec<u8> {
     let mut piece = vec![0; 64 << 10];
     put(&mut piece, 1024 + 0x18, &2_u32.to_le_bytes());
@@ -28,7 +28,7 @@ fn ext4() -> Vec<u8> {
 }
 
 #[test]
-fn of_ext4_all_but_times_and_checksums_is_as_in_the_reference() {
+fn ext4_differs_from_reference_only_in_times_and_checksums() {
     let reference = ext4();
     let mut ours = remains("ext4");
     assert!(ours.needs_reference());
@@ -51,7 +51,7 @@ fn of_ext4_all_but_times_and_checksums_is_as_in_the_reference() {
         (1024 + 0x3C, true),
         (16384 + 256 + 0x0C, false),
         (16384 + 256 + 0x20, true),
-        // Beyond the inodes that mke2fs writes.
+        // After the inodes that mke2fs writes.
         (16384 + 20 * 256 + 0x0C, true),
         (40003, true),
         (60000, true),
@@ -62,7 +62,7 @@ fn of_ext4_all_but_times_and_checksums_is_as_in_the_reference() {
         let found = ours.foreign(0, &disk, &reference);
         assert_eq!(found, foreign.then_some(at as u64), "{at}");
     }
-    // An inode that was written before it got its last content, with its checksum.
+    // An intermediate version of an inode, with a valid checksum.
     let mut disk = reference.clone();
     let inode = 16384 + 256;
     put(&mut disk, inode, b"inode yet");
@@ -75,7 +75,7 @@ fn of_ext4_all_but_times_and_checksums_is_as_in_the_reference() {
     assert_eq!(ours.foreign(0, &disk, &reference), None);
     disk[inode + 40] ^= 1;
     assert!(ours.foreign(0, &disk, &reference).is_some());
-    // One with nothing but half a checksum.
+    // An inode with only half a checksum.
     disk[inode..inode + 256].fill(0);
     let crc = crc32c(crc32c(crc32c(!0, &UUID), &2_u32.to_le_bytes()), &[0; 260]).to_le_bytes();
     put(&mut disk, inode + 0x7C, &crc[..2]);
@@ -96,7 +96,7 @@ fn sealed(block: &mut [u8], field: usize) {
 }
 
 #[test]
-fn of_xfs_a_block_with_its_checksum_uuid_and_address_is_ours() {
+fn xfs_blocks_are_recognised_by_checksum_uuid_and_address() {
     let ours = remains("xfs");
     let offset = 5_u64 << 20;
     let mut block = vec![0; 4096];
@@ -112,7 +112,7 @@ fn of_xfs_a_block_with_its_checksum_uuid_and_address_is_ours() {
     put(&mut piece, 4096, &block);
     put(&mut piece, 8192, &inode);
     assert_eq!(ours.foreign(offset, &piece, &[]), None);
-    // Elsewhere it is not where it says that it is.
+    // At another position its address is wrong.
     assert_eq!(
         ours.foreign(offset + (1 << 20), &piece, &[]),
         Some(offset + (1 << 20) + 4096)
@@ -122,7 +122,7 @@ fn of_xfs_a_block_with_its_checksum_uuid_and_address_is_ours() {
         changed[at] ^= 1;
         assert!(ours.foreign(offset, &changed, &[]).is_some(), "{at}");
     }
-    // Of each kind the checksum and the UUID lie elsewhere, beyond 256 bytes too.
+    // Checksum and UUID are at different offsets per kind, also after 256 bytes.
     for (magic, checksum, owner) in [
         (&b"XFSB"[..], 224, 32),
         (b"XAGF", 216, 64),
@@ -144,7 +144,7 @@ fn of_xfs_a_block_with_its_checksum_uuid_and_address_is_ours() {
 }
 
 #[test]
-fn of_btrfs_superblocks_and_tree_blocks_are_ours_by_their_checksum() {
+fn btrfs_blocks_are_recognised_by_checksum_and_uuid() {
     let ours = remains("btrfs");
     let seal = |block: &mut [u8]| {
         let crc = !crc32c(!0, &block[32..]);
@@ -173,7 +173,7 @@ fn of_btrfs_superblocks_and_tree_blocks_are_ours_by_their_checksum() {
 }
 
 #[test]
-fn of_swap_the_one_page_is_ours() {
+fn swap_header_page_is_recognised() {
     let ours = remains("swap");
     let mut piece = vec![0; 64 << 10];
     put(&mut piece, 1024, &1_u32.to_ne_bytes());
@@ -212,7 +212,7 @@ fn regions_are_widened_merged_and_cut() {
 
 proptest::proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn no_bytes_panic(
         bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..5000),
         magic in proptest::sample::select(vec![
             &b"XFSB"[..], b"XAGF", b"XAGI", b"XAFL", b"AB3B", b"IN", b"XDB3", b"\xFE\xED\xBA\xBE",

@@ -1,12 +1,12 @@
-//! xfs, version 5: every metadata block carries a CRC-32C and the filesystem's UUID, and most their
-//! address.
+//! xfs, version 5: every metadata block has a CRC-32C and the filesystem's UUID, and most have
+//! their address.
 //!
-//! Offsets are those of `fs/xfs/libxfs/xfs_format.h` and `xfs_log_format.h`. A disk that was begun
-//! without checksums (`-m crc=0`) counts as foreign.
+//! Offsets are those of `fs/xfs/libxfs/xfs_format.h` and `xfs_log_format.h`. Content without
+//! checksums (`-m crc=0`) counts as foreign.
 
 use super::{
     super::{checksum::be, checksum::crc32c, checksum::le, probe::Region},
-    XFS_GROUP_BYTES, XFS_GROUPS,
+    MAX_XFS_GROUPS, XFS_GROUP_BYTES,
 };
 
 const SECTOR: usize = 512;
@@ -27,8 +27,8 @@ const KINDS: [Kind; 12] = [
     (b"XDB3", 4, 24, Some(8)),
 ];
 const LOG_MAGIC: u64 = 0xFEED_BABE;
-/// The one record that mkfs.xfs writes: an unmount, in the first cycle of the log. The transaction's
-/// identifier is replaced by the cycle, as in every sector of the log.
+/// The only log record that mkfs.xfs writes: an unmount, in the first cycle of the log. As in every
+/// log sector, the cycle number replaces the first word, here the transaction's identifier.
 const UNMOUNT: [u8; 14] = [0, 0, 0, 1, 0, 0, 0, 8, 0xAA, 0x20, 0, 0, 0x6E, 0x55];
 
 pub(super) fn foreign(offset: u64, disk: &[u8], uuid: &[u8; 16]) -> Option<usize> {
@@ -49,7 +49,7 @@ pub(super) fn foreign(offset: u64, disk: &[u8], uuid: &[u8; 16]) -> Option<usize
     None
 }
 
-/// The length of the metadata block that begins here.
+/// Length of the metadata block that begins here.
 fn block(bytes: &[u8], place: u64, uuid: &[u8; 16]) -> Option<usize> {
     let (_, checksum, owner, address) = KINDS.into_iter().find(|kind| bytes.starts_with(kind.0))?;
     if bytes.get(owner..owner + 16) != Some(uuid) {
@@ -58,8 +58,8 @@ fn block(bytes: &[u8], place: u64, uuid: &[u8; 16]) -> Option<usize> {
     if address.is_some_and(|address| be(bytes, address, 8) != place / SECTOR as u64) {
         return None;
     }
-    // The length is that of a sector, block or inode, which only the superblock knows: any power of
-    // two for which the checksum is right.
+    // The length is that of a sector, block or inode, which only the superblock contains: accept
+    // any power of two for which the checksum is valid.
     let lengths = (8..=16).map(|power| 1_usize << power);
     lengths.filter(|length| *length > checksum + 4).find(|length| {
         bytes.get(..*length).is_some_and(|block| {
@@ -70,7 +70,7 @@ fn block(bytes: &[u8], place: u64, uuid: &[u8; 16]) -> Option<usize> {
     })
 }
 
-/// Whether the sector is the header of the first log record, or the record behind it.
+/// Whether the sector is the header of the first log record, or the record after it.
 fn log(disk: &[u8], at: usize, uuid: &[u8; 16]) -> bool {
     let sector = |at: usize| disk.get(at..at + SECTOR).unwrap_or_default();
     let header = |bytes: &[u8]| {
@@ -78,14 +78,14 @@ fn log(disk: &[u8], at: usize, uuid: &[u8; 16]) -> bool {
     };
     let here = sector(at);
     if header(here) {
-        // Cycle data of one sector; nothing behind the header.
+        // Cycle data of one sector, and zeros after the header.
         return here.get(48..300).is_some_and(super::zero) && here.get(328..).is_some_and(super::zero);
     }
     let before = at.checked_sub(SECTOR).map(sector).unwrap_or_default();
     header(before) && here.starts_with(&UNMOUNT) && super::zero(&here[UNMOUNT.len()..])
 }
 
-/// The beginnings of the allocation groups and of the log, when the superblock is ours.
+/// Returns the starts of the allocation groups and of the log, if the superblock has the UUID.
 pub(super) fn places(head: &[u8], uuid: &[u8; 16]) -> Vec<Region> {
     if block(head, 0, uuid).is_none() {
         return Vec::new();
@@ -100,6 +100,6 @@ pub(super) fn places(head: &[u8], uuid: &[u8; 16]) -> Vec<Region> {
     let log = (log >> bits)
         .saturating_mul(group)
         .saturating_add(log & ((1 << bits) - 1));
-    let starts = (0..groups.min(XFS_GROUPS)).map(|number| number.saturating_mul(group));
+    let starts = (0..groups.min(MAX_XFS_GROUPS)).map(|number| number.saturating_mul(group));
     starts.chain([log]).map(region).collect()
 }

@@ -7,7 +7,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// An ext4 as mke2fs leaves it: 80 MiB in blocks of 1 KiB, made at second 1000.
+/// An ext4 as made by mke2fs: 80 MiB in blocks of 1 KiB, created at second 1000.
 fn fresh_ext4() -> Vec<u8> {
     let mut head = vec![0; HEAD_BYTES];
     let sb = &mut head[EXT4_AT..];
@@ -28,7 +28,7 @@ fn fresh_ext4() -> Vec<u8> {
 }
 
 #[test]
-fn ext4_after_its_mkfs_is_unused() {
+fn fresh_ext4_is_unused() {
     let sb = Superblock::parse(&fresh_ext4()).unwrap();
     assert_eq!(
         sb,
@@ -48,7 +48,7 @@ fn ext4_after_its_mkfs_is_unused() {
 }
 
 #[test]
-fn any_trace_of_a_use_of_ext4_counts() {
+fn traces_of_use_of_ext4_are_detected() {
     for (what, at, value) in [
         ("recovery", 0x60, 0x2C6_u32),
         ("mount count", 0x34, 1),
@@ -102,7 +102,7 @@ fn btrfs_with_a_later_generation_is_used() {
 }
 
 #[test]
-fn swap_and_vfat_have_a_name_and_no_history() {
+fn swap_and_vfat_record_no_use() {
     let mut head = vec![0; HEAD_BYTES];
     put(&mut head, 4086, b"SWAPSPACE2");
     put(&mut head, 1028, &2047_u32.to_le_bytes());
@@ -125,7 +125,7 @@ fn swap_and_vfat_have_a_name_and_no_history() {
 }
 
 #[test]
-fn what_is_none_gives_none() {
+fn invalid_superblocks_yield_none() {
     for head in [
         vec![],
         vec![0; HEAD_BYTES],
@@ -138,7 +138,7 @@ fn what_is_none_gives_none() {
 
 proptest::proptest! {
     #[test]
-    fn no_bytes_make_it_panic(
+    fn no_bytes_panic(
         at in 0_usize..700,
         bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..4096),
     ) {

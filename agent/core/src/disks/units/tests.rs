@@ -14,7 +14,7 @@ fn text(files: &[(String, String)], end: &str) -> String {
     found.unwrap_or_else(|| panic!("no {end} in {files:?}")).1.clone()
 }
 
-/// As `systemd-escape --path` of systemd 252 says.
+/// Results of `systemd-escape --path` of systemd 252.
 #[test]
 fn paths_are_escaped_as_systemd_does() {
     for (path, unit) in [
@@ -35,7 +35,7 @@ fn paths_are_escaped_as_systemd_does() {
 }
 
 #[test]
-fn a_mount_unit_mounts_by_uuid_before_containers_and_never_holds_up_the_boot() {
+fn mount_unit_mounts_by_uuid_before_containers() {
     let mut disk = wanted("data");
     disk.options = vec!["noatime".into(), "x=50%".into()];
     let files = placing(&disk, None).files();
@@ -96,7 +96,7 @@ fn only_ext4_is_checked_before_it_is_mounted() {
 }
 
 #[test]
-fn a_container_is_mounted_by_its_name() {
+fn container_is_mounted_by_its_mapping() {
     let disk = encrypted("data");
     let files = placing(&disk, Some("virtfleet-data")).files();
     let unit = text(&files, "/mnt-data.mount");
@@ -112,7 +112,7 @@ fn a_container_is_mounted_by_its_name() {
 }
 
 #[test]
-fn swap_has_a_unit_too() {
+fn swap_has_a_unit() {
     let mut disk = swap("data");
     disk.options = vec!["discard".into(), "pri=10".into()];
     let placing = placing(&disk, None);
@@ -127,7 +127,7 @@ fn swap_has_a_unit_too() {
 }
 
 #[test]
-fn a_line_of_fstab_is_added_once_and_replaced() {
+fn fstab_line_is_added_once_and_replaced() {
     let mut disk = wanted("data");
     let root = "UUID=1 / ext4 defaults 0 1\n";
     let added = placing(&disk, None).fstab(root, &[]);
@@ -159,7 +159,7 @@ fn a_line_of_fstab_is_added_once_and_replaced() {
 }
 
 #[test]
-fn the_gate_holds_back_containers_and_kubelet_unless_the_kernel_is_told_otherwise() {
+fn start_gate_orders_services_unless_disabled_on_the_command_line() {
     let files = gate_files("");
     assert_eq!(files.len(), 5);
     assert!(
@@ -180,14 +180,14 @@ fn the_gate_holds_back_containers_and_kubelet_unless_the_kernel_is_told_otherwis
 }
 
 #[test]
-fn marks_are_read_back() {
+fn markers_are_parsed() {
     assert_eq!(disk_of("[Unit]\nX-Virtfleet-Disk=a-b\n"), Some("a-b"));
     assert_eq!(disk_of("[Unit]\n# X-Virtfleet-Disk=a\n"), None);
     assert!(!is_gates("[Unit]\nX-Virtfleet-Disk=a\n"));
 }
 
 #[test]
-fn places_are_told_from_our_own_files_alone() {
+fn places_are_read_only_from_own_files() {
     let unit = |mark: &str| format!("[Unit]\n{mark}\n[Mount]\nWhere=/var\n");
     assert_eq!(places_of(&unit("X-Virtfleet-Disk=data")), ["/var"]);
     assert!(places_of(&unit("Description=x")).is_empty());
@@ -196,26 +196,22 @@ fn places_are_told_from_our_own_files_alone() {
 }
 
 #[test]
-fn a_container_is_started_by_whoever_opens_it_and_others_wait_as_long_as_that_may_take() {
+fn container_unit_is_started_by_the_agent_and_others_wait() {
     let disk = encrypted("data");
     let files = placing(&disk, Some("virtfleet-data")).files();
-    assert_eq!(
-        files.len(),
-        2,
-        "no boot asks for it before it is opened: {files:?}"
-    );
+    assert_eq!(files.len(), 2, "no boot starts it before it is open: {files:?}");
     assert!(files.iter().all(|(path, _)| !path.contains("multi-user.target")));
     let limit = text(&files, "dev-mapper-virtfleet\\x2ddata.device.d/50-virtfleet.conf");
     assert!(limit.ends_with("JobRunningTimeoutSec=6min\n"), "{limit}");
     let unit = include_str!("../../../../../packaging/systemd/virtfleet-provision.service");
     assert!(
         unit.contains("TimeoutStartSec=5min"),
-        "it is to be longer than this"
+        "the timeout must be longer than this"
     );
 }
 
 #[test]
-fn options_are_found_where_they_were_written() {
+fn options_are_read_from_unit_or_fstab() {
     let mut disk = wanted("data");
     disk.options = vec!["noatime".into(), "x=50%".into()];
     let placed = placing(&disk, None);
@@ -228,7 +224,7 @@ fn options_are_found_where_they_were_written() {
 }
 
 #[test]
-fn a_place_is_a_bind_mount_of_the_mounted_filesystem_and_never_of_the_root_disk() {
+fn place_unit_binds_only_from_the_mounted_filesystem() {
     let disk = shared(wanted("data"));
     let files = placing(&disk, None).files();
     assert_eq!(files.len(), 5);
@@ -260,7 +256,7 @@ fn a_place_is_a_bind_mount_of_the_mounted_filesystem_and_never_of_the_root_disk(
         wants.ends_with("Wants=var-lib-virtfleet\\x2ddisks-data.mount mnt-data.mount srv-data.mount\n"),
         "{wants}"
     );
-    // The options of the disk are not those of the bind mounts.
+    // The disk's options are not those of the bind mounts.
     let mut with_options = disk.clone();
     with_options.options = vec!["noatime".into()];
     let files: BTreeMap<String, String> = placing(&with_options, None).files().into_iter().collect();
@@ -273,7 +269,7 @@ fn a_place_is_a_bind_mount_of_the_mounted_filesystem_and_never_of_the_root_disk(
 }
 
 #[test]
-fn without_systemd_each_place_has_a_line_of_its_own() {
+fn without_systemd_places_have_fstab_lines() {
     let disk = shared(wanted("data"));
     let other = wanted("data-2");
     let root = "UUID=1 / ext4 ro 0 1\n";
@@ -286,14 +282,14 @@ fn without_systemd_each_place_has_a_line_of_its_own() {
     let text = placing(&disk, None).fstab(root, &[]);
     assert_eq!(text, format!("{root}{lines}"));
     assert_eq!(placing(&disk, None).fstab(&text, &[]), text);
-    // A place that is refused gets no line, and keeps the one that it has.
+    // A refused place gets no new line, and keeps an existing one.
     let held = placing(&disk, None).fstab(root, &["/srv/data"]);
     assert!(
         held.contains(" /mnt/data ") && !held.contains(" /srv/data "),
         "{held}"
     );
     assert_eq!(placing(&disk, None).fstab(&text, &["/srv/data"]), text);
-    // A disk whose name begins alike is another one.
+    // A disk whose name has the same prefix is another one.
     let both = placing(&other, None).fstab(&text, &[]);
     let mut fewer = disk;
     fewer.binds.remove(0);

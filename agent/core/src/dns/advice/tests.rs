@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn every_piece_is_a_sentence_for_a_person() {
+fn every_advice_is_a_sentence() {
     let text = |advice: Advice| advice.to_string();
     let nameservers = vec!["10.0.0.1".parse().unwrap(), "fd00::a".parse().unwrap()];
     assert!(text(Advice::LastGood { nameservers }).ends_with("10.0.0.1, fd00::a"));

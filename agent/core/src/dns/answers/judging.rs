@@ -1,4 +1,4 @@
-//! From the answers of one nameserver to how it is.
+//! Derives the health of one nameserver from its answers.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::dns::{
     seen::Seen,
 };
 
-/// The health, and why in one sentence. What is worse comes first: of a liar nobody cares whether it is slow.
+/// Returns the health and its reason in one sentence. The most serious problem is checked first.
 pub(super) fn health(asked: &Asked, seen: &Seen, nameserver: IpAddr, answers: &[Answer]) -> (Health, String) {
     let all = Answers(answers);
     lying(&all)
@@ -44,16 +44,16 @@ impl<'a> Answers<'a> {
         self.0.iter().all(|answer| test(&answer.outcome))
     }
 
-    /// What came of the first question, for a sentence.
+    /// Describes the result of the first query.
     fn first(&self) -> String {
         self.0.first().map_or_else(
-            || "nothing was asked".to_owned(),
+            || "no query was sent".to_owned(),
             |answer| answer.outcome.to_string(),
         )
     }
 }
 
-/// Says something about the name itself: it exists, or it does not.
+/// Whether the answer shows that the name exists or does not exist.
 fn knows(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Addresses { .. } | Outcome::NoSuchName)
 }
@@ -65,12 +65,13 @@ fn lying(all: &Answers<'_>) -> Verdict {
     let name = &lie.question.name;
     Some((
         Health::Lying,
-        format!("gives {} for a name below {name} that nobody has", lie.outcome),
+        format!("returns {} for a nonexistent name below {name}", lie.outcome),
     ))
 }
 
-/// Needs evidence: its own question came back; or the address is the guest's own and of the kind that forwards to the guest's nameservers, this address is
-/// among these, and no question got more than failure or silence from whoever listens there.
+/// Detects a loop by one of two signs. The query itself was returned. Or: the address is the
+/// guest's own and of a kind that forwards to the guest's nameservers, it is one of these, a
+/// process listens there, and every query failed or timed out.
 fn looping(asked: &Asked, seen: &Seen, nameserver: IpAddr, all: &Answers<'_>) -> Verdict {
     let echo = |outcome: &Outcome| matches!(outcome, Outcome::Garbled { reason } if reason == ECHO);
     if all.0.iter().any(|answer| echo(&answer.outcome)) {
@@ -81,13 +82,13 @@ fn looping(asked: &Asked, seen: &Seen, nameserver: IpAddr, all: &Answers<'_>) ->
         Outcome::Code { code } => code == "SERVFAIL",
         _ => false,
     };
-    // The cluster's own name says nothing: the user cluster's cache may know it without forwarding.
+    // The cluster's own name is no sign: the user cluster's cache may know it without forwarding.
     let forwarded: Vec<_> = all
         .0
         .iter()
         .filter(|answer| answer.question.purpose != Purpose::Cluster)
         .collect();
-    // A cache that is overrun by its own questions refuses some by TCP; what says "in vain" are the datagrams.
+    // A cache that is overloaded by its own queries refuses some over TCP; only UDP is significant.
     let mut datagrams = forwarded
         .iter()
         .filter(|answer| answer.question.transport == Transport::Udp)
@@ -108,7 +109,7 @@ fn looping(asked: &Asked, seen: &Seen, nameserver: IpAddr, all: &Answers<'_>) ->
         || inherited(seen).0.nameservers.contains(&nameserver);
     (vain && listens && forwards_to_itself).then(|| {
         let because = format!(
-            "{nameserver} is this guest's own address ({}), something listens there, it is given as the nameserver to forward to, and: {}",
+            "{nameserver} is this guest's own address ({}), a process listens there, it is configured as the nameserver to forward to, and: {}",
             collision.with,
             all.first()
         );
@@ -130,7 +131,7 @@ fn failing(all: &Answers<'_>) -> Verdict {
         .iter()
         .map(|answer| &answer.outcome)
         .find(|outcome| !matches!(outcome, Outcome::Timeout | Outcome::Unreachable { .. }))?;
-    Some((Health::Failing, format!("answers with failure alone: {what}")))
+    Some((Health::Failing, format!("returns only errors: {what}")))
 }
 
 fn transport(all: &Answers<'_>) -> Verdict {
@@ -139,11 +140,11 @@ fn transport(all: &Answers<'_>) -> Verdict {
     let tcp: Vec<_> = all.by(Transport::Tcp).collect();
     if !udp.is_empty() && !udp.iter().any(|answer| works(answer)) && tcp.iter().any(|answer| works(answer)) {
         let what = &udp[0].outcome;
-        return Some((Health::TcpOnly, format!("answers by TCP, and by UDP: {what}")));
+        return Some((Health::TcpOnly, format!("answers over TCP; over UDP: {what}")));
     }
     if !tcp.is_empty() && !tcp.iter().any(|answer| works(answer)) {
         let what = &tcp[0].outcome;
-        return Some((Health::NoTcp, format!("answers by UDP, and by TCP: {what}")));
+        return Some((Health::NoTcp, format!("answers over UDP; over TCP: {what}")));
     }
     None
 }
@@ -162,10 +163,10 @@ fn incomplete(asked: &Asked, nameserver: IpAddr, all: &Answers<'_>) -> Verdict {
         let name = &answer.question.name;
         return Some((
             Health::Incomplete,
-            format!("answers, and for {name}: {}", answer.outcome),
+            format!("answers, but for {name}: {}", answer.outcome),
         ));
     }
-    // One that failed may have been asked below another name, too.
+    // A nameserver that returned an error may have got a query below another name, too.
     let first = all.of(Purpose::Random).next().map(|answer| &answer.question.name);
     let random: Vec<_> = all
         .of(Purpose::Random)
@@ -177,7 +178,7 @@ fn incomplete(asked: &Asked, nameserver: IpAddr, all: &Answers<'_>) -> Verdict {
         let what = &random[0].outcome;
         (
             Health::Incomplete,
-            format!("answers, and for a random name below {}: {what}", question.name),
+            format!("answers, but for a random name below {}: {what}", question.name),
         )
     })
 }

@@ -44,7 +44,7 @@ fn garbled(reason: &str) -> Outcome {
     }
 }
 
-/// Random by UDP, random by TCP, the cluster's name by UDP, a name by UDP.
+/// Random name over UDP, random name over TCP, the cluster's name over UDP, another name over UDP.
 fn four(udp: Outcome, tcp: Outcome, cluster: Outcome, named: Outcome) -> Vec<Answer> {
     vec![
         answer(NS, Transport::Udp, Purpose::Random, udp),
@@ -62,11 +62,11 @@ fn health_of(asked: &Asked, seen: &Seen, answers: &[Answer]) -> Health {
 }
 
 #[test]
-fn a_nameserver_is_what_it_answers() {
+fn health_follows_from_answers() {
     use Outcome::{NoSuchName as No, Timeout, Truncated};
     let table = [
         (Health::Healthy, four(No, No, addresses(1), addresses(2))),
-        // Existing without addresses is how some servers deny.
+        // Some servers answer NOERROR without addresses instead of NXDOMAIN.
         (
             Health::Healthy,
             four(addresses(0), No, addresses(1), addresses(2)),
@@ -84,7 +84,7 @@ fn a_nameserver_is_what_it_answers() {
         (Health::TcpOnly, four(Truncated, No, Truncated, Truncated)),
         (Health::Lying, four(addresses(1), No, addresses(1), addresses(2))),
         (Health::Lying, four(No, addresses(1), addresses(1), addresses(2))),
-        // It does not know the cluster, and it should.
+        // It should know the cluster, but does not.
         (Health::Incomplete, four(No, No, No, addresses(2))),
         (Health::Incomplete, four(No, No, addresses(0), addresses(2))),
         (Health::Incomplete, four(No, No, addresses(1), code("SERVFAIL"))),
@@ -126,7 +126,7 @@ fn a_nameserver_is_what_it_answers() {
 }
 
 #[test]
-fn slow_is_by_the_fastest_answer() {
+fn slow_depends_on_the_fastest_answer() {
     let mut answers = four(
         Outcome::NoSuchName,
         Outcome::NoSuchName,
@@ -160,7 +160,7 @@ fn slow_is_by_the_fastest_answer() {
 }
 
 #[test]
-fn the_clusters_name_is_asked_of_all_and_expected_of_the_clusters_nameservers_alone() {
+fn only_cluster_nameservers_must_know_the_cluster() {
     let answers = four(
         Outcome::NoSuchName,
         Outcome::NoSuchName,
@@ -174,7 +174,7 @@ fn the_clusters_name_is_asked_of_all_and_expected_of_the_clusters_nameservers_al
 }
 
 #[test]
-fn a_loop_needs_an_address_of_the_guest_a_listener_and_that_it_is_to_forward_there() {
+fn loop_needs_local_address_listener_and_forwarding() {
     let asked = asked();
     let vain = |nameserver: &str| {
         vec![
@@ -194,20 +194,20 @@ fn a_loop_needs_an_address_of_the_guest_a_listener_and_that_it_is_to_forward_the
     let mut failing = vain(cache);
     failing[0].outcome = code("SERVFAIL");
     assert_eq!(health_of(&asked, &seen, &failing), Health::Looping);
-    // It answers: no loop, whatever else it is.
+    // It answers, so it is no loop.
     failing[0].outcome = Outcome::NoSuchName;
     assert_eq!(health_of(&asked, &seen, &failing), Health::NoTcp);
-    // The guest does not forward there.
+    // The guest does not forward to it.
     let mut elsewhere = resolved("10.0.0.1", "");
     elsewhere.locals.push(local(cache, "nodelocaldns"));
     elsewhere.listeners.push(ip(cache));
     assert_eq!(health_of(&asked, &elsewhere, &vain(cache)[..2]), Health::Dead);
-    // A resolver of the guest's own whose upstream is dead is no loop.
+    // A resolver of the guest with dead upstreams is no loop.
     let mut own = plain("127.0.0.1", "");
     own.links.clear();
     own.listeners = ips("127.0.0.1");
     assert_eq!(health_of(&asked, &own, &vain("127.0.0.1")[..2]), Health::Dead);
-    // The stub of the one who is to forward is.
+    // The stub of the forwarding resolver is one.
     assert_eq!(
         health_of(&asked, &resolved("127.0.0.53", ""), &vain("127.0.0.53")[..2]),
         Health::Looping
@@ -215,7 +215,7 @@ fn a_loop_needs_an_address_of_the_guest_a_listener_and_that_it_is_to_forward_the
 }
 
 #[test]
-fn each_is_asked_the_same_and_judged_in_order() {
+fn all_nameservers_get_equal_queries_in_order() {
     let mut asked = cluster_first();
     asked.probe_names = strings("registry.example");
     let questions = questions(&asked, &ips("10.0.0.2 10.0.0.1"));
@@ -254,14 +254,15 @@ fn each_is_asked_the_same_and_judged_in_order() {
 }
 
 #[test]
-fn at_rest_it_is_one_question_within_the_clusters_domain() {
+fn periodic_probe_is_one_query_in_the_cluster_domain() {
     let question = at_rest(&cluster_first(), ip(NS));
     assert_eq!(
         (question.transport, question.purpose),
         (Transport::Udp, Purpose::Random)
     );
     assert_eq!(question.name, "cluster.local");
-    // What the user cluster's cache would forward shows a loop; its own domain may have the same name.
+    // A name that the user cluster's cache forwards shows a loop. Its own domain may have the same
+    // name.
     assert_eq!(at_rest(&asked(), ip("169.254.20.10")).name, "example");
     let mut none = asked();
     none.cluster_domain.clear();
@@ -270,7 +271,7 @@ fn at_rest_it_is_one_question_within_the_clusters_domain() {
 }
 
 #[test]
-fn one_that_fails_for_the_cluster_alone_works() {
+fn nameserver_failing_only_for_the_cluster_works() {
     let (asked, seen) = (asked(), resolved("10.0.0.1", ""));
     let failed = || Outcome::Code {
         code: "SERVFAIL".to_owned(),
@@ -300,7 +301,7 @@ fn one_that_fails_for_the_cluster_alone_works() {
         judged[0].because
     );
     assert!(once_more(&asked, &judged).is_empty());
-    // The cluster's own has to know the cluster.
+    // The cluster's own nameserver must know the cluster.
     let mut first = cluster_first();
     first.cluster_nameservers = ips("10.0.0.1");
     let failing = [crate::dns::fixtures::judged("10.0.0.1", Health::Failing)];
@@ -308,10 +309,10 @@ fn one_that_fails_for_the_cluster_alone_works() {
 }
 
 #[test]
-fn link_local_nameservers_are_asked_by_their_interface() {
+fn link_local_nameservers_are_probed_through_their_interface() {
     use crate::dns::{fixtures::resolved, plan};
     let mut seen = resolved("10.0.0.1", "");
-    // networkd says no interface, and systemd-resolved its index.
+    // networkd reports no interface, systemd-resolved its index.
     seen.upstreams = Some("nameserver fe80::1%2\nnameserver 10.0.0.1\n".to_owned());
     seen.told.nameservers.push(ip("fe80::1"));
     let zones = plan::zones(&asked(), &seen);
@@ -321,7 +322,7 @@ fn link_local_nameservers_are_asked_by_their_interface() {
         let expected = question.nameserver.is_ipv6().then_some("eth0");
         assert_eq!(question.zone.as_deref(), expected);
     }
-    // One that answers is one like others.
+    // A link-local nameserver that answers is used like any other.
     let plan = plan::plan(&asked(), &seen, &crate::dns::fixtures::healthy("fe80::1"));
     let choice = plan.choice.unwrap();
     assert_eq!(choice.conf().shown_nameservers(), ["fe80::1%eth0", "10.0.0.1"]);

@@ -1,4 +1,4 @@
-//! What the types of the settings cannot say, and what must not get into a configuration file.
+//! Validation of the settings `dns`, beyond what their types check.
 
 use std::net::IpAddr;
 
@@ -7,26 +7,32 @@ use virtfleet_wire::settings::{DnsOption, DnsPolicy, DnsSettings};
 use super::{Asked, Range};
 use crate::dns::names;
 
-/// The shortest time between two questions to a nameserver while nothing happens: ten thousand VMs must not become an attack.
-const LEAST_INTERVAL_MS: u64 = 60_000;
-/// The longest time for one answer: a pass must come to an end.
-const MOST_TIMEOUT_MS: u64 = 10_000;
-/// Names that may be probed: each is one more question to each nameserver.
-const MOST_NAMES: usize = 8;
+/// Minimum of `dns.probe.interval` in milliseconds: it bounds the load from ten thousand VMs.
+const MIN_INTERVAL_MS: u64 = 60_000;
+/// Maximum of `dns.probe.timeout` in milliseconds: it bounds the duration of a run.
+const MAX_TIMEOUT_MS: u64 = 10_000;
+/// Maximum number of `dns.probe.names`: each is one more query per nameserver.
+const MAX_PROBE_NAMES: usize = 8;
 
-/// Something in the settings that cannot be meant.
+/// Invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, e.g. `dns.config.nameservers[1]`.
+    /// Key, e.g. `dns.config.nameservers[1]`.
     pub path: String,
-    /// What is wrong, and what may be.
+    /// What is wrong, and which values are valid.
     pub message: String,
 }
 
-/// The settings with every address and range parsed, or all that is wrong with them. `namespace` is what the agent knows of itself; the settings' own wins.
+/// Validates the settings and parses addresses and ranges. `namespace` is the detected one; the
+/// settings override it.
 ///
-/// Stricter than Kubernetes in what can never work as a nameserver (`0.0.0.0`, multicast, link-local IPv6 without its interface), and in characters that could
-/// break a configuration file. More than three nameservers are let pass, since kubelet merges and trims them, too.
+/// Stricter than Kubernetes for addresses that can never work (`0.0.0.0`, multicast, link-local
+/// IPv6 without interface) and for characters that could break a configuration file. More than
+/// three nameservers are allowed, since the merge trims them like kubelet.
+///
+/// # Errors
+///
+/// All problems, if any setting is invalid.
 pub fn check(settings: &DnsSettings, namespace: Option<&str>) -> Result<Asked, Vec<Problem>> {
     let mut check = Check::default();
     let config = &settings.config;
@@ -88,7 +94,7 @@ impl Check {
 
     fn searches(&mut self, words: &[String]) -> Vec<String> {
         for (index, word) in words.iter().enumerate() {
-            // `.` alone has names tried as they are, first; Kubernetes lets it pass.
+            // `.` makes the resolver try names unchanged first; Kubernetes allows it.
             if word != "." {
                 self.name(&format!("dns.config.searches[{index}]"), word);
             }
@@ -106,14 +112,18 @@ impl Check {
         for (index, option) in options.iter().enumerate() {
             let path = format!("dns.config.options[{index}]");
             if !names::option_word(&option.name) {
-                let message = format!("{:?} is no option's name such as ndots or edns0", option.name);
+                let message = format!(
+                    "{:?} is not a valid option name such as ndots or edns0",
+                    option.name
+                );
                 self.refuse(format!("{path}.name"), message);
             }
             if let Some(value) = option.value.as_deref()
                 && !value.is_empty()
                 && !names::option_word(value)
             {
-                let message = format!("{value:?} is no option's value: letters, digits, -, _ and . may be");
+                let message =
+                    format!("{value:?} is not a valid option value: use letters, digits, -, _ and .");
                 self.refuse(format!("{path}.value"), message);
             }
         }
@@ -127,12 +137,13 @@ impl Check {
         domain.strip_suffix('.').unwrap_or(domain).to_owned()
     }
 
-    /// A namespace is one label. One that the agent knows by itself and that is none is not used: nobody has written it.
+    /// Checks the namespace, which must be one label. An invalid detected one is ignored, since it
+    /// is not in the settings.
     fn namespace(&mut self, declared: Option<&str>, known: Option<&str>) -> Option<String> {
         let is_label = |name: &str| names::objection(name).is_none() && !name.contains('.');
         if let Some(name) = declared {
             if !is_label(name) {
-                let message = format!("{name:?} is no namespace: letters, digits and - may be");
+                let message = format!("{name:?} is not a valid namespace: use letters, digits and -");
                 self.refuse("dns.cluster.namespace", message);
             }
             return Some(name.to_owned());
@@ -155,8 +166,8 @@ impl Check {
         for (index, word) in words.iter().enumerate() {
             self.name(&format!("dns.probe.names[{index}]"), word);
         }
-        if words.len() > MOST_NAMES {
-            let message = format!("are {}; at most {MOST_NAMES} are asked for", words.len());
+        if words.len() > MAX_PROBE_NAMES {
+            let message = format!("has {} names; at most {MAX_PROBE_NAMES} are allowed", words.len());
             self.refuse("dns.probe.names", message);
         }
         words
@@ -167,8 +178,8 @@ impl Check {
 
     fn timeout(&mut self, ms: u128) -> u64 {
         let ms = u64::try_from(ms).unwrap_or(u64::MAX);
-        if ms == 0 || ms > MOST_TIMEOUT_MS {
-            let message = format!("must be more than 0 and at most {}s", MOST_TIMEOUT_MS / 1000);
+        if ms == 0 || ms > MAX_TIMEOUT_MS {
+            let message = format!("must be more than 0 and at most {}s", MAX_TIMEOUT_MS / 1000);
             self.refuse("dns.probe.timeout", message);
         }
         ms
@@ -176,7 +187,7 @@ impl Check {
 
     fn interval(&mut self, ms: u128) -> u64 {
         let ms = u64::try_from(ms).unwrap_or(u64::MAX);
-        if ms < LEAST_INTERVAL_MS {
+        if ms < MIN_INTERVAL_MS {
             self.refuse("dns.probe.interval", "must be at least 1m");
         }
         ms
@@ -186,19 +197,19 @@ impl Check {
 fn address(word: &str) -> Result<IpAddr, String> {
     if word.contains('%') {
         return Err(format!(
-            "{word:?} names an interface; a nameserver of the settings has an address that every interface can reach"
+            "{word:?} names an interface; a nameserver in the settings must have an address without one"
         ));
     }
     let address: IpAddr = word
         .parse()
-        .map_err(|_| format!("{word:?} is no address such as 10.96.0.10 or fd00:10:96::a"))?;
+        .map_err(|_| format!("{word:?} is not an address such as 10.96.0.10 or fd00:10:96::a"))?;
     let address = address.to_canonical();
     let why = match address {
-        _ if address.is_unspecified() => Some("stands for no address in particular"),
+        _ if address.is_unspecified() => Some("is the unspecified address"),
         _ if address.is_multicast() => Some("is a multicast address"),
         IpAddr::V4(v4) if v4.is_broadcast() => Some("is the broadcast address"),
         IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            Some("is link-local, and needs an interface to be reached")
+            Some("is a link-local address, which is reachable only through a certain interface")
         }
         _ => None,
     };
@@ -206,7 +217,7 @@ fn address(word: &str) -> Result<IpAddr, String> {
 }
 
 fn range(word: &str) -> Result<Range, String> {
-    let refuse = || format!("{word:?} is no range such as 10.96.0.0/12 or fd00:10:96::/112");
+    let refuse = || format!("{word:?} is not a range such as 10.96.0.0/12 or fd00:10:96::/112");
     let (network, prefix) = word.split_once('/').ok_or_else(refuse)?;
     let network: IpAddr = network.parse().map_err(|_| refuse())?;
     let prefix: u8 = prefix.parse().map_err(|_| refuse())?;
@@ -219,7 +230,9 @@ fn range(word: &str) -> Result<Range, String> {
         return Err(refuse());
     }
     if prefix == 0 {
-        return Err(format!("{word} holds every address; no nameserver would be left"));
+        return Err(format!(
+            "{word} contains every address; no nameserver would remain"
+        ));
     }
     let network = match network {
         IpAddr::V4(v4) => IpAddr::V4((v4.to_bits() & (u32::MAX << (32 - prefix))).into()),

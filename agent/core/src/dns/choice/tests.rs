@@ -25,7 +25,7 @@ fn collision(nameserver: &str) -> Collision {
 }
 
 #[test]
-fn what_answers_comes_first_and_what_is_silent_behind_it() {
+fn answering_nameservers_come_first() {
     let judged = [
         judged("10.0.0.1", Health::Dead),
         judged("10.0.0.2", Health::Slow),
@@ -39,7 +39,7 @@ fn what_answers_comes_first_and_what_is_silent_behind_it() {
 }
 
 #[test]
-fn a_liar_a_loop_and_a_collision_are_never_chosen() {
+fn lying_looping_and_colliding_nameservers_are_never_chosen() {
     let mut all = healthy("10.0.0.3 10.0.0.4");
     all.extend([
         judged("10.0.0.1", Health::Lying),
@@ -55,7 +55,7 @@ fn a_liar_a_loop_and_a_collision_are_never_chosen() {
 }
 
 #[test]
-fn a_trimmed_nameserver_takes_the_place_of_one_that_fell_out() {
+fn trimmed_nameserver_replaces_an_excluded_one() {
     let mut merged = merged("169.254.20.10 10.0.0.2 10.0.0.3");
     let values = strings("10.0.0.4 10.0.0.5");
     merged.trimmed = vec![Trimmed::Nameservers { values }];
@@ -65,7 +65,7 @@ fn a_trimmed_nameserver_takes_the_place_of_one_that_fell_out() {
 }
 
 #[test]
-fn without_one_that_answers_there_is_no_choice() {
+fn no_answer_means_no_choice() {
     assert_eq!(choose(&merged("10.0.0.1"), &[], &[]), None);
     assert_eq!(
         choose(&merged("10.0.0.1"), &[], &[judged("10.0.0.1", Health::Failing)]),
@@ -83,7 +83,7 @@ fn health() -> impl Strategy<Value = Health> {
 
 proptest! {
     #[test]
-    fn never_none_never_a_collision_never_a_liar_and_one_that_answers_first(
+    fn choice_is_never_empty_and_starts_with_an_answering_one(
         asked in proptest::collection::vec(0u8..8, 0..6),
         bad in proptest::collection::vec(0u8..8, 0..4),
         healths in proptest::collection::vec((0u8..8, health()), 0..10),

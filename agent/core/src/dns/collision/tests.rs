@@ -13,7 +13,7 @@ fn found(asked: &Asked, seen: &Seen, nameserver: &str) -> Option<(CollisionKind,
 }
 
 #[test]
-fn the_node_local_address_collides_before_it_is_there_and_when_it_is() {
+fn node_local_address_collides_even_before_it_exists() {
     let mut seen = resolved("169.254.20.10", "");
     let at = |seen: &Seen| found(&asked(), seen, "169.254.20.10");
     assert_eq!(
@@ -33,9 +33,9 @@ fn the_node_local_address_collides_before_it_is_there_and_when_it_is() {
     seen.listeners.push(ip("169.254.20.10"));
     assert_eq!(
         at(&seen),
-        Some((CollisionKind::NodeLocal, true, "a listener of this guest".into()))
+        Some((CollisionKind::NodeLocal, true, "a listener in this guest".into()))
     );
-    // No cache, none foreseen; and one at an address that the settings do not know.
+    // No cache, so no prediction; and a cache at an address that is not in the settings.
     let none = Asked {
         node_local: Vec::new(),
         ..asked()
@@ -50,7 +50,7 @@ fn the_node_local_address_collides_before_it_is_there_and_when_it_is() {
 }
 
 #[test]
-fn every_interface_counts_and_ipv4_in_ipv6_is_ipv4() {
+fn addresses_of_all_interfaces_collide() {
     let mut seen = plain("", "");
     seen.locals.push(local("10.96.0.10", "kube-ipvs0"));
     seen.locals.push(local("::ffff:10.96.0.11", "dummy0"));
@@ -64,7 +64,7 @@ fn every_interface_counts_and_ipv4_in_ipv6_is_ipv4() {
 }
 
 #[test]
-fn kubelets_cluster_dns_the_settings_and_the_range_are_known() {
+fn cluster_dns_and_service_range_collide() {
     let mut seen = plain("", "");
     seen.kubelet = Some(Kubelet {
         path: "/var/lib/kubelet/config.yaml".to_owned(),
@@ -95,13 +95,13 @@ fn kubelets_cluster_dns_the_settings_and_the_range_are_known() {
 }
 
 #[test]
-fn a_resolver_on_the_loopback_is_legitimate_unless_it_was_meant_for_somebody_else() {
+fn loopback_resolver_is_allowed_unless_from_a_lease() {
     let local = Some((CollisionKind::LocalAddress, true, "lo".to_owned()));
-    // A file that nobody generates.
+    // A file that is not generated.
     let mut seen = plain("10.0.0.1", "");
     seen.listeners = ips("127.0.0.1");
     assert_eq!(found(&asked(), &seen, "127.0.0.1"), None);
-    // A lease that says so means the sender; unless the settings say it, too.
+    // In a lease the address means the sender, unless the settings have it, too.
     let seen = plain("127.0.0.1 ::1", "");
     assert_eq!(found(&asked(), &seen, "127.0.0.1"), local);
     assert_eq!(
@@ -113,7 +113,7 @@ fn a_resolver_on_the_loopback_is_legitimate_unless_it_was_meant_for_somebody_els
         ..asked()
     };
     assert_eq!(found(&own, &seen, "127.0.0.1"), None);
-    // The user cluster's cache on the loopback.
+    // The user cluster's cache on a loopback address.
     let node_local = Asked {
         node_local: ips("127.0.0.1"),
         ..own
@@ -125,18 +125,18 @@ fn a_resolver_on_the_loopback_is_legitimate_unless_it_was_meant_for_somebody_els
 }
 
 #[test]
-fn systemd_resolved_does_not_forward_to_itself() {
+fn stub_as_upstream_of_resolved_collides() {
     let seen = resolved("10.0.0.1", "");
     for stub in ["127.0.0.53", "127.0.0.54"] {
         assert_eq!(found(&asked(), &seen, stub).unwrap().0, CollisionKind::Stub);
         assert_eq!(found(&asked(), &plain("10.0.0.1", ""), stub), None);
     }
-    // Another resolver on the loopback may be its upstream.
+    // Another resolver on a loopback address may be its upstream.
     assert_eq!(found(&asked(), &seen, "127.0.0.1"), None);
 }
 
 #[test]
-fn each_nameserver_comes_once_with_its_first_origin() {
+fn each_nameserver_is_listed_once_with_its_first_origin() {
     let list = ["one", "two"].map(|from| (ip("169.254.20.10"), from.to_owned()));
     let found = find(&asked(), &plain("", ""), &list);
     assert_eq!(found.len(), 1);

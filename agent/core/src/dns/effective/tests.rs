@@ -2,7 +2,7 @@ use super::*;
 use crate::dns::fixtures::{conf, network_manager, plain, resolved};
 
 #[test]
-fn behind_systemd_resolved_are_its_upstreams_with_the_options_of_the_stub() {
+fn upstreams_of_systemd_resolved_with_options_of_the_stub() {
     let mut seen = resolved("10.0.0.1 10.0.0.2", "a.example");
     assert_eq!(
         effective(&seen),
@@ -16,7 +16,7 @@ fn behind_systemd_resolved_are_its_upstreams_with_the_options_of_the_stub() {
 }
 
 #[test]
-fn behind_network_managers_dnsmasq_is_what_we_told_it_or_its_links() {
+fn upstreams_of_dnsmasq_are_configured_ones_or_those_of_links() {
     let mut seen = network_manager("10.0.0.1", "a.example");
     assert_eq!(effective(&seen), conf("10.0.0.1", "a.example", ""));
     seen.resolv_conf.text = Some("nameserver 127.0.0.1\nsearch b.example\n".into());
@@ -35,7 +35,7 @@ fn behind_network_managers_dnsmasq_is_what_we_told_it_or_its_links() {
 }
 
 #[test]
-fn a_plain_file_is_what_it_says() {
+fn plain_file_is_used_directly() {
     assert_eq!(
         effective(&plain("127.0.0.1 10.0.0.1", "a")),
         conf("127.0.0.1 10.0.0.1", "a", "")

@@ -1,10 +1,10 @@
-//! Advice as findings.
+//! Findings for the advice of a plan.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
-use super::{super::advice::Advice, INSTEAD, dns};
+use super::{super::advice::Advice, OTHER_NAMESERVERS_REMEDY, dns};
 
-/// Each with what to do.
+/// Returns the finding with its remedy.
 pub(super) fn advised(advice: &Advice) -> Finding {
     let (id, severity, reason, remedy) = match advice {
         Advice::KubeletResolvConf { how, .. } => (
@@ -17,7 +17,7 @@ pub(super) fn advised(advice: &Advice) -> Finding {
             "dns-kubelet-file",
             Severity::Critical,
             "KubeletFileMissing",
-            "sudo virtfleet-agent apply dns; if nothing is known to write, set dns.config.nameservers"
+            "sudo virtfleet-agent apply dns; if it writes nothing, set dns.config.nameservers"
                 .to_owned(),
         ),
         Advice::Dhcpcd { .. } => (
@@ -30,7 +30,7 @@ pub(super) fn advised(advice: &Advice) -> Finding {
             "dns-options",
             Severity::Info,
             "OptionsNotHonoured",
-            "remove them from dns.config.options, or give names with dots; pods get theirs from kubelet"
+            "remove them from dns.config.options, or use names with dots; pods get their options from kubelet"
                 .to_owned(),
         ),
         Advice::LocalDomain { .. } => (
@@ -39,25 +39,26 @@ pub(super) fn advised(advice: &Advice) -> Finding {
             "LocalDomain",
             "sudo virtfleet-agent apply dns, or set dns.manage: auto".to_owned(),
         ),
-        Advice::LastGood { .. } => ("dns-last-good", Severity::Warning, "LastGood", INSTEAD.to_owned()),
+        Advice::LastGood { .. } => ("dns-last-good", Severity::Warning, "LastGood", OTHER_NAMESERVERS_REMEDY.to_owned()),
         Advice::PlatformFallback { requested, .. } => (
             "dns-platform-fallback",
             Severity::Critical,
             "PlatformFallback",
             format!(
-                "repair the cluster's DNS, or set dns.cluster.nameservers to addresses that answer; ask by hand: dig +tries=1 @{}",
+                "repair the cluster's DNS, or set dns.cluster.nameservers to addresses that answer; query manually: dig +tries=1 @{}",
                 requested
                     .first()
                     .map_or("ADDRESS".to_owned(), ToString::to_string)
             ),
         ),
-        // Critical until our files are there: then it is known to have been left alone (`super::split`).
+        // Critical until the agent's files exist: they show that the link was left unchanged
+        // (`super::split`).
         Advice::SplitLink { link, domains, .. } => (
             "dns-split-link",
             Severity::Critical,
             "SplitDns",
             format!(
-                "compare `resolvectl status {link}` before dns.manage: auto, and `resolvectl query NAME.{}` afterwards; if its nameservers are to answer everything, add the domain `~.` to the link",
+                "run `resolvectl status {link}` before you set dns.manage: auto, and `resolvectl query NAME.{}` afterwards; if its nameservers should answer all queries, add the domain `~.` to the link",
                 domains.first().map_or("", String::as_str)
             ),
         ),
@@ -74,7 +75,7 @@ pub(super) fn advised(advice: &Advice) -> Finding {
             "dns-original-lost",
             Severity::Warning,
             "OriginalLost",
-            "put your own /etc/resolv.conf in its place".to_owned(),
+            "replace it with your own /etc/resolv.conf".to_owned(),
         ),
     };
     dns(id, severity, reason, advice.to_string()).remedy(remedy)

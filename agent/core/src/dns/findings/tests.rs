@@ -28,7 +28,7 @@ fn of(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Vec<Finding> {
     findings(&state(asked, seen, &plan), asked, &plan)
 }
 
-/// Id, severity and subject of each.
+/// Id, severity and subject of each finding.
 fn short(all: &[Finding]) -> Vec<String> {
     all.iter()
         .map(|one| format!("{} {:?} {}", one.id, one.severity, one.subject.name))
@@ -36,7 +36,7 @@ fn short(all: &[Finding]) -> Vec<String> {
 }
 
 #[test]
-fn a_guest_whose_dns_is_as_it_should_be_has_none() {
+fn healthy_dns_has_no_findings() {
     let mut seen = resolved("10.0.0.1", "");
     seen.kubelet = Some(Kubelet {
         resolv_conf: Some("/run/systemd/resolve/resolv.conf".to_owned()),
@@ -46,7 +46,7 @@ fn a_guest_whose_dns_is_as_it_should_be_has_none() {
 }
 
 #[test]
-fn a_predicted_collision_warns_and_says_what_to_do() {
+fn predicted_collision_is_a_warning_with_remedy() {
     let mut by_hand = asked();
     by_hand.manage = DnsManage::ReportOnly;
     let seen = resolved("169.254.20.10 10.0.0.1", "");
@@ -62,14 +62,14 @@ fn a_predicted_collision_warns_and_says_what_to_do() {
         found[0].evidence["givenBy"],
         "the DHCP lease of eth0 (/run/systemd/netif/leases/2)"
     );
-    // It is left out: worth knowing, no more.
+    // It is left out, so it is informational.
     let mut done = seen.clone();
     done.upstreams = Some("nameserver 10.0.0.1\n".to_owned());
     assert_eq!(
         short(&of(&asked(), &done, &answers)),
         ["dns-collision-predicted Info 169.254.20.10"]
     );
-    // The only one: critical, with the field to set.
+    // The only nameserver: critical, with the setting in the remedy.
     let found = of(&asked(), &resolved("169.254.20.10", ""), &answers);
     assert_eq!(
         short(&found),
@@ -86,7 +86,7 @@ fn a_predicted_collision_warns_and_says_what_to_do() {
 }
 
 #[test]
-fn a_collision_that_is_there_and_its_loop_are_critical() {
+fn present_collision_and_loop_are_critical() {
     let mut seen = resolved("169.254.20.10 10.0.0.1", "");
     seen.locals.push(local("169.254.20.10", "nodelocaldns"));
     let mut answers = healthy("10.0.0.1");
@@ -102,7 +102,7 @@ fn a_collision_that_is_there_and_its_loop_are_critical() {
 }
 
 #[test]
-fn each_health_has_an_id_of_its_own() {
+fn each_health_has_its_own_finding_id() {
     use Health::{Dead, Failing, Healthy, Incomplete, Looping, Lying, NoTcp, Slow, TcpOnly};
     let seen = resolved("10.0.0.1 10.0.0.2", "");
     let ids: BTreeSet<String> = [Slow, NoTcp, TcpOnly, Lying, Incomplete, Failing, Looping, Dead]
@@ -123,7 +123,7 @@ fn each_health_has_an_id_of_its_own() {
         .collect();
     let expected = "dns-loop dns-nameserver-dead dns-nameserver-failing dns-nameserver-incomplete dns-nameserver-lying dns-nameserver-slow dns-no-tcp dns-tcp-only";
     assert_eq!(ids.into_iter().collect::<Vec<_>>(), strings(expected));
-    // One that is neither in use nor asked for, the last good one, is nobody's trouble.
+    // The last good nameserver, neither in use nor requested, is not reported.
     assert_eq!(
         of(
             &asked(),
@@ -135,7 +135,7 @@ fn each_health_has_an_id_of_its_own() {
 }
 
 #[test]
-fn when_nothing_answers_it_is_critical() {
+fn no_answering_nameserver_is_critical() {
     let found = of(
         &asked(),
         &resolved("10.0.0.1", ""),
@@ -152,12 +152,12 @@ fn when_nothing_answers_it_is_critical() {
 }
 
 #[test]
-fn the_cluster_that_is_not_known_is_told_apart_from_other_names() {
+fn unknown_cluster_has_its_own_finding() {
     let mut asked = cluster_first();
     asked.cluster_nameservers = ips("10.96.0.10");
     let mut incomplete = judged("10.96.0.10", Health::Incomplete);
     let name = "kubernetes.default.svc.cluster.local";
-    incomplete.because = format!("answers, and for {name}: NXDOMAIN");
+    incomplete.because = format!("answers, but for {name}: NXDOMAIN");
     incomplete.answers.push(Answer {
         question: Question {
             nameserver: ip("10.96.0.10"),
@@ -180,7 +180,7 @@ fn the_cluster_that_is_not_known_is_told_apart_from_other_names() {
 }
 
 #[test]
-fn differing_is_worth_knowing_when_nothing_may_be_done_and_a_warning_else() {
+fn difference_is_info_in_report_only_else_warning() {
     let mut asked = asked();
     asked.nameservers = ips("10.0.0.2");
     let answers = healthy("10.0.0.1 10.0.0.2");
@@ -198,7 +198,7 @@ fn differing_is_worth_knowing_when_nothing_may_be_done_and_a_warning_else() {
 }
 
 #[test]
-fn what_the_pass_knows_is_told() {
+fn errors_of_the_run_are_reported() {
     let seen = resolved("10.0.0.1", "");
     let plan = plan(&asked(), &seen, &healthy("10.0.0.1"));
     let state = DnsState {
@@ -249,7 +249,7 @@ fn limits_warnings_and_advice() {
 }
 
 #[test]
-fn under_systemd_resolved_options_and_local_domains_are_told() {
+fn resolved_options_and_local_domain_are_reported() {
     let mut asked = cluster_first();
     asked.options = vec![crate::dns::fixtures::option("ndots:2")];
     let seen = resolved("10.0.0.1", "");
@@ -269,7 +269,7 @@ fn under_systemd_resolved_options_and_local_domains_are_told() {
 }
 
 #[test]
-fn what_the_policy_keeps_away_is_still_told() {
+fn averted_collisions_are_reported() {
     use virtfleet_wire::settings::DnsPolicy;
     let mut none = asked();
     (none.policy, none.nameservers) = (DnsPolicy::None, ips("10.0.0.1"));
@@ -288,7 +288,7 @@ fn what_the_policy_keeps_away_is_still_told() {
         let found = of(&asked, &seen, &healthy("10.0.0.1"));
         assert_eq!(short(&found), ["dns-collision-predicted Info 169.254.20.10"]);
         assert_eq!(found[0].reason, "Averted");
-        // It is not asked any more.
+        // It is no longer probed.
         assert!(!crate::dns::plan::candidates(&asked, &seen).contains(&ip("169.254.20.10")));
         seen.locals.push(local("169.254.20.10", "nodelocaldns"));
         assert_eq!(
@@ -299,7 +299,7 @@ fn what_the_policy_keeps_away_is_still_told() {
 }
 
 #[test]
-fn files_of_ours_that_nobody_maintains_are_told() {
+fn unmaintained_files_are_reported() {
     let mut by_hand = asked();
     by_hand.manage = DnsManage::ReportOnly;
     let mut seen = resolved("10.0.0.1", "");
@@ -309,7 +309,7 @@ fn files_of_ours_that_nobody_maintains_are_told() {
     let found = of(&by_hand, &seen, &healthy("10.0.0.1"));
     assert_eq!(short(&found), ["dns-unmaintained Info resolver"]);
     assert_eq!(found[0].evidence["files"], path);
-    // What they say is not what is asked for any more.
+    // Their content is no longer the requested one.
     seen.upstreams = Some("nameserver 10.0.0.2\n".to_owned());
     let found = of(&by_hand, &seen, &healthy("10.0.0.1 10.0.0.2"));
     assert!(short(&found).contains(&"dns-unmaintained Warning resolver".to_owned()));

@@ -3,7 +3,8 @@
 use super::{Lease, words};
 use crate::dns::seen::Given;
 
-/// What each interface was given: the last lease of each counts, IPv4 before IPv6, interfaces in the order in which they come first.
+/// Returns what each interface was assigned. The last lease of an interface counts, IPv4 before
+/// IPv6; interfaces are in the order of their first lease.
 pub fn dhclient_leases(text: &str) -> Vec<(String, Given)> {
     let mut found: Vec<(String, bool, Given)> = Vec::new();
     let mut block: Option<(Lease, String, bool)> = None;
@@ -65,14 +66,15 @@ fn read(line: &str, lease: &mut Lease, interface: &mut String) {
 }
 
 enum Part {
-    /// What stands before a `{`.
+    /// Text before a `{`.
     Open(String),
     Close,
-    /// What stands before a `;`.
+    /// Text before a `;`.
     Statement(String),
 }
 
-/// Cuts the text where dhclient does: at braces and semicolons outside of quotes; `#` outside of quotes begins a comment.
+/// Splits the text like dhclient: at braces and semicolons outside of quotes; `#` outside of quotes
+/// begins a comment.
 fn statements(text: &str) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut word = String::new();

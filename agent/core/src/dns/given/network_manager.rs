@@ -1,18 +1,18 @@
-//! NetworkManager's state files, its own DHCP client's leases, and what `nmcli` prints.
+//! NetworkManager's state files, leases of its own DHCP client, and output of `nmcli`.
 
 use super::{Lease, add_route, pairs, words};
 use crate::dns::seen::{Given, Source};
 
-/// What NetworkManager has written down about a device.
+/// NetworkManager's state of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
-    /// The UUID of its connection.
+    /// UUID of its connection.
     pub connection: Option<String>,
-    /// Whether NetworkManager manages it; none when the file does not say.
+    /// Whether NetworkManager manages it; `None` if unknown.
     pub managed: Option<bool>,
 }
 
-/// `/run/NetworkManager/devices/<index>`.
+/// Parses `/run/NetworkManager/devices/<index>`.
 pub fn nm_device(text: &str) -> Device {
     let mut device = Device::default();
     let mut inside = false;
@@ -29,8 +29,8 @@ pub fn nm_device(text: &str) -> Device {
     device
 }
 
-/// `/var/lib/NetworkManager/internal-<uuid>-<interface>.lease`. Written as networkd's leases; from version 1.26 on it holds the address alone, and
-/// [`nmcli_devices`] says the rest.
+/// Parses `/var/lib/NetworkManager/internal-<uuid>-<interface>.lease`, in the format of networkd's
+/// leases. From version 1.26 on it has only the address, and [`nmcli_devices`] provides the rest.
 pub fn nm_lease(text: &str) -> Given {
     let mut lease = Lease::default();
     for (key, value) in pairs(text) {
@@ -45,8 +45,8 @@ pub fn nm_lease(text: &str) -> Given {
     lease.given()
 }
 
-/// `nmcli -t device show`: for each device what DHCP gave, and what else counts on it (a router advertisement or its connection). A device of which nothing
-/// was given is there with an empty list.
+/// Parses `nmcli -t device show`: for each device the values from DHCP, and the others in effect
+/// (from a router advertisement or the connection). A device without values has an empty list.
 pub fn nmcli_devices(text: &str) -> Vec<(String, Vec<Given>)> {
     let mut devices: Vec<(String, Vec<Given>)> = Vec::new();
     let mut one = Shown::default();
@@ -54,7 +54,7 @@ pub fn nmcli_devices(text: &str) -> Vec<(String, Vec<Given>)> {
         let Some((key, value)) = line.split_once(':') else {
             continue;
         };
-        // In this form a colon in a value stands behind a backslash.
+        // In terse mode a colon in a value is escaped with a backslash.
         let value = value.replace("\\:", ":").replace("\\\\", "\\");
         if key == "GENERAL.DEVICE" {
             devices.extend(std::mem::take(&mut one).finish());

@@ -1,4 +1,4 @@
-//! systemd-networkd's state below `/run/systemd/netif`, and `.network` files.
+//! State of systemd-networkd below `/run/systemd/netif`, and `.network` files.
 
 use super::{Lease, pairs, words};
 use crate::dns::{
@@ -6,7 +6,7 @@ use crate::dns::{
     seen::{Given, Source},
 };
 
-/// `/run/systemd/netif/leases/<index>`: a DHCPv4 lease.
+/// Parses `/run/systemd/netif/leases/<index>`, a DHCPv4 lease.
 pub fn networkd_lease(text: &str) -> Given {
     let mut lease = Lease::default();
     for (key, value) in pairs(text) {
@@ -21,14 +21,14 @@ pub fn networkd_lease(text: &str) -> Given {
     lease.given()
 }
 
-/// What networkd knows of a link.
+/// networkd's state of a link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkState {
-    /// Its `.network` file; none when networkd does not manage the link.
+    /// Its `.network` file; `None` if networkd does not manage the link.
     pub network_file: Option<String>,
-    /// Servers and search domains that count on the link now: given by anybody, and not turned off.
+    /// Nameservers and search domains in effect on the link, from any source.
     pub conf: ResolvConf,
-    /// Domains that are routed to the link's servers, without `~`; `.` for all.
+    /// Domains routed to the link's nameservers, without `~`; `.` for all.
     pub route_domains: Vec<String>,
     /// `configured`, `configuring`, `unmanaged`, …
     pub admin_state: String,
@@ -36,7 +36,7 @@ pub struct LinkState {
     pub carrier_state: String,
 }
 
-/// `/run/systemd/netif/links/<index>`.
+/// Parses `/run/systemd/netif/links/<index>`.
 pub fn networkd_link_state(text: &str) -> LinkState {
     let mut state = LinkState::default();
     for (key, value) in pairs(text) {
@@ -59,8 +59,10 @@ pub fn networkd_link_state(text: &str) -> LinkState {
     state
 }
 
-/// What a `.network` file, or several one behind the other, configures statically: `DNS=` and `Domains=` of `[Network]`. An empty value forgets those before, and
-/// domains that are only routed (`~corp.example`) are no search domains. Never give it a drop-in of ours, which forgets what the image had.
+/// Parses the static configuration in one or several concatenated `.network` files: `DNS=` and
+/// `Domains=` of `[Network]`. An empty value clears earlier ones; route-only domains
+/// (`~corp.example`) are no search domains. Do not pass drop-ins of the agent, which clear the
+/// image's values.
 pub fn network_file(text: &str) -> Given {
     let mut conf = ResolvConf::default();
     super::resolved::sections(text, "[Network]", &mut conf);
@@ -72,8 +74,10 @@ pub fn network_file(text: &str) -> Given {
     }
 }
 
-/// Whether a `.network` file, or several one behind the other, lets a section's (`DHCPv4`, `DHCPv6`, `IPv6AcceptRA`) nameservers count. `[DHCP]` is the old name of
-/// the first two. Never give it a drop-in of ours. An operator who has turned them off does not want them, and they are not part of what the platform gives.
+/// Whether one or several concatenated `.network` files permit the nameservers of a section
+/// (`DHCPv4`, `DHCPv6`, `IPv6AcceptRA`; `[DHCP]` is the old name of the first two). Do not pass
+/// drop-ins of the agent. Nameservers that an admin disabled this way are not part of the
+/// platform's configuration.
 pub fn uses_dns(text: &str, section: &str) -> bool {
     let mut uses = true;
     let mut inside = false;
@@ -90,7 +94,8 @@ pub fn uses_dns(text: &str, section: &str) -> bool {
     uses
 }
 
-/// Whether a `.network` file, or several one behind the other, has networkd ask for a DHCPv4 lease: the last `DHCP=` of `[Network]`.
+/// Whether one or several concatenated `.network` files request a DHCPv4 lease: the last `DHCP=` of
+/// `[Network]`.
 pub fn asks_dhcp4(text: &str) -> bool {
     let mut inside = false;
     let mut asks = false;

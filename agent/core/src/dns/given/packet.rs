@@ -1,20 +1,22 @@
-//! A DHCPv4 message as it was received: dhcpcd keeps its leases so (`/var/lib/dhcpcd/<interface>.lease`).
+//! DHCPv4 message as received; dhcpcd stores its leases this way
+//! (`/var/lib/dhcpcd/<interface>.lease`).
 
 use std::net::Ipv4Addr;
 
 use super::Lease;
 use crate::dns::seen::Given;
 
-/// Where the options begin: behind the fixed part (RFC 2131, 2).
-const FIXED: usize = 236;
-/// What the options begin with (RFC 2131, 3).
+/// Length of the fixed part before the options, in bytes (RFC 2131, 2).
+const FIXED_LENGTH: usize = 236;
+/// Magic cookie before the options (RFC 2131, 3).
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// The most labels that are followed: pointers could go round in a ring.
-const MOST_LABELS: usize = 512;
+/// Maximum number of labels in a name: compression pointers could form a cycle.
+const MAX_LABELS: usize = 512;
 
-/// Options 6 (nameservers), 15 (domain), 26 (MTU) and 119 (search domains, RFC 3397). None when it is no such message.
+/// Parses options 6 (nameservers), 15 (domain), 26 (MTU) and 119 (search domains, RFC 3397). `None`
+/// if the bytes are not a DHCP message.
 pub fn dhcp_packet(bytes: &[u8]) -> Option<Given> {
-    let mut rest = bytes.get(FIXED..)?.strip_prefix(&COOKIE)?;
+    let mut rest = bytes.get(FIXED_LENGTH..)?.strip_prefix(&COOKIE)?;
     let mut lease = Lease::default();
     let mut searches = Vec::new();
     while let [code, tail @ ..] = rest {
@@ -46,7 +48,7 @@ pub fn dhcp_packet(bytes: &[u8]) -> Option<Given> {
                     lease.set_mtu(&u16::from_be_bytes([*high, *low]).to_string());
                 }
             }
-            // Parts of a long list follow one another (RFC 3396).
+            // A long list is split into several options (RFC 3396).
             119 => searches.extend_from_slice(value),
             _ => {}
         }
@@ -55,7 +57,7 @@ pub fn dhcp_packet(bytes: &[u8]) -> Option<Given> {
     Some(lease.given())
 }
 
-/// Names one behind the other, with pointers into the same list (RFC 1035, 4.1.4).
+/// Parses consecutive names with compression pointers into the same list (RFC 1035, 4.1.4).
 fn names(list: &[u8]) -> Vec<String> {
     let mut names = Vec::new();
     let mut at = 0;
@@ -69,11 +71,11 @@ fn names(list: &[u8]) -> Vec<String> {
     names
 }
 
-/// The name at a place, and where the next one begins.
+/// Parses the name at an offset. Returns it with the offset of the next one.
 fn name(list: &[u8], mut at: usize) -> Option<(String, usize)> {
     let mut labels: Vec<String> = Vec::new();
     let mut next = None;
-    for _ in 0..MOST_LABELS {
+    for _ in 0..MAX_LABELS {
         let length = *list.get(at)?;
         match length {
             0 => return Some((labels.join("."), next.unwrap_or(at + 1))),

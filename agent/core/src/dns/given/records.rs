@@ -1,4 +1,5 @@
-//! Texts in the form of `resolv.conf` that a program keeps for each interface, and Debian's `/etc/network/interfaces`.
+//! Texts in `resolv.conf` format that programs store per interface, and Debian's
+//! `/etc/network/interfaces`.
 
 use super::{Lease, pairs, words};
 use crate::dns::{
@@ -6,8 +7,9 @@ use crate::dns::{
     seen::{Given, Source},
 };
 
-/// A record of resolvconf(8): `/run/resolvconf/interface/<interface>.<program>`, or of openresolv below `/run/resolvconf/interfaces`. A record is a lease's when its
-/// name says so: ` .dhclient`, `.dhcpcd`, `.udhcpc`; give the name.
+/// Parses a record of resolvconf(8): `/run/resolvconf/interface/<interface>.<program>`, or of
+/// openresolv below `/run/resolvconf/interfaces`. By its name, a record is a DHCP lease's:
+/// `.dhclient`, `.dhcpcd`, `.udhcpc`.
 pub fn resolvconf_record(name: &str, text: &str) -> Given {
     let leased = ["dhclient", "dhcpcd", "udhcpc", "dhcp", "dhcp6"]
         .iter()
@@ -27,12 +29,13 @@ pub fn resolvconf_record(name: &str, text: &str) -> Given {
     }
 }
 
-/// What dhcpcd's own hook keeps of a lease: `/run/dhcpcd/hook-state/resolv.conf/<interface>.<dhcp|dhcp6|ra>`. Give the name.
+/// Parses a file of dhcpcd's hook by name and text:
+/// `/run/dhcpcd/hook-state/resolv.conf/<interface>.<dhcp|dhcp6|ra>`.
 pub fn dhcpcd(name: &str, text: &str) -> Given {
     resolvconf_record(name, text)
 }
 
-/// `dhcpcd -U <interface>`: shell variables.
+/// Parses the shell variables of `dhcpcd -U <interface>`.
 pub fn dhcpcd_variables(text: &str) -> Given {
     let mut lease = Lease::default();
     for (key, value) in pairs(text) {
@@ -47,7 +50,8 @@ pub fn dhcpcd_variables(text: &str) -> Given {
     lease.given()
 }
 
-/// `/etc/network/interfaces`: `dns-nameservers`, `dns-search` and `dns-domain` of each interface, in the order in which they come first.
+/// Parses `/etc/network/interfaces`: `dns-nameservers`, `dns-search` and `dns-domain` of each
+/// interface, in order of appearance.
 pub fn interfaces(text: &str) -> Vec<(String, Given)> {
     let mut found: Vec<(String, Lease)> = Vec::new();
     let mut current: Option<usize> = None;

@@ -1,4 +1,4 @@
-//! systemd-resolved's configuration, and what others have told it about a link.
+//! Configuration of systemd-resolved, and per-link settings that other programs made in it.
 
 use super::{add_route, pairs, words};
 use crate::dns::{
@@ -6,15 +6,18 @@ use crate::dns::{
     seen::{Given, Source},
 };
 
-/// `resolved.conf` or a drop-in of it: `DNS=` and `Domains=` of `[Resolve]`. Several files one behind the other are read as resolved reads them: values add up, an empty one
-/// forgets those before. Domains that are only routed are left out, and so is `FallbackDNS=`: it is not used where anything else is given.
+/// Parses `resolved.conf` or its drop-ins: `DNS=` and `Domains=` of `[Resolve]`. Concatenated files
+/// are read like resolved reads them: values add up, an empty one clears earlier ones. Route-only
+/// domains are left out, and so is `FallbackDNS=`, which is used only if nothing else is
+/// configured.
 pub fn resolved_conf(text: &str) -> ResolvConf {
     let mut conf = ResolvConf::default();
     sections(text, "[Resolve]", &mut conf);
     conf
 }
 
-/// `/run/systemd/resolve/netif/<index>`: what NetworkManager or an operator (`resolvectl dns`) has set on a link.
+/// Parses `/run/systemd/resolve/netif/<index>`: values that NetworkManager or an admin (`resolvectl
+/// dns`) set on a link.
 pub fn resolved_link(text: &str) -> Given {
     let mut given = Given {
         source: Source::Static,
@@ -33,7 +36,8 @@ pub fn resolved_link(text: &str) -> Given {
     given
 }
 
-/// The route-only domains (`Domains=~corp.example`) of one section, without `~`. An empty value forgets those before.
+/// Returns the route-only domains (`Domains=~corp.example`) of one section, without `~`. An empty
+/// value clears earlier ones.
 pub(super) fn routes(text: &str, section: &str) -> Vec<String> {
     let mut routes = Vec::new();
     let mut inside = false;
@@ -57,7 +61,7 @@ pub(super) fn routes(text: &str, section: &str) -> Vec<String> {
     routes
 }
 
-/// Reads `DNS=` and `Domains=` of one section.
+/// Parses `DNS=` and `Domains=` of one section.
 pub(super) fn sections(text: &str, section: &str, conf: &mut ResolvConf) {
     let mut inside = false;
     for line in text.lines().map(str::trim) {
@@ -75,7 +79,8 @@ pub(super) fn sections(text: &str, section: &str, conf: &mut ResolvConf) {
             }
             "DNS" => values.iter().for_each(|word| conf.add_server(word)),
             "Domains" if values.is_empty() => conf.searches.clear(),
-            // A `~` is no character of a name, so routes are dropped. `.` alone is a route to resolved, and no search domain.
+            // No name contains `~`, so routes are dropped. To resolved, `.` is a route and no
+            // search domain.
             "Domains" => values
                 .iter()
                 .filter(|word| *word != ".")

@@ -7,7 +7,7 @@ use crate::dns::{
 };
 
 #[test]
-fn networkds_lease_and_link_state() {
+fn networkd_lease_and_link_state() {
     let lease = networkd_lease(
         "# This is private data. Do not parse.\nADDRESS=10.0.2.15\nMTU=1450\nDNS=169.254.20.10 10.0.2.3\nDOMAINNAME=svc.cluster.local\n\
          DOMAIN_SEARCH_LIST=ns.svc.cluster.local svc.cluster.local\n",
@@ -51,7 +51,7 @@ fn networkds_lease_and_link_state() {
 }
 
 #[test]
-fn systemds_configuration_adds_up_and_an_empty_value_forgets() {
+fn systemd_values_add_up_and_an_empty_one_resets() {
     let text = "[Match]\nName=e*\nDNS=9.9.9.9\n[Network]\nDNS=10.0.0.1\nDNS=\nDNS=10.0.0.2 10.0.0.3\nDomains=a.example ~corp.example ~.\n[Route]\nDNS=8.8.8.8\n";
     let given = network_file(text);
     assert_eq!(
@@ -66,7 +66,7 @@ fn systemds_configuration_adds_up_and_an_empty_value_forgets() {
 }
 
 #[test]
-fn an_operator_may_have_turned_a_source_off() {
+fn disabled_dns_sources_are_recognised() {
     let text = "[Network]\nUseDNS=no\n[DHCP]\nUseDNS = no\n[IPv6AcceptRA]\nUseDNS=yes\nUseDNS=false\n";
     assert_eq!(
         ["DHCPv4", "DHCPv6", "IPv6AcceptRA"].map(|section| uses_dns(text, section)),
@@ -77,7 +77,7 @@ fn an_operator_may_have_turned_a_source_off() {
 }
 
 #[test]
-fn dhclients_leases_the_last_of_each_interface() {
+fn last_dhclient_lease_of_each_interface_is_used() {
     let text = "default-duid \"\\000\\001}\";\nlease {\n  interface \"eth0\";\n  option domain-name-servers 1.1.1.1;\n}\n\
         lease6 {\n  interface \"eth0\";\n  ia-na 00:11 {\n    iaaddr fd00::5 { max-life 1; }\n  }\n  option dhcp6.name-servers fd00::a,fd00::b;\n\
         option dhcp6.domain-search \"six.example.\";\n}\nlease {\n  interface \"eth1\";\n  option domain-name \"two words.example }\";\n}\n\
@@ -96,7 +96,7 @@ fn dhclients_leases_the_last_of_each_interface() {
 }
 
 #[test]
-fn network_managers_files_and_what_nmcli_shows() {
+fn network_manager_files_and_nmcli_output() {
     let device = nm_device("[device]\nmanaged=1\nconnection-uuid=1-2\n[other]\nconnection-uuid=3\n");
     assert_eq!(
         (device.connection.as_deref(), device.managed),
@@ -122,7 +122,7 @@ fn network_managers_files_and_what_nmcli_shows() {
 }
 
 #[test]
-fn records_of_resolvconf_dhcpcd_and_ifupdown() {
+fn resolvconf_dhcpcd_and_ifupdown_records() {
     let text = "# resolv.conf from eth0\nsearch a.example\nnameserver 10.0.2.3\n";
     let sources = [
         "eth0.dhclient",
@@ -166,8 +166,9 @@ fn packet(options: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_dhcp_message_with_pointers_and_parts() {
-    // example.com, a.example.com by a pointer; in two parts; then the nameservers, the MTU and padding.
+fn dhcp_message_with_compression_and_split_options() {
+    // example.com; a.example.com by a pointer; split into two options; then nameservers, MTU and
+    // padding.
     let list = b"\x07example\x03com\x00\x01a\xc0\x00";
     let mut options = vec![119, 5];
     options.extend(&list[..5]);
@@ -180,7 +181,7 @@ fn a_dhcp_message_with_pointers_and_parts() {
         conf("10.0.2.3 10.0.2.4", "example.com a.example.com", "")
     );
     assert_eq!(given.mtu, Some(1400));
-    // A pointer to itself, one beyond the end, an option that is cut off.
+    // A pointer to itself, one beyond the end, a truncated option.
     assert_eq!(
         dhcp_packet(&packet(&[119, 2, 0xc0, 0, 255])).unwrap().conf,
         ResolvConf::default()
@@ -192,7 +193,7 @@ fn a_dhcp_message_with_pointers_and_parts() {
     assert_eq!(dhcp_packet(&[0; 240]), None);
 }
 
-/// What every parser gives can be written to a configuration file.
+/// Checks that the values are safe in a configuration file.
 fn is_clean(conf: &ResolvConf) -> bool {
     crate::dns::resolv::parse(&conf.text("")) == *conf
 }
@@ -223,7 +224,7 @@ fn all_are_clean(text: &str) -> bool {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn any_bytes_are_parsed(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         prop_assert!(all_are_clean(&String::from_utf8_lossy(&bytes)));
         if let Some(given) = dhcp_packet(&bytes) {
             prop_assert!(is_clean(&given.conf));
@@ -231,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn any_options_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..300), list in proptest::collection::vec(prop_oneof![Just(0u8), Just(0xc0), 0u8..20, any::<u8>()], 0..80)) {
+    fn any_options_are_parsed(bytes in proptest::collection::vec(any::<u8>(), 0..300), list in proptest::collection::vec(prop_oneof![Just(0u8), Just(0xc0), 0u8..20, any::<u8>()], 0..80)) {
         let mut options = vec![119, u8::try_from(list.len()).unwrap()];
         options.extend(&list);
         options.extend(&bytes);
@@ -239,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn likely_words_in_any_order_are_read(words in proptest::collection::vec(prop::sample::select(vec![
+    fn random_sequences_of_keywords_are_parsed(words in proptest::collection::vec(prop::sample::select(vec![
         "lease", "lease6", " ", "{", "}", ";", "\"", "\\", "\n", "#", "interface", "option", "domain-name-servers", "domain-search", "dhcp6.name-servers",
         "DNS=", "DOMAINS=", "SERVERS=", "[Network]", "[Resolve]", "Domains=", "GENERAL.DEVICE:", "IP6.DNS[1]:", "DHCP4.OPTION[1]:", "domain_search = ",
         "iface", "dns-search", "nameserver", "search", "10.0.0.1", "fe80::1%eth0", "fe80\\:\\:1", "a.example.", "~.", ",", "=", "'", "é",
@@ -249,7 +250,7 @@ proptest! {
     }
 
     #[test]
-    fn a_lease_is_read_as_it_was_written(servers in proptest::collection::vec(any::<u32>(), 0..5)) {
+    fn written_lease_is_parsed_unchanged(servers in proptest::collection::vec(any::<u32>(), 0..5)) {
         let shown: Vec<String> = servers.iter().map(|bits| std::net::Ipv4Addr::from_bits(*bits).to_string()).collect();
         let mut expected = ips(&shown.join(" "));
         let mut seen = std::collections::BTreeSet::new();

@@ -2,7 +2,7 @@ use super::*;
 use crate::dns::fixtures::{conf, ip, network_manager, plain, resolved, strings};
 
 #[test]
-fn the_operators_configuration_then_links_with_the_default_route_first() {
+fn admin_configuration_precedes_links() {
     let mut seen = resolved("10.0.0.1", "a.example");
     let mut second = crate::dns::fixtures::link("10.0.0.2 10.0.0.1", "b.example");
     second.name = "eth1".to_owned();
@@ -41,7 +41,7 @@ fn the_operators_configuration_then_links_with_the_default_route_first() {
 }
 
 #[test]
-fn a_plain_file_counts_where_no_lease_does_and_its_options_always() {
+fn plain_file_is_used_without_a_lease_and_for_options() {
     let mut seen = plain("10.0.0.1", "");
     seen.resolv_conf.text = Some("nameserver 10.0.0.7\nsearch file.example\noptions rotate\n".into());
     assert_eq!(inherited(&seen).0, conf("10.0.0.1", "file.example", "rotate"));
@@ -49,13 +49,13 @@ fn a_plain_file_counts_where_no_lease_does_and_its_options_always() {
     let (base, from) = inherited(&seen);
     assert_eq!(base, conf("10.0.0.7", "file.example", "rotate"));
     assert_eq!(from[0].1, "/etc/resolv.conf");
-    // Taken over: what stood there before counts, and never what we wrote.
+    // Replaced: the original is used, never the agent's file.
     seen.original = Some(std::mem::take(&mut seen.resolv_conf));
     seen.resolv_conf.text = Some(format!("{} x\nnameserver 6.6.6.6\noptions ndots:9\n", ours::MARK));
     assert_eq!(inherited(&seen).0, base);
     seen.original = None;
     assert_eq!(inherited(&seen).0, ResolvConf::default());
-    // Somebody has put his own in its place again.
+    // An admin has replaced it again.
     seen.original = Some(File {
         text: Some("nameserver 10.0.0.8\n".into()),
         ..File::default()
@@ -65,7 +65,7 @@ fn a_plain_file_counts_where_no_lease_does_and_its_options_always() {
 }
 
 #[test]
-fn what_nobody_explains_is_kept_in_our_own_file() {
+fn values_of_unknown_origin_are_kept_in_own_file() {
     let mut seen = resolved("1.1.1.1 1.0.0.1", "x.example");
     seen.links.clear();
     let base = conf("1.1.1.1 1.0.0.1", "x.example", "");
@@ -91,8 +91,8 @@ fn what_nobody_explains_is_kept_in_our_own_file() {
 }
 
 #[test]
-fn what_only_a_daemon_knows_counts_beside_the_lease_and_is_kept() {
-    // networkd writes down what DHCPv4 gave, and not what came by DHCPv6.
+fn values_known_only_to_a_daemon_are_kept() {
+    // networkd's lease files have the values of DHCPv4, but not those of DHCPv6.
     let mut seen = resolved("10.0.0.1", "a.example");
     seen.upstreams = Some(
         "nameserver 10.0.0.1\nnameserver fd00::a\nnameserver fe80::1%eth0\nsearch a.example b.example\n"
@@ -101,7 +101,7 @@ fn what_only_a_daemon_knows_counts_beside_the_lease_and_is_kept() {
     seen.told = resolv::parse(seen.upstreams.as_deref().unwrap());
     let (base, from) = inherited(&seen);
     assert_eq!(base.shown_nameservers(), ["10.0.0.1", "fd00::a", "fe80::1%eth0"]);
-    assert_eq!(from[1].1, "what systemd-resolved was given");
+    assert_eq!(from[1].1, "the values given to systemd-resolved");
     let kept = to_be_kept(&seen).unwrap();
     assert_eq!(
         (kept.shown_nameservers(), kept.searches),
@@ -115,14 +115,14 @@ fn what_only_a_daemon_knows_counts_beside_the_lease_and_is_kept() {
     seen.files.insert(ours::RESOLVED.into(), line);
     seen.upstreams = Some("nameserver 6.6.6.6\n".into());
     assert_eq!(inherited(&seen).0, base);
-    // NetworkManager's own dnsmasq is not the platform's.
+    // The address of NetworkManager's own dnsmasq is not from the platform.
     let mut seen = network_manager("10.0.0.1", "");
     seen.resolv_conf.text = Some("nameserver 127.0.0.1\n".into());
     assert_eq!(inherited(&seen).0, conf("10.0.0.1", "", ""));
 }
 
 #[test]
-fn systemd_resolveds_own_fallback_is_nobodys_gift() {
+fn fallback_of_systemd_resolved_is_ignored() {
     let mut seen = resolved("10.0.0.1", "");
     seen.links.clear();
     seen.told = ResolvConf::default();
@@ -132,7 +132,7 @@ fn systemd_resolveds_own_fallback_is_nobodys_gift() {
 }
 
 #[test]
-fn a_stub_is_not_the_platforms() {
+fn stub_is_not_from_the_platform() {
     let seen = resolved("10.0.0.1", "");
     assert_eq!(inherited(&seen).0.options, []);
     assert_eq!(inherited(&seen).0.searches, strings(""));

@@ -26,7 +26,7 @@ fn with(mut seen: Seen, kubelet: Kubelet) -> Seen {
     seen
 }
 
-/// What the plan writes and removes, by path.
+/// Files that the plan writes and removes, by path.
 fn files(plan: &Plan) -> Vec<(&str, Option<&str>)> {
     let each = plan.steps.iter().filter_map(|step| match step {
         Step::WriteFile { path, text, .. } => Some((path.as_str(), Some(text.as_str()))),
@@ -46,7 +46,7 @@ fn how(seen: &Seen) -> String {
 }
 
 #[test]
-fn kubelet_is_told_by_a_drop_in_where_it_reads_such_and_nothing_else_is_touched() {
+fn kubelet_is_configured_by_a_drop_in() {
     let seen = with(resolved("10.0.0.1", ""), kubelet(None));
     let first = plan(&asked(), &seen, &healthy("10.0.0.1"));
     let expected = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nresolvConf: /run/systemd/resolve/resolv.conf\n";
@@ -55,7 +55,7 @@ fn kubelet_is_told_by_a_drop_in_where_it_reads_such_and_nothing_else_is_touched(
     };
     assert_eq!(text, header() + expected);
     assert!(ours::is_ours(text));
-    // Done, it stays, and `off` takes it away.
+    // Once applied it stays, and `off` removes it.
     let mut done = seen.clone();
     done.files.insert(DROP_IN.to_owned(), text.to_owned());
     done.kubelet.as_mut().unwrap().resolv_conf = Some(UPSTREAMS.to_owned());
@@ -66,7 +66,7 @@ fn kubelet_is_told_by_a_drop_in_where_it_reads_such_and_nothing_else_is_touched(
         ..asked()
     };
     assert_eq!(files(&plan(&off, &done, &[])), [(DROP_IN, None)]);
-    // One that is not ours is not written over.
+    // A file of another owner is not overwritten.
     let mut theirs = seen;
     theirs
         .files
@@ -74,7 +74,7 @@ fn kubelet_is_told_by_a_drop_in_where_it_reads_such_and_nothing_else_is_touched(
     let left = plan(&asked(), &theirs, &healthy("10.0.0.1"));
     assert!(left.steps.is_empty());
     assert_eq!(left.refusals[0].facts[0].1, DROP_IN);
-    // And it is in the way of nothing else.
+    // It does not block other steps.
     theirs.links[0].given[0].conf = conf("169.254.20.10 10.0.0.1", "", "");
     theirs.upstreams = Some("nameserver 169.254.20.10\nnameserver 10.0.0.1\n".to_owned());
     let others = plan(&asked(), &theirs, &healthy("10.0.0.1"));
@@ -87,7 +87,7 @@ fn kubelet_is_told_by_a_drop_in_where_it_reads_such_and_nothing_else_is_touched(
 }
 
 #[test]
-fn only_what_is_of_no_use_to_pods_is_replaced() {
+fn only_unusable_files_are_replaced() {
     let steps = |kubelet: Kubelet| {
         let seen = with(resolved("10.0.0.1", ""), kubelet);
         plan(&asked(), &seen, &healthy("10.0.0.1")).steps.len()
@@ -105,7 +105,7 @@ fn only_what_is_of_no_use_to_pods_is_replaced() {
 }
 
 #[test]
-fn where_no_drop_in_counts_the_file_or_flag_and_the_line_are_named() {
+fn advice_names_file_or_flag_without_drop_ins() {
     let line = "resolvConf: /run/systemd/resolve/resolv.conf";
     let seen = with(resolved("10.0.0.1", ""), kubelet(None));
     assert!(how(&seen).contains(DROP_IN) && how(&seen).contains(line));
@@ -126,18 +126,18 @@ fn where_no_drop_in_counts_the_file_or_flag_and_the_line_are_named() {
 }
 
 #[test]
-fn where_nobody_lists_upstreams_our_file_comes_with_the_drop_in_and_stays_while_kubelet_runs() {
+fn own_file_is_written_with_the_drop_in_and_kept_while_kubelet_runs() {
     let mut seen = with(network_manager("10.0.0.1", ""), kubelet(None));
     seen.resolv_conf.text = Some("nameserver 127.0.0.1\n".to_owned());
     let first = plan(&asked(), &seen, &healthy("10.0.0.1"));
     let written: Vec<&str> = files(&first).iter().map(|one| one.0).collect();
     assert_eq!(written, [ours::FOR_KUBELET, DROP_IN]);
-    // What NetworkManager makes of ours shows afterwards, and kubelet is told then.
+    // kubelet is configured after NetworkManager has loaded the agent's configuration.
     seen.links[0].given[0].conf = conf("10.0.0.1 169.254.20.10", "", "");
     let first = plan(&asked(), &seen, &healthy("10.0.0.1"));
     let written: Vec<&str> = files(&first).iter().map(|one| one.0).collect();
     assert_eq!(written, [ours::NETWORK_MANAGER, ours::FOR_KUBELET]);
-    // After `off` kubelet goes on with our file until it starts anew.
+    // After `off` kubelet uses the agent's file until it restarts.
     let mut off = with(plain("10.0.0.1", ""), kubelet(None));
     off.files.insert(ours::FOR_KUBELET.to_owned(), header());
     assert!(!kubelet_reads(&off));
@@ -146,7 +146,7 @@ fn where_nobody_lists_upstreams_our_file_comes_with_the_drop_in_and_stays_while_
 }
 
 #[test]
-fn what_kubelet_reads_follows_what_answers_in_every_mode() {
+fn kubelet_file_follows_answering_nameservers_in_every_mode() {
     let reads = kubelet(Some(ours::FOR_KUBELET));
     let mut seen = with(plain("10.0.0.1", ""), reads);
     seen.last_good = Some(conf("10.0.0.9", "", ""));
@@ -160,9 +160,9 @@ fn what_kubelet_reads_follows_what_answers_in_every_mode() {
             Some(Step::WriteFile { text, .. }) => text,
             _ => String::new(),
         };
-        // It died, and what is in use answers.
+        // It is dead, and the one in use answers.
         assert!(text("10.0.0.1").contains("\nnameserver 10.0.0.1\n"), "{manage:?}");
-        // All is silent: nothing is better than what is there.
+        // All are dead: the current file is kept.
         assert_eq!(text(""), "", "{manage:?}");
     }
     seen.files
@@ -170,9 +170,9 @@ fn what_kubelet_reads_follows_what_answers_in_every_mode() {
     assert_eq!(plan(&asked(), &seen, &healthy("10.0.0.1")).kubelet, None);
 }
 
-/// At boot kubelet does not run yet, and its flags may stand where nobody looks.
+/// At boot kubelet does not run yet, and its flags may be in an unknown file.
 #[test]
-fn what_we_told_kubelet_stays_while_its_folder_is_not_known() {
+fn drop_in_stays_while_kubelets_folder_is_unknown() {
     let mut told = kubelet(None);
     told.config_dir = None;
     let mut seen = with(resolved("10.0.0.1", ""), told);
@@ -184,7 +184,7 @@ fn what_we_told_kubelet_stays_while_its_folder_is_not_known() {
     );
     let plan = |seen: &Seen| plan(&asked(), seen, &healthy("10.0.0.1"));
     assert_eq!(files(&plan(&seen)), []);
-    // It runs, and reads no folder: then the drop-in is of no use.
+    // It runs and reads no folder: the drop-in has no effect.
     seen.kubelet.as_mut().unwrap().started_ns = Some(1);
     assert_eq!(files(&plan(&seen)), [(DROP_IN, None)]);
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::dns::fixtures::{asked, conf, ips, option, strings};
 
-/// What the platform gives in the tables.
+/// Configuration of the platform in the tables.
 fn platform() -> ResolvConf {
     conf(
         "192.0.2.1 192.0.2.2",
@@ -27,7 +27,7 @@ fn merged(policy: DnsPolicy, host_network: bool, cluster: &str, config: &ResolvC
 }
 
 #[test]
-fn every_policy_in_either_network_with_and_without_config() {
+fn all_policies_with_and_without_config() {
     use DnsPolicy::{ClusterFirst, ClusterFirstWithHostNet, Default, None};
     let cluster = "10.96.0.10";
     let in_cluster = "tenant.svc.cluster.local svc.cluster.local cluster.local corp.example";
@@ -49,7 +49,8 @@ fn every_policy_in_either_network_with_and_without_config() {
         &format!("{in_cluster} extra.example"),
         "ndots:3 edns0 timeout",
     );
-    // Policy, host network, the cluster's nameservers, config; what comes out; whether it warns that the cluster's DNS is not known.
+    // Policy, host network, the cluster's nameservers, config; the result; whether it warns about
+    // missing nameservers of the cluster.
     let table = [
         (None, false, cluster, &none, &none, false),
         (None, false, cluster, &some, &some, false),
@@ -96,7 +97,7 @@ fn every_policy_in_either_network_with_and_without_config() {
 }
 
 #[test]
-fn without_namespace_or_domain_the_search_domains_are_fewer() {
+fn search_domains_without_namespace_or_domain() {
     let mut asked = crate::dns::fixtures::cluster_first();
     asked.namespace = None;
     let merged = merge(&asked, &platform());
@@ -120,7 +121,7 @@ fn an_empty_platform_stays_empty() {
 }
 
 #[test]
-fn a_dot_at_the_end_makes_no_second_search_domain_and_the_root_stays() {
+fn trailing_dots_are_removed_except_for_the_root() {
     let mut asked = asked();
     asked.searches = strings("corp.example. other.example. . other.example");
     let merged = merge(&asked, &platform());
@@ -131,7 +132,7 @@ fn a_dot_at_the_end_makes_no_second_search_domain_and_the_root_stays() {
 }
 
 #[test]
-fn an_option_is_replaced_by_name_also_by_one_without_a_value_and_the_last_of_the_config_counts() {
+fn options_are_replaced_by_name() {
     let mut asked = asked();
     asked.options = vec![
         option("ndots"),
@@ -148,7 +149,7 @@ fn an_option_is_replaced_by_name_also_by_one_without_a_value_and_the_last_of_the
 }
 
 #[test]
-fn a_fourth_nameserver_is_trimmed_and_duplicates_take_no_room() {
+fn fourth_nameserver_is_trimmed_after_deduplication() {
     let mut asked = asked();
     asked.nameservers = ips("192.0.2.2 192.0.2.1 192.0.2.3 192.0.2.4 192.0.2.5");
     let merged = merge(&asked, &platform());
@@ -158,13 +159,13 @@ fn a_fourth_nameserver_is_trimmed_and_duplicates_take_no_room() {
 }
 
 #[test]
-fn search_domains_are_trimmed_by_number_then_length_then_all_characters() {
+fn search_domains_are_trimmed_by_count_length_and_total() {
     let mut asked = asked();
     let long = format!("{}.example", "a".repeat(250));
     asked.searches = (0..32).map(|n| format!("s{n:02}.example")).collect();
     asked.searches.insert(0, long.clone());
     let merged = merge(&asked, &ResolvConf::default());
-    // The long one counts among the 32, as with kubelet.
+    // The long one counts towards the 32, as in kubelet.
     assert_eq!(merged.conf.searches.len(), 31);
     assert_eq!(
         merged.trimmed,
@@ -178,7 +179,7 @@ fn search_domains_are_trimmed_by_number_then_length_then_all_characters() {
         ]
     );
 
-    // 8 of 255 with blanks are 2,047: one of 1 more does not fit.
+    // 8 of 255 characters with spaces are 2,047 characters: another one does not fit.
     let of = |n: usize, length: usize| format!("{n}{}", ".a".repeat((length - 1) / 2));
     asked.searches = (1..=8).map(|n| of(n, 253)).collect();
     assert_eq!(joined(&asked.searches), 2031);
@@ -193,7 +194,7 @@ fn search_domains_are_trimmed_by_number_then_length_then_all_characters() {
 }
 
 #[test]
-fn kubevirts_limits_warn_exactly_beyond_them() {
+fn kubevirt_limits_cause_warnings() {
     let warns = |searches: Vec<String>| {
         let asked = Asked { searches, ..asked() };
         merge(&asked, &ResolvConf::default()).warnings
@@ -204,7 +205,8 @@ fn kubevirts_limits_warn_exactly_beyond_them() {
         warns([six, strings("g")].concat()),
         [Warning::BeyondKubevirtAdmission]
     );
-    // 84 * 3 with two blanks are 254 characters, and 258 bytes as option 119: a length for each label and a zero for each name.
+    // 84 * 3 with two spaces are 254 characters, and 258 bytes in option 119: a length byte per
+    // label and a zero per name.
     let label = "a".repeat(41);
     let name = |last: &str| format!("{label}.{}{last}", "b".repeat(41));
     let three = vec![name("1"), name("2"), name("3")];
@@ -219,7 +221,7 @@ fn kubevirts_limits_warn_exactly_beyond_them() {
 
 proptest! {
     #[test]
-    fn limits_hold_and_nothing_is_lost_in_silence(
+    fn limits_hold_and_trimmed_values_are_reported(
         given in proptest::collection::vec("[a-d]{1,3}(\\.[a-z]{1,60}){0,6}", 0..50),
         own in proptest::collection::vec("[a-d]{1,3}(\\.[a-z]{1,60}){0,6}", 0..20),
         servers in proptest::collection::vec(0u32..6, 0..8),

@@ -1,4 +1,4 @@
-//! Why nothing is written, with what was found and what to do next.
+//! Refusals of the plan: why nothing is written, with evidence and remedy.
 
 use super::{Refusal, RefusalKind, Service, Step, steps::reader};
 use crate::dns::{
@@ -12,7 +12,8 @@ use crate::dns::{
     split::{self, split_links},
 };
 
-/// Nothing that is asked for may be used and answers. What is in use stays, also when it is the only nameserver and collides: no nameserver is worse.
+/// Refusal: no requested nameserver may be used and answers. The configuration in use stays, even
+/// if its only nameserver collides: having no nameserver is worse.
 pub(super) fn nothing_verified(
     merged: &Merged,
     now: &ResolvConf,
@@ -26,7 +27,7 @@ pub(super) fn nothing_verified(
         let what = match (collision, health) {
             (Some(one), _) => format!("collides with {}", one.with),
             (None, Some(one)) => one.because.clone(),
-            (None, None) => "was not asked".to_owned(),
+            (None, None) => "was not probed".to_owned(),
         };
         facts.push((nameserver.to_string(), what));
     }
@@ -38,20 +39,20 @@ pub(super) fn nothing_verified(
             .all(|one| collisions.iter().any(|other| other.nameserver == *one));
     let (message, remedy) = if asked.is_empty() {
         (
-            "the platform gave no nameserver that is known, and the settings name none; what is in use stays"
+            "no nameserver is known from the platform or from the settings; the configuration in use stays"
                 .to_owned(),
             "set dns.config.nameservers, or dns.cluster.nameservers with dns.policy: ClusterFirst".to_owned(),
         )
     } else if all_collide {
         (
-            "every nameserver that is asked for collides with the user cluster's own, and no other is known; what is in use stays".to_owned(),
-            "set dns.config.nameservers, or dns.cluster.nameservers with dns.policy: ClusterFirst, to addresses of the infra cluster's DNS that VMs reach"
+            "every requested nameserver collides with the user cluster's own, and no other is known; the configuration in use stays".to_owned(),
+            "set dns.config.nameservers, or dns.cluster.nameservers with dns.policy: ClusterFirst, to addresses of the infra cluster's DNS that VMs can reach"
                 .to_owned(),
         )
     } else {
         (
-            "no nameserver that is asked for may be used and answers; what is in use stays".to_owned(),
-            "see each with `sudo virtfleet-agent plan dns`; check that the VM reaches port 53, by UDP and TCP, of one of them".to_owned(),
+            "no requested nameserver may be used and answers; the configuration in use stays".to_owned(),
+            "`sudo virtfleet-agent plan dns` shows each of them; check that the VM reaches port 53 of one of them over UDP and TCP".to_owned(),
         )
     };
     Refusal {
@@ -62,7 +63,7 @@ pub(super) fn nothing_verified(
     }
 }
 
-/// What is in the way of the steps.
+/// Returns the obstacles to the steps.
 pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec<Refusal> {
     let mut all = Vec::new();
     for file in &rendered.files {
@@ -73,7 +74,7 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
         {
             all.push(refusal(
                 RefusalKind::NotOurs,
-                format!("{} is there, and is not ours", file.path),
+                format!("{} exists and was not written by the agent", file.path),
                 format!("move it away: sudo mv {0} {0}.old", file.path),
                 &file.path,
             ));
@@ -84,14 +85,14 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
         let (because, remedy) = match &seen.resolv_conf.obstacle {
             Some(Obstacle { because, remedy }) => (because.as_str(), remedy.as_str()),
             None => (
-                "it is immutable, a mount point, or on a filesystem that is mounted read-only",
+                "it is immutable, a mount point, or on a read-only filesystem",
                 "`lsattr -d /etc /etc/resolv.conf` and `findmnt --target /etc/resolv.conf` show which",
             ),
         };
         all.push(refusal(
             RefusalKind::NotOurs,
             format!("/etc/resolv.conf cannot be replaced: {because}"),
-            format!("{remedy}; if it is meant to stay, set dns.manage: off"),
+            format!("{remedy}; to keep it, set dns.manage: off"),
             ours::RESOLV_CONF,
         ));
     }
@@ -104,17 +105,18 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
             Step::Quiet { .. } | Step::Speak { .. } => "resolvectl",
             _ => continue,
         };
-        // One of whom nothing is wanted any more may be uninstalled, and then there is nobody to tell.
+        // A service whose configuration is only removed may be uninstalled; then it needs no
+        // reload.
         let gone = matches!(step, Step::Reload { service } if *service != Service::Resolvconf
             && !rendered.files.iter().any(|file| reader(&file.path) == Some(*service)));
         if !gone && seen.missing_tools.iter().any(|missing| missing == tool) {
             all.push(refusal(
                 RefusalKind::NoTool,
-                format!("{tool} is not there"),
+                format!("{tool} is not installed"),
                 match step {
                     Step::Reload { .. } => format!("install {tool} in the image"),
                     _ => format!(
-                        "install {tool} in the image, or have links configured anew: sudo virtfleet-agent apply dns"
+                        "install {tool} in the image, or reconfigure the links: sudo virtfleet-agent apply dns"
                     ),
                 },
                 tool,
@@ -125,12 +127,14 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
                 service: Service::NetworkManager,
             },
             Some(version),
-        ) = (step, seen.nmcli.filter(|version| *version < RELOADS))
-        {
+        ) = (
+            step,
+            seen.nmcli.filter(|version| *version < FIRST_VERSION_WITH_RELOAD),
+        ) {
             let (major, minor) = version;
             all.push(refusal(
                 RefusalKind::NoTool,
-                format!("NetworkManager {major}.{minor} has no `nmcli general reload`, which is there from 1.22 on"),
+                format!("NetworkManager {major}.{minor} has no `nmcli general reload` (added in 1.22)"),
                 "upgrade NetworkManager in the image, or set the nameservers in its connections".to_owned(),
                 "nmcli",
             ));
@@ -140,7 +144,8 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
     all
 }
 
-/// A link with split DNS that our files would silence: NetworkManager's configuration is one for all its links, and a `.network` file may be shared by several.
+/// Refusal for a link whose split DNS the agent's files would disable: NetworkManager's
+/// configuration applies to all its links, and several links may share a `.network` file.
 fn split(rendered: &Rendered, link: &Link) -> Option<Refusal> {
     let path = match link.manager {
         Manager::NetworkManager => Some(ours::NETWORK_MANAGER.to_owned()),
@@ -151,7 +156,7 @@ fn split(rendered: &Rendered, link: &Link) -> Option<Refusal> {
     Some(refusal(
         RefusalKind::SplitDns,
         format!(
-            "{} has split DNS: names below {domains} go to its own nameservers, which {path} would take away",
+            "{} has split DNS: queries for names below {domains} go to its own nameservers, which {path} would remove",
             link.name
         ),
         match link.manager {
@@ -168,10 +173,10 @@ fn split(rendered: &Rendered, link: &Link) -> Option<Refusal> {
     ))
 }
 
-/// The first version of NetworkManager with `nmcli general reload`.
-const RELOADS: (u32, u32) = (1, 22);
+/// First version of NetworkManager with `nmcli general reload`.
+const FIRST_VERSION_WITH_RELOAD: (u32, u32) = (1, 22);
 
-/// What a service is told with.
+/// Program that makes the service reload its configuration.
 fn tool(service: Service) -> &'static str {
     match service {
         Service::Resolved => "systemctl",

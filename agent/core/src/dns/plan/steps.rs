@@ -1,4 +1,4 @@
-//! From what is there to what is to be there, in an order in which each moment in between resolves.
+//! Computes the steps from the current to the requested state. Names resolve after each step.
 
 use super::{Service, Step};
 use crate::dns::{
@@ -9,10 +9,11 @@ use crate::dns::{
     seen::{File, Link, Manager, Owner, Seen},
 };
 
-/// In the order in which they take up what is new: systemd-resolved gets its servers before the links lose theirs.
-const ORDER: [Service; 3] = [Service::Resolved, Service::Networkd, Service::NetworkManager];
+/// Order in which services receive new configuration: systemd-resolved gets its nameservers before
+/// the links lose theirs.
+const SERVICE_ORDER: [Service; 3] = [Service::Resolved, Service::Networkd, Service::NetworkManager];
 
-/// Who reads a file of ours; none when nobody has to be told.
+/// Returns the service that reads a file of the agent; `None` if no service needs a reload.
 pub(super) fn reader(path: &str) -> Option<Service> {
     match path {
         ours::RESOLVED => Some(Service::Resolved),
@@ -22,31 +23,32 @@ pub(super) fn reader(path: &str) -> Option<Service> {
     }
 }
 
-/// The steps. New configuration is written and taken up first, reader by reader, then `/etc/resolv.conf`; what is of no use any more goes last, in the opposite order.
+/// Returns the steps. They write and reload new configuration first, service by service, then
+/// `/etc/resolv.conf`; they remove old files last, in reverse order.
 pub(super) fn steps(seen: &Seen, rendered: &Rendered) -> (Vec<Step>, Option<Advice>) {
     let mut work = Work {
         seen,
         rendered,
         steps: Vec::new(),
     };
-    for service in ORDER {
+    for service in SERVICE_ORDER {
         if work.has(Some(service)) {
             work.write(Some(service));
             work.remove(Some(service));
         }
     }
-    work.revert();
-    work.quiet();
+    work.revert_network_manager();
+    work.suppress_links();
     work.write(None);
     let advice = work.resolv_conf();
-    work.speak();
-    for service in ORDER.into_iter().rev() {
+    work.restore_links();
+    for service in SERVICE_ORDER.into_iter().rev() {
         if !work.has(Some(service)) {
             work.remove(Some(service));
         }
     }
     work.remove(None);
-    work.forget();
+    work.revert_after_reload();
     if seen.resolved.is_some() && !work.steps.iter().all(Step::is_kubelets) {
         work.steps.push(Step::Flush);
     }
@@ -97,7 +99,7 @@ impl Work<'_> {
         self.then(steps, service);
     }
 
-    /// The steps and, once for all that came before, the reload.
+    /// Appends the steps, then one reload for all steps of the service.
     fn then(&mut self, steps: Vec<Step>, service: Option<Service>) {
         if steps.is_empty() {
             return;
@@ -113,8 +115,9 @@ impl Work<'_> {
         self.steps.extend(reload);
     }
 
-    /// Once NetworkManager keeps its servers to itself, those that it had told systemd-resolved before.
-    fn revert(&mut self) {
+    /// After NetworkManager stopped passing its nameservers on, removes those that it had set in
+    /// systemd-resolved before.
+    fn revert_network_manager(&mut self) {
         let reload = Step::Reload {
             service: Service::NetworkManager,
         };
@@ -128,15 +131,16 @@ impl Work<'_> {
         }
     }
 
-    /// Links that would be told, beside ours, what they were given: at run time, where no reload does it.
-    fn quiet(&mut self) {
+    /// Stops links at run time from passing on assigned nameservers beside the agent's, where no
+    /// reload does it.
+    fn suppress_links(&mut self) {
         if self.steps.iter().any(reads_links) || (self.seen.live.is_none() && !has_resolvectl(self.seen)) {
             return;
         }
         let live = self.seen.live.is_some();
         let speaks = |link: &&Link| {
             let told = !link.told.nameservers.is_empty() || !link.told.searches.is_empty();
-            self.covers(link) && (told || (live && !covered(self.seen, link)))
+            self.suppresses(link) && (told || (live && !is_suppressed(self.seen, link)))
         };
         let links = self.seen.links.iter().filter(speaks);
         let steps: Vec<Step> = links
@@ -147,14 +151,15 @@ impl Work<'_> {
         self.steps.extend(steps);
     }
 
-    /// What networkd was told of a link at run time outlasts its reload, and is forgotten with it.
-    fn forget(&mut self) {
+    /// What was set on a link at run time survives a reload of networkd, so revert it after the
+    /// reload.
+    fn revert_after_reload(&mut self) {
         if !has_resolvectl(self.seen) {
             return;
         }
         let links = self.seen.links.iter();
-        let ours = links.filter(|link| covered(self.seen, link) || self.covers(link));
-        let forget: Vec<Step> = ours
+        let ours = links.filter(|link| is_suppressed(self.seen, link) || self.suppresses(link));
+        let revert_after_reload: Vec<Step> = ours
             .map(|link| Step::Revert {
                 link: link.name.clone(),
             })
@@ -164,22 +169,29 @@ impl Work<'_> {
             let configured = reads_links(&step);
             steps.push(step);
             if configured {
-                steps.extend(forget.iter().cloned());
+                steps.extend(revert_after_reload.iter().cloned());
             }
         }
         self.steps = steps;
     }
 
-    /// Links that have their own again, before systemd-resolved forgets ours.
-    fn speak(&mut self) {
-        let given_back =
-            |link: &&Link| self.seen.live.is_some() && covered(self.seen, link) && !self.covers(link);
-        let steps: Vec<Step> = self.seen.links.iter().filter(given_back).map(speak).collect();
+    /// Restores the nameservers of links before systemd-resolved loses the agent's.
+    fn restore_links(&mut self) {
+        let given_back = |link: &&Link| {
+            self.seen.live.is_some() && is_suppressed(self.seen, link) && !self.suppresses(link)
+        };
+        let steps: Vec<Step> = self
+            .seen
+            .links
+            .iter()
+            .filter(given_back)
+            .map(restore_link)
+            .collect();
         self.steps.extend(steps);
     }
 
-    /// Whether a file of ours is to keep what the link was given from counting.
-    fn covers(&self, link: &Link) -> bool {
+    /// Whether the rendered files suppress the link's assigned nameservers.
+    fn suppresses(&self, link: &Link) -> bool {
         let text = |path: &str| {
             let files = &self.rendered.files;
             files
@@ -187,7 +199,7 @@ impl Work<'_> {
                 .find(|file| file.path == path)
                 .map(|file| file.text.as_str())
         };
-        covers(link, text)
+        suppresses(link, text)
     }
 
     fn resolv_conf(&mut self) -> Option<Advice> {
@@ -197,7 +209,7 @@ impl Work<'_> {
                 self.steps.push(Step::TakeOver { text: text.clone() });
             }
             None if ours::taken_over(now) => match &self.seen.original {
-                Some(original) => self.give_back(original.clone()),
+                Some(original) => self.restore_resolv_conf(original.clone()),
                 None => return Some(Advice::OriginalLost),
             },
             _ => {}
@@ -205,7 +217,7 @@ impl Work<'_> {
         None
     }
 
-    fn give_back(&mut self, original: File) {
+    fn restore_resolv_conf(&mut self, original: File) {
         let generated = original
             .link
             .as_deref()
@@ -219,20 +231,20 @@ impl Work<'_> {
     }
 }
 
-/// Whether a file of ours keeps it from counting now.
-fn covered(seen: &Seen, link: &Link) -> bool {
-    covers(link, |path| {
+/// Whether the current files of the agent suppress the link's assigned nameservers.
+fn is_suppressed(seen: &Seen, link: &Link) -> bool {
+    suppresses(link, |path| {
         let text = seen.files.get(path).map(String::as_str);
         text.filter(|text| ours::is_ours(text))
     })
 }
 
-fn covers<'a>(link: &Link, text: impl Fn(&str) -> Option<&'a str>) -> bool {
+fn suppresses<'a>(link: &Link, text: impl Fn(&str) -> Option<&'a str>) -> bool {
     let drop_in = link.profile.as_deref().and_then(ours::networkd_drop_in);
     link.manager == Manager::Networkd && drop_in.is_some_and(|path| text(&path).is_some())
 }
 
-fn speak(link: &Link) -> Step {
+fn restore_link(link: &Link) -> Step {
     let mut given = ResolvConf::default();
     link.given.iter().for_each(|one| given.append(&one.conf));
     let routes = link.routes.iter().map(|domain| format!("~{domain}"));
@@ -243,7 +255,7 @@ fn speak(link: &Link) -> Step {
     }
 }
 
-/// Whether networkd reads its files.
+/// Whether networkd reads its files in this step.
 fn reads_links(step: &Step) -> bool {
     matches!(
         step,

@@ -1,4 +1,5 @@
-//! Plans against guests of each kind. `world` plays what a step does, `properties` says what holds of every plan.
+//! Plans for guests of each kind. `world` models the effect of steps, `properties` checks
+//! properties of all plans.
 
 mod fallback;
 mod live;
@@ -16,7 +17,7 @@ use crate::dns::{
 };
 use world::after;
 
-/// Steps in few words.
+/// Short text of each step.
 fn short(plan: &Plan) -> Vec<String> {
     plan.steps
         .iter()
@@ -39,7 +40,7 @@ fn short(plan: &Plan) -> Vec<String> {
 const NETWORKD: &str = "/etc/systemd/network/10-eth0.network.d/zz-virtfleet.conf";
 
 #[test]
-fn the_predicted_collision_is_dropped_before_any_cache_is_there() {
+fn predicted_collision_is_excluded() {
     let seen = resolved("169.254.20.10 10.0.0.1", "cluster.local");
     let answers = healthy("169.254.20.10 10.0.0.1");
     let plan = plan(&asked(), &seen, &answers);
@@ -62,14 +63,14 @@ fn the_predicted_collision_is_dropped_before_any_cache_is_there() {
 }
 
 #[test]
-fn the_only_nameserver_stays_although_it_collides_with_the_remedy() {
+fn only_nameserver_stays_despite_collision() {
     let mut seen = resolved("169.254.20.10", "");
     let plan = plan(&asked(), &seen, &healthy("169.254.20.10"));
     assert!(plan.steps.is_empty() && plan.choice.is_none());
     assert_eq!(plan.refusals[0].kind, RefusalKind::NothingVerified);
     assert!(plan.refusals[0].remedy.contains("dns.config.nameservers"));
     assert!(plan.refusals[0].message.contains("collides"));
-    // A last good one is something that is known.
+    // A last good nameserver is known, too.
     seen.last_good = Some(conf("10.0.0.7", "", ""));
     let plan = super::plan(&asked(), &seen, &healthy("169.254.20.10 10.0.0.7"));
     assert_eq!(plan.choice.as_ref().unwrap().conf().nameservers, ips("10.0.0.7"));
@@ -77,7 +78,7 @@ fn the_only_nameserver_stays_although_it_collides_with_the_remedy() {
         plan.advice[..],
         [.., Advice::LastGood { .. }] | [Advice::LastGood { .. }, ..]
     ));
-    // And it is enough: nothing more is done while it works.
+    // It is sufficient: no steps while it works.
     let done = after(&seen, &plan);
     let again = super::plan(&asked(), &done, &healthy("169.254.20.10 10.0.0.7"));
     assert!(again.steps.is_empty());
@@ -85,7 +86,7 @@ fn the_only_nameserver_stays_although_it_collides_with_the_remedy() {
 }
 
 #[test]
-fn what_is_as_asked_for_is_not_touched() {
+fn requested_configuration_needs_no_steps() {
     for seen in [
         resolved("10.0.0.1", "a"),
         plain("10.0.0.1", "a"),
@@ -99,7 +100,7 @@ fn what_is_as_asked_for_is_not_touched() {
         );
         assert!(plan.choice.is_some());
     }
-    // networkd was given search domains and does not use them.
+    // networkd received search domains and does not use them.
     let mut seen = resolved("10.0.0.1", "cluster.local");
     seen.upstreams = Some("nameserver 10.0.0.1\nsearch .\n".to_owned());
     let plan = plan(&asked(), &seen, &healthy("10.0.0.1"));
@@ -110,7 +111,7 @@ fn what_is_as_asked_for_is_not_touched() {
 }
 
 #[test]
-fn nothing_that_answers_leaves_what_is_in_use() {
+fn no_answering_nameserver_changes_nothing() {
     let seen = resolved("10.0.0.1", "");
     let mut asked = asked();
     asked.nameservers = ips("10.0.0.2");
@@ -129,7 +130,7 @@ fn nothing_that_answers_leaves_what_is_in_use() {
         ("10.0.0.1".to_owned(), "of a test".to_owned())
     );
     let nothing = super::plan(&asked_none(), &Seen::default(), &[]);
-    assert!(nothing.refusals[0].message.contains("gave no nameserver"));
+    assert!(nothing.refusals[0].message.contains("no nameserver is known"));
 }
 
 fn asked_none() -> Asked {
@@ -137,7 +138,7 @@ fn asked_none() -> Asked {
 }
 
 #[test]
-fn the_last_good_one_is_taken_only_when_what_is_in_use_is_of_no_use() {
+fn last_good_is_used_only_if_nothing_in_use_works() {
     let mut seen = resolved("10.0.0.1", "");
     seen.last_good = Some(conf("10.0.0.9", "", ""));
     let mut asked = cluster_first();
@@ -153,7 +154,7 @@ fn the_last_good_one_is_taken_only_when_what_is_in_use_is_of_no_use() {
 }
 
 #[test]
-fn a_plain_file_is_taken_over_and_given_back() {
+fn plain_file_is_replaced_and_restored() {
     let seen = plain("169.254.20.10 10.0.0.1", "a.example");
     let answers = healthy("169.254.20.10 10.0.0.1");
     let plan = plan(&asked(), &seen, &answers);
@@ -187,7 +188,7 @@ fn a_plain_file_is_taken_over_and_given_back() {
 }
 
 #[test]
-fn off_gives_links_their_servers_back_before_systemd_resolved_loses_ours() {
+fn off_restores_links_before_resolved() {
     let seen = resolved("169.254.20.10 10.0.0.1", "");
     let done = after(&seen, &plan(&asked(), &seen, &healthy("10.0.0.1")));
     let off = Asked {
@@ -210,7 +211,7 @@ fn off_gives_links_their_servers_back_before_systemd_resolved_loses_ours() {
 }
 
 #[test]
-fn a_new_owner_gets_its_files_first_and_the_old_ones_go_last() {
+fn new_owner_gets_files_before_old_ones_are_removed() {
     let before = plain("169.254.20.10 10.0.0.1", "");
     let mut done = after(&before, &plan(&asked(), &before, &healthy("10.0.0.1")));
     let now = resolved("169.254.20.10 10.0.0.1", "");
@@ -247,7 +248,7 @@ fn a_new_owner_gets_its_files_first_and_the_old_ones_go_last() {
 }
 
 #[test]
-fn a_link_whose_file_has_another_name_moves_its_drop_in_with_one_reload() {
+fn renamed_network_file_moves_the_drop_in_with_one_reload() {
     let seen = resolved("169.254.20.10 10.0.0.1", "");
     let mut done = after(&seen, &plan(&asked(), &seen, &healthy("10.0.0.1")));
     done.links[0].profile = Some("/run/systemd/network/zz-new.network".to_owned());
@@ -263,9 +264,9 @@ fn a_link_whose_file_has_another_name_moves_its_drop_in_with_one_reload() {
     );
 }
 
-/// NetworkManager stops telling and takes nothing back.
+/// NetworkManager stops setting nameservers, but does not remove old ones.
 #[test]
-fn what_network_manager_had_told_systemd_resolved_is_forgotten() {
+fn servers_set_by_network_manager_are_reverted() {
     let mut seen = resolved("169.254.20.10 10.0.0.1", "");
     seen.links[0].manager = Manager::NetworkManager;
     let plan = plan(&asked(), &seen, &healthy("10.0.0.1"));
@@ -289,7 +290,7 @@ fn what_network_manager_had_told_systemd_resolved_is_forgotten() {
 }
 
 #[test]
-fn a_link_that_is_not_there_at_the_moment_keeps_what_was_written_for_it() {
+fn absent_link_keeps_its_drop_in() {
     let mut networkd = resolved("169.254.20.10 10.0.0.1", "");
     networkd.profiles.insert("10-eth0.network".to_owned());
     let mut netplan = networkd.clone();
@@ -304,7 +305,7 @@ fn a_link_that_is_not_there_at_the_moment_keeps_what_was_written_for_it() {
         let mut now = done.clone();
         now.links.clear();
         assert_eq!(short(&plan(&asked, &now, &healthy("10.0.0.1"))), [""; 0]);
-        // Its definition is gone for good.
+        // The `.network` file is removed.
         now.profiles.clear();
         now.missing_tools.push("nmcli".to_owned());
         let again = short(&plan(&asked, &now, &healthy("10.0.0.1")));
@@ -322,9 +323,10 @@ fn a_link_that_is_not_there_at_the_moment_keeps_what_was_written_for_it() {
     }
 }
 
-/// By DHCPv6 and router advertisement alone, which no file has while ours is there.
+/// Nameservers from DHCPv6 and router advertisements only, which no file has while the agent's
+/// exists.
 #[test]
-fn when_all_that_was_kept_of_the_platform_is_dead_its_new_ones_are_looked_for() {
+fn dead_kept_nameservers_are_dropped_to_find_new_ones() {
     let mut seen = resolved("fd00::a", "");
     seen.links[0].given.clear();
     let mut asked = asked();
@@ -348,19 +350,19 @@ fn when_all_that_was_kept_of_the_platform_is_dead_its_new_ones_are_looked_for() 
     assert_eq!(back.refusals[0].kind, RefusalKind::NothingVerified);
     let mut undone = after(&done, &back);
     assert!(plan(&asked, &undone, &dead).steps.is_empty());
-    // The new one.
+    // The new nameserver.
     undone.upstreams = Some("nameserver fd00::b\n".to_owned());
     undone.told = conf("fd00::b", "", "");
     let again = plan(&asked, &undone, &healthy("fd00::b"));
     assert_eq!(again.choice.unwrap().conf().nameservers, ips("fd00::b"));
-    // Where a lease names one nothing is hidden, and it may be the one that collides.
+    // If a lease names a nameserver, nothing is hidden, and it may be the one that collides.
     let mut leased = done.clone();
     leased.links = vec![link("169.254.20.10", "")];
     assert!(plan(&asked, &leased, &dead).steps.is_empty());
 }
 
 #[test]
-fn what_is_in_the_way_is_refused_and_nothing_is_done() {
+fn obstacles_refuse_all_steps() {
     let kinds = |seen: &Seen| {
         let plan = plan(&asked(), seen, &healthy("10.0.0.1"));
         assert!(plan.steps.is_empty());
@@ -389,7 +391,7 @@ fn what_is_in_the_way_is_refused_and_nothing_is_done() {
 }
 
 #[test]
-fn kubelet_is_told_which_file_is_of_use_to_pods() {
+fn kubelet_advice_names_a_usable_file() {
     let mut seen = resolved("10.0.0.1", "");
     seen.kubelet = Some(crate::dns::seen::Kubelet {
         path: "/var/lib/kubelet/config.yaml".to_owned(),
@@ -446,10 +448,10 @@ fn off_leaves_the_file_that_kubelet_reads() {
 }
 
 #[test]
-fn everybody_who_matters_is_asked_once() {
+fn every_relevant_nameserver_is_probed_once() {
     let mut seen = resolved("10.0.0.1 169.254.20.10", "");
     seen.upstreams = Some("nameserver 10.0.0.8\nnameserver 10.0.0.1\n".to_owned());
-    // Ours is there, so what is in use is not the platform's.
+    // The agent's file exists, so the nameserver in use is not the platform's.
     seen.files
         .insert(ours::RESOLVED.to_owned(), format!("{}\n", ours::MARK));
     seen.last_good = Some(conf("10.0.0.9 10.0.0.8", "", ""));
@@ -462,7 +464,7 @@ fn everybody_who_matters_is_asked_once() {
         ips("10.0.0.1 169.254.20.10 10.0.0.2 10.0.0.3 10.0.0.8 10.0.0.9")
     );
     assert_eq!(origins[2].1, "dns.config.nameservers");
-    assert_eq!(origins[4].1, "what systemd-resolved uses now");
+    assert_eq!(origins[4].1, "the current configuration of systemd-resolved");
     assert_eq!(candidates(&asked, &seen).len(), 6);
     let plan = plan(&asked, &seen, &[]);
     assert_eq!(

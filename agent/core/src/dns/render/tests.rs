@@ -32,7 +32,7 @@ fn files(rendered: &Rendered) -> String {
 }
 
 #[test]
-fn the_header_is_our_mark() {
+fn header_begins_with_the_marker() {
     assert_eq!(
         header(),
         "# Written by virtfleet-agent from the settings `dns`. Changes are undone; `dns.manage: off` takes it away.\n"
@@ -62,7 +62,7 @@ fn systemd_resolved_with_networkd() {
 }
 
 #[test]
-fn a_cluster_domain_below_local_is_routed_unless_a_search_domain_covers_it() {
+fn local_cluster_domain_is_routed_unless_covered() {
     let seen = resolved("10.0.0.1", "");
     let domains = |asked: &Asked, searches: &str| {
         let text = resolved_text(asked, &seen, &conf("10.0.0.1", searches, ""));
@@ -90,7 +90,7 @@ fn resolved_text(asked: &Asked, seen: &Seen, conf: &ResolvConf) -> String {
 }
 
 #[test]
-fn what_nobody_explains_is_kept_and_zones_are_written() {
+fn unexplained_values_and_zones_are_written() {
     let mut seen = resolved("1.1.1.1 1.0.0.1", "x.example");
     seen.links.clear();
     let mut conf = conf("fe80::1", "", "");
@@ -105,7 +105,7 @@ fn what_nobody_explains_is_kept_and_zones_are_written() {
 }
 
 #[test]
-fn a_file_that_netplan_has_generated_gets_a_whole_drop_in_by_its_name() {
+fn netplan_file_gets_a_complete_drop_in() {
     let mut seen = resolved("10.0.0.1", "");
     let netplans = |id: &str| Link {
         profile: Some(format!("/run/systemd/network/10-netplan-{id}.network")),
@@ -126,7 +126,7 @@ fn a_file_that_netplan_has_generated_gets_a_whole_drop_in_by_its_name() {
 }
 
 #[test]
-fn servers_of_the_links_own_file_are_forgotten_and_stay_so() {
+fn servers_of_network_files_are_reset_permanently() {
     let mut seen = resolved("10.0.0.1", "");
     seen.links[0].given.push(Given {
         source: Source::Static,
@@ -147,7 +147,7 @@ fn servers_of_the_links_own_file_are_forgotten_and_stay_so() {
 }
 
 #[test]
-fn links_with_one_profile_share_a_drop_in_and_odd_names_get_none() {
+fn links_with_one_profile_share_a_drop_in() {
     let mut seen = resolved("10.0.0.1", "");
     let mut second = seen.links[0].clone();
     second.name = "eth1".to_owned();
@@ -167,7 +167,7 @@ fn links_with_one_profile_share_a_drop_in_and_odd_names_get_none() {
 }
 
 #[test]
-fn network_manager_globally_with_options() {
+fn network_manager_global_configuration_has_options() {
     let seen = network_manager("10.0.0.1", "");
     let rendered = render(
         &asked(),
@@ -188,7 +188,7 @@ fn network_manager_globally_with_options() {
 }
 
 #[test]
-fn network_manager_in_front_of_systemd_resolved_keeps_its_servers_to_itself() {
+fn network_manager_does_not_configure_resolved() {
     let mut seen = resolved("10.0.0.1", "");
     seen.links[0].manager = Manager::NetworkManager;
     assert!(
@@ -212,7 +212,7 @@ fn network_manager_in_front_of_systemd_resolved_keeps_its_servers_to_itself() {
 }
 
 #[test]
-fn a_plain_file_with_a_hook_for_dhclient_and_a_file_for_kubelet() {
+fn plain_file_has_dhclient_hook_and_kubelet_file() {
     let rendered = render(
         &asked(),
         &plain("10.0.0.1", ""),
@@ -242,7 +242,7 @@ fn a_plain_file_with_a_hook_for_dhclient_and_a_file_for_kubelet() {
 }
 
 #[test]
-fn the_file_that_kubelet_reads_is_there_whoever_owns_the_resolver() {
+fn kubelet_file_is_rendered_for_every_owner() {
     let mut seen = network_manager("10.0.0.1", "");
     seen.kubelet = Some(Kubelet {
         resolv_conf: Some(ours::FOR_KUBELET.to_owned()),
@@ -253,7 +253,7 @@ fn the_file_that_kubelet_reads_is_there_whoever_owns_the_resolver() {
 }
 
 #[test]
-fn without_a_choice_kubelets_file_comes_from_what_was_good_or_is_in_use() {
+fn kubelet_file_without_choice_uses_last_good_or_current() {
     use crate::dns::{
         collision,
         fixtures::{healthy, resolved},
@@ -280,7 +280,7 @@ fn without_a_choice_kubelets_file_comes_from_what_was_good_or_is_in_use() {
     let mut alone = resolved("169.254.20.10", "");
     alone.kubelet.clone_from(&seen.kubelet);
     assert!(text(&alone).unwrap().contains("\nnameserver 169.254.20.10\n"));
-    // In every mode, and once.
+    // In every mode, and only once.
     for manage in [DnsManage::Off, DnsManage::ReportOnly, DnsManage::Auto] {
         let asked = Asked { manage, ..asked() };
         let plan = plan(&asked, &alone, &healthy(""));
@@ -292,7 +292,7 @@ fn without_a_choice_kubelets_file_comes_from_what_was_good_or_is_in_use() {
         format!("{} x\nnameserver 10.0.0.7\n", ours::MARK),
     );
     assert!(text(&seen).unwrap().contains("\nnameserver 10.0.0.9\n"));
-    // A choice that no pod reaches takes nothing away.
+    // A choice that pods cannot reach removes nothing.
     let kept = render(&asked(), &seen, &choice(conf("127.0.0.1", "", "")));
     assert!(files(&kept).contains("nameserver 10.0.0.7"));
 }

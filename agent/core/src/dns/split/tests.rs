@@ -15,7 +15,7 @@ use crate::dns::{
 
 const OURS: &str = "/etc/systemd/network/20-wg0.network.d/zz-virtfleet.conf";
 
-/// A VPN's link: names below corp.example go to 10.8.0.1.
+/// Link of a VPN: queries for names below corp.example go to 10.8.0.1.
 fn vpn(manager: Manager) -> Link {
     Link {
         name: "wg0".to_owned(),
@@ -56,7 +56,7 @@ fn written(plan: &Plan, at: &str) -> Option<String> {
 }
 
 #[test]
-fn a_link_with_split_dns_keeps_its_nameservers_and_they_answer_for_nothing_else() {
+fn split_dns_link_keeps_its_nameservers() {
     for manager in [Manager::Other, Manager::Networkd] {
         let seen = with_vpn(manager);
         assert_eq!(inherited(&seen).0.nameservers, ips("169.254.20.10 10.0.0.1"));
@@ -78,7 +78,7 @@ fn a_link_with_split_dns_keeps_its_nameservers_and_they_answer_for_nothing_else(
 }
 
 #[test]
-fn what_was_written_for_it_before_is_removed_again() {
+fn drop_in_of_split_dns_link_is_removed() {
     let mut seen = with_vpn(Manager::Networkd);
     seen.profiles = ["20-wg0.network".to_owned(), "10-eth0.network".to_owned()].into();
     seen.files.insert(OURS.to_owned(), format!("{}\n", ours::MARK));
@@ -90,7 +90,7 @@ fn what_was_written_for_it_before_is_removed_again() {
             .steps
             .contains(&removed)
     );
-    // On a live node its nameservers and its domains come back at run time.
+    // On a live node its nameservers and its domains are restored at run time.
     seen.live = Some("kubelet runs".to_owned());
     let speak = Step::Speak {
         link: "wg0".to_owned(),
@@ -100,9 +100,10 @@ fn what_was_written_for_it_before_is_removed_again() {
     assert!(plan(&asked(), &seen, &healthy("10.0.0.1")).steps.contains(&speak));
 }
 
-/// NetworkManager tells systemd-resolved of all its links or of none, and a `.network` file counts for each link that it fits.
+/// NetworkManager passes on nameservers of all its links or of none, and a `.network` file applies
+/// to each link that matches it.
 #[test]
-fn nothing_is_done_where_the_link_would_be_silenced() {
+fn plan_refuses_if_split_dns_would_be_disabled() {
     let by_network_manager = with_vpn(Manager::NetworkManager);
     let mut shared = with_vpn(Manager::Networkd);
     shared.links[1].profile = shared.links[0].profile.clone();
@@ -129,7 +130,7 @@ fn a_link_that_resolves_everything_has_no_split_dns() {
     seen.links[1].routes = strings("corp.example");
     seen.links[1].default_route = true;
     assert_eq!(split_links(&seen).count(), 0);
-    // A nameserver that another link has, too, stays.
+    // A nameserver that another link has, too, is kept.
     let mut seen = with_vpn(Manager::Other);
     seen.links[0].given[0].conf = conf("10.8.0.1 10.0.0.1", "", "");
     let all = without_split(&seen, conf("10.8.0.1 10.0.0.1", "", ""));
@@ -137,7 +138,7 @@ fn a_link_that_resolves_everything_has_no_split_dns() {
 }
 
 #[test]
-fn it_is_critical_before_anything_is_written_and_a_note_afterwards() {
+fn split_dns_is_critical_before_and_info_after_writing() {
     let report_only = Asked {
         manage: virtfleet_wire::settings::DnsManage::ReportOnly,
         ..asked()
@@ -156,7 +157,7 @@ fn it_is_critical_before_anything_is_written_and_a_note_afterwards() {
     assert_eq!(severity(&seen, &asked()), Severity::Info);
 }
 
-/// Of the one finding about the link.
+/// Severity of the one finding about the link.
 fn severity(seen: &Seen, asked: &Asked) -> Severity {
     let plan = plan(asked, seen, &healthy("10.0.0.1"));
     let state = DnsState {

@@ -10,7 +10,7 @@ fn stands(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Standing {
 }
 
 #[test]
-fn each_standing() {
+fn every_state() {
     let good = healthy("10.0.0.1 169.254.20.10");
     let dead = [judged("10.0.0.1", Health::Dead)];
     assert_eq!(
@@ -26,7 +26,7 @@ fn each_standing() {
         Standing::Unknown
     );
     assert_eq!(stands(&asked(), &Seen::default(), &[]), Standing::Broken);
-    // It works now, and is to break.
+    // It works now, but will break.
     assert_eq!(
         stands(&asked(), &resolved("169.254.20.10", ""), &good),
         Standing::Colliding
@@ -48,18 +48,18 @@ fn each_standing() {
 }
 
 #[test]
-fn order_counts_in_a_plain_file_and_not_in_a_daemon() {
+fn nameserver_order_matters_only_in_a_plain_file() {
     let two = conf("10.0.0.2 10.0.0.1", "", "");
     assert!(is_in_use(&resolved("10.0.0.1 10.0.0.2", ""), &two));
     assert!(!is_in_use(&plain("10.0.0.1 10.0.0.2", ""), &two));
-    // Options count where they can be had.
+    // Options matter if the resolver supports them.
     let options = conf("10.0.0.1", "", "ndots:5");
     assert!(is_in_use(&resolved("10.0.0.1", ""), &options));
     assert!(!is_in_use(&plain("10.0.0.1", ""), &options));
 }
 
 #[test]
-fn the_file_is_read_back_as_it_was_written_and_older_ones_too() {
+fn state_file_round_trips_and_older_ones_parse() {
     let seen = resolved("169.254.20.10 10.0.0.1", "cluster.local");
     let plan = plan(&asked(), &seen, &healthy("10.0.0.1"));
     let state = DnsState {

@@ -61,7 +61,7 @@ fn machine(index: Option<u32>) -> Machine {
 }
 
 #[test]
-fn the_first_look_is_remembered_until_another_interface_has_the_name() {
+fn first_snapshot_is_kept_until_the_interface_is_replaced() {
     let (first, _) = carried(NicState::default(), seen(1, 2));
     assert_eq!((first.first, first.first_cpus, first.index), (1, 2, 2));
     let (later, _) = carried(state(first.clone()), seen(2, 3));
@@ -77,7 +77,7 @@ fn the_first_look_is_remembered_until_another_interface_has_the_name() {
 }
 
 #[test]
-fn what_is_away_for_a_look_is_met_again_as_it_was_and_what_is_plugged_in_again_is_not() {
+fn absent_interface_keeps_its_state_until_replugged() {
     let mut known = state(tried());
     meet(&mut known, &machine(None));
     assert!(known.nics.is_empty() && known.away.contains_key("eth0"));
@@ -89,10 +89,10 @@ fn what_is_away_for_a_look_is_met_again_as_it_was_and_what_is_plugged_in_again_i
 }
 
 #[test]
-fn what_was_put_back_stays_so_for_the_boot_by_its_number() {
+fn reverted_number_is_not_retried_in_this_boot() {
     let (still, plan) = carried(state(tried()), seen(1, 2));
     assert_eq!((still.standing, still.put_back.len()), (Standing::RolledBack, 1));
-    assert_eq!(plan.nics[0].standing, Standing::RolledBack, "in the table, too");
+    assert_eq!(plan.nics[0].standing, Standing::RolledBack, "also in the plan");
     assert!(plan.notes[0].contains("with 2 queues"), "{:?}", plan.notes);
     let (other, plan) = carried(state(still), seen(1, 3));
     assert_eq!(other.standing, Standing::Differs, "another CPU");
@@ -105,18 +105,14 @@ fn what_was_put_back_stays_so_for_the_boot_by_its_number() {
     assert_eq!(
         again.standing,
         Standing::RolledBack,
-        "the CPU went, and a look failed"
+        "the CPU was removed, and a snapshot failed"
     );
     let (there, _) = carried(state(again), seen(2, 2));
-    assert_eq!(
-        there.standing,
-        Standing::Differs,
-        "it is there: as the plan has it"
-    );
+    assert_eq!(there.standing, Standing::Differs, "it is present: as in the plan");
 }
 
 #[test]
-fn what_could_not_be_put_back_says_so_whatever_the_plan_finds() {
+fn failed_revert_is_reported_in_every_plan() {
     let mut standing = tried();
     standing.ours = Some(2);
     standing.pending = Some(Pending {
@@ -141,7 +137,7 @@ fn what_could_not_be_put_back_says_so_whatever_the_plan_finds() {
 }
 
 #[test]
-fn off_forgets_what_was_ours_once_it_is_given_back() {
+fn off_clears_own_changes_after_restore() {
     let ours = NicStanding {
         mac: "a".to_owned(),
         first: 1,
@@ -153,7 +149,7 @@ fn off_forgets_what_was_ours_once_it_is_given_back() {
     plan.multiqueue = Multiqueue::Off;
     plan.nics[0].standing = Standing::Excluded;
     let (waiting, _) = carried(state(ours.clone()), plan.clone());
-    assert_eq!(waiting.ours, Some(2), "not yet done");
+    assert_eq!(waiting.ours, Some(2), "not done yet");
     plan.nics[0].current = Some(1);
     plan.nics[0].wanted = None;
     let (done, _) = carried(state(ours), plan);
@@ -161,7 +157,7 @@ fn off_forgets_what_was_ours_once_it_is_given_back() {
 }
 
 #[test]
-fn before_is_what_there_was_when_somebody_else_chose_last() {
+fn manual_change_becomes_the_number_to_restore() {
     let mut standing = NicStanding::default();
     standing.set(1, 2);
     standing.set(2, 3);

@@ -1,4 +1,4 @@
-//! The I/O scheduler of virtio disks, where one is asked for.
+//! I/O scheduler of virtio disks, if one is requested.
 
 use super::{Plan, RefusalKind, Step};
 use crate::{
@@ -24,23 +24,20 @@ pub(super) fn schedulers(plan: &mut Plan, asked: &Asked, disks: &[Disk]) {
             continue;
         }
         let has = if disk.schedulers.is_empty() {
-            "none that can be read".to_owned()
+            "none that is readable".to_owned()
         } else {
             disk.schedulers.join(", ")
         };
         let message = format!(
-            "the kernel has no scheduler {wanted} for {}: it has {has}",
+            "the kernel has no scheduler {wanted} for {}; available: {has}",
             disk.name
         );
-        let remedy = format!(
-            "modprobe {}, or another word at virtio.diskScheduler",
-            module(wanted)
-        );
+        let remedy = format!("modprobe {}, or set another virtio.diskScheduler", module(wanted));
         plan.refuse(RefusalKind::Unsupported, &disk.name, message, &remedy);
     }
 }
 
-/// The kernel's module of a scheduler.
+/// Kernel module of a scheduler.
 fn module(scheduler: &str) -> String {
     match scheduler {
         "kyber" => "kyber-iosched".to_owned(),

@@ -1,4 +1,4 @@
-//! Machines of tests, and what a kernel makes of a step.
+//! Test machines, and a model of the kernel that applies steps to them.
 
 use virtfleet_wire::settings::{Multiqueue, NicSettings};
 
@@ -8,7 +8,7 @@ use crate::{
     virtio::{Channels, Cpus, Direction, Disk, Machine, Nic, NicQueue, Rings},
 };
 
-/// What the settings `nic` ask for.
+/// Checked settings for `nic.multiqueue`.
 pub(super) fn asked(multiqueue: Multiqueue) -> Asked {
     with(&NicSettings {
         multiqueue,
@@ -31,7 +31,7 @@ pub(super) fn machine(cpus: u32, nics: Vec<Nic>) -> Machine {
     }
 }
 
-/// A virtio interface as the kernel sets it up, with `current` queues of `possible`, for `cpus` CPUs.
+/// Virtio interface as the kernel sets it up, with `current` of `possible` queues, for `cpus` CPUs.
 pub(super) fn nic(number: u32, current: u32, possible: u32, cpus: u32) -> Nic {
     let mut nic = Nic {
         name: format!("eth{number}"),
@@ -53,7 +53,8 @@ pub(super) fn nic(number: u32, current: u32, possible: u32, cpus: u32) -> Nic {
     nic
 }
 
-/// What the driver does: XPS anew (none for an interface that can have one queue only), RPS of the queues that stay.
+/// Changes the number of queues like the driver: it sets XPS again (none for an interface limited
+/// to one queue) and keeps the RPS of the remaining queues.
 fn set_channels(nic: &mut Nic, to: u32, online: &[u32]) {
     let Some(channels) = &mut nic.channels else {
         return;
@@ -83,7 +84,7 @@ fn set_channels(nic: &mut Nic, to: u32, online: &[u32]) {
     nic.queues = receive.chain(transmit).collect();
 }
 
-/// What a kernel makes of a step.
+/// Applies a step like the kernel.
 pub(super) fn apply_to(machine: &mut Machine, step: &Step) {
     let online = machine.cpus.online.clone();
     let nic = machine
@@ -117,11 +118,12 @@ pub(super) fn apply_to(machine: &mut Machine, step: &Step) {
             assert!(disk.schedulers.contains(to), "{step}");
             disk.scheduler = Some(to.clone());
         }
-        other => panic!("no such thing: {other:?}"),
+        other => panic!("unexpected step: {other:?}"),
     }
 }
 
-/// As a pass by hand does it: twice at most, since XPS is looked at once the queues are right.
+/// Runs like a manual run: at most twice, since XPS is checked only when the number of queues is
+/// right.
 pub(super) fn pass(asked: &Asked, machine: &mut Machine, state: &mut NicState) -> Plan {
     for _ in 0..2 {
         let now = plan(asked, machine, state);

@@ -1,4 +1,4 @@
-//! Plays plans on machines of every kind.
+//! Property tests: plans are applied to generated machines.
 
 use proptest::prelude::*;
 use virtfleet_wire::settings::{Multiqueue, NicSettings, RingSettings, Steering, VirtioSettings};
@@ -109,7 +109,7 @@ fn a_machine() -> impl Strategy<Value = Machine> {
         })
 }
 
-/// What is to stay as it is.
+/// Whether the interface must stay unchanged.
 fn untouchable(settings: &NicSettings, nic: &Nic) -> bool {
     let excluded = match settings.exclude.as_str() {
         "" => false,
@@ -121,11 +121,11 @@ fn untouchable(settings: &NicSettings, nic: &Nic) -> bool {
 
 proptest! {
     #[test]
-    fn a_plan_after_it_was_done_is_empty((settings, virtio) in settings(), mut seen in a_machine()) {
+    fn plan_is_empty_after_it_was_applied((settings, virtio) in settings(), mut seen in a_machine()) {
         let asked = check(&settings, &virtio).unwrap();
         let before = seen.clone();
         let mut state = NicState::default();
-        // `apply_to` holds numbers to be at least 1 and at most what is possible.
+        // `apply_to` limits numbers to between 1 and the maximum.
         let after = pass(&asked, &mut seen, &mut state);
         prop_assert!(after.steps.is_empty(), "{:?}", after.steps);
         for (was, is) in before.nics.iter().zip(&seen.nics) {
@@ -133,16 +133,16 @@ proptest! {
                 prop_assert_eq!(was, is);
             }
             if settings.multiqueue == Multiqueue::Off {
-                prop_assert_eq!(was.channels, is.channels, "nothing is ours yet");
+                prop_assert_eq!(was.channels, is.channels, "the agent has changed nothing yet");
             }
             if let (Some(was), Some(is)) = (was.channels, is.channels) {
-                prop_assert!(is.current >= was.current, "queues of others are never taken away");
+                prop_assert!(is.current >= was.current, "queues that the agent did not add are never removed");
             }
         }
     }
 
     #[test]
-    fn off_after_auto_restores_also_when_cpus_came_and_went(
+    fn off_after_auto_restores_despite_cpu_changes(
         mut seen in a_machine(),
         rounds in proptest::collection::vec(1u32..80, 0..4),
     ) {

@@ -1,4 +1,4 @@
-//! Which CPUs work for which queue.
+//! Assignment of CPUs to queues.
 
 use virtfleet_wire::settings::Steering;
 
@@ -8,8 +8,9 @@ use crate::{
     virtio::{Cpus, Direction, Nic, NicQueue},
 };
 
-/// XPS, once the number of queues is right: the kernel sets it with each change of that number, so here is only what somebody has changed since. Nothing where the kernel has no XPS, or the queue
-/// is the only one.
+/// Plans XPS once the number of queues is right. The kernel sets XPS at each change of that number,
+/// so a difference comes from another program. Skipped if the kernel has no XPS or there is one
+/// queue.
 pub(super) fn transmit(plan: &mut Plan, asked: &Asked, nic: &Nic) {
     let queues: Vec<&NicQueue> = of(nic, Direction::Transmit);
     let maps: Option<Vec<Vec<u32>>> = queues.iter().map(|queue| queue.cpus.clone()).collect();
@@ -21,7 +22,7 @@ pub(super) fn transmit(plan: &mut Plan, asked: &Asked, nic: &Nic) {
     }
     if asked.keep_manual {
         plan.notes.push(format!(
-            "{}: CPUs are not spread evenly over its transmit queues, and nic.keepManual leaves that as it is",
+            "{}: CPUs are not assigned evenly to its transmit queues, and nic.keepManual preserves this",
             nic.name
         ));
         return;
@@ -40,12 +41,13 @@ pub(super) fn transmit(plan: &mut Plan, asked: &Asked, nic: &Nic) {
     }
 }
 
-/// RPS of the queues that there will be, where it is asked for.
+/// Plans RPS, if requested, for the queues that exist after the plan.
 pub(super) fn receive(plan: &mut Plan, asked: &Asked, nic: &Nic, cpus: &Cpus, count: u32) {
     let to = match asked.rps {
         Steering::Keep => return,
         Steering::Off => Vec::new(),
-        // The kernel takes isolated CPUs out, and refuses a map of these alone (`net/core/net-sysfs.c`, `rps_cpumask_housekeeping`).
+        // The kernel ignores isolated CPUs, and rejects a map of only these
+        // (`net/core/net-sysfs.c`, `rps_cpumask_housekeeping`).
         Steering::All => {
             let working = plan.online.iter().filter(|cpu| !cpus.isolated.contains(cpu));
             working.copied().collect()
@@ -55,7 +57,7 @@ pub(super) fn receive(plan: &mut Plan, asked: &Asked, nic: &Nic, cpus: &Cpus, co
     if queues.is_empty() || queues.iter().any(|queue| queue.cpus.is_none()) {
         if asked.rps == Steering::All {
             let message = format!("the kernel has no RPS for {}", nic.name);
-            let remedy = "take nic.rps out of the settings, or name the interface in nic.exclude";
+            let remedy = "remove nic.rps from the settings, or add the interface to nic.exclude";
             plan.refuse(RefusalKind::Unsupported, &nic.name, message, remedy);
         }
         return;

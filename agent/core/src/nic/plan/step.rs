@@ -1,4 +1,4 @@
-//! One step of a plan.
+//! Steps of a plan.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,20 +7,20 @@ use crate::{
     virtio::{Direction, Nic},
 };
 
-/// An interface, so that another one that has got its name is told from it.
+/// Identity of an interface, so that another one with the same name is detected.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// Its name.
+    /// Name.
     pub nic: String,
-    /// Its number.
+    /// Interface index.
     pub index: u32,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: String,
 }
 
 impl Target {
-    /// This one.
+    /// Identity of `nic`.
     pub fn of(nic: &Nic) -> Self {
         Self {
             nic: nic.name.clone(),
@@ -30,17 +30,18 @@ impl Target {
     }
 }
 
-/// Sizes of the rings of an interface, in descriptors.
+/// Ring sizes of an interface, in descriptors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RingSizes {
-    /// Receive.
+    /// Receive ring.
     pub rx: u32,
-    /// Transmit.
+    /// Transmit ring.
     pub tx: u32,
 }
 
-/// One step. Those of one interface run in order; when one fails, the others of that interface are left out, and those of other interfaces are not.
+/// Step of a plan. The steps of one interface run in order; if one fails, the rest of that
+/// interface's steps is skipped, and other interfaces continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "step")]
 pub enum Step {
@@ -49,48 +50,48 @@ pub enum Step {
         /// The interface.
         #[serde(flatten)]
         target: Target,
-        /// Queues now.
+        /// Current number of queues.
         from: u32,
-        /// Queues then.
+        /// New number of queues.
         to: u32,
     },
-    /// Set which CPUs send by a queue (XPS), or to which what it receives is steered (RPS).
+    /// Set the CPUs that send by a queue (XPS), or to which its received packets are steered (RPS).
     SetSteering {
         /// The interface.
         #[serde(flatten)]
         target: Target,
-        /// Transmit: XPS; receive: RPS.
+        /// Transmit for XPS, receive for RPS.
         direction: Direction,
-        /// The queue.
+        /// Queue number.
         queue: u32,
-        /// CPUs now.
+        /// Current CPUs.
         from: Vec<u32>,
-        /// CPUs then.
+        /// New CPUs.
         to: Vec<u32>,
     },
-    /// Set the sizes of the rings (`ETHTOOL_SRINGPARAM`).
+    /// Set the ring sizes (`ETHTOOL_SRINGPARAM`).
     SetRings {
         /// The interface.
         #[serde(flatten)]
         target: Target,
-        /// Sizes now.
+        /// Current sizes.
         from: RingSizes,
-        /// Sizes then.
+        /// New sizes.
         to: RingSizes,
     },
     /// Set the I/O scheduler of a disk.
     SetScheduler {
-        /// The disk.
+        /// Name of the disk.
         disk: String,
-        /// The one in use.
+        /// Current scheduler.
         from: Option<String>,
-        /// The one that is asked for.
+        /// New scheduler.
         to: String,
     },
 }
 
 impl Step {
-    /// The interface or the disk.
+    /// Name of the interface or the disk.
     pub fn subject(&self) -> &str {
         match self {
             Self::SetChannels { target, .. }
@@ -100,7 +101,7 @@ impl Step {
         }
     }
 
-    /// The interface, where it is one.
+    /// The interface, if the step changes one.
     pub fn target(&self) -> Option<&Target> {
         match self {
             Self::SetChannels { target, .. }
@@ -110,7 +111,8 @@ impl Step {
         }
     }
 
-    /// Whether `nic.multiqueue` says if it may be done. Others are done because the settings ask for them by themselves.
+    /// Whether `nic.multiqueue` controls this step. All other steps run because another setting
+    /// requests them.
     pub fn is_multiqueue(&self) -> bool {
         match self {
             Self::SetChannels { .. } => true,
@@ -151,7 +153,7 @@ impl std::fmt::Display for Step {
                 target.nic, to.rx, to.tx, from.rx, from.tx
             ),
             Self::SetScheduler { disk, from, to } => {
-                let from = from.as_deref().unwrap_or("an unknown one");
+                let from = from.as_deref().unwrap_or("an unknown scheduler");
                 write!(f, "{disk}: scheduler {to} instead of {from}")
             }
         }

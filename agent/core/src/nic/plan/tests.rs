@@ -19,7 +19,7 @@ fn standing(plan: &Plan) -> Standing {
 }
 
 #[test]
-fn queues_are_raised_to_the_cpus_or_to_what_there_can_be() {
+fn queues_are_raised_to_cpus_or_maximum() {
     for (cpus, current, possible, to) in [(2, 1, 2, 2), (2, 1, 8, 2), (8, 2, 4, 4), (3, 2, 3, 3)] {
         let seen = machine(cpus, vec![nic(0, current, possible, cpus)]);
         for mode in [Multiqueue::Auto, Multiqueue::ReportOnly] {
@@ -32,7 +32,7 @@ fn queues_are_raised_to_the_cpus_or_to_what_there_can_be() {
 }
 
 #[test]
-fn what_is_right_or_has_one_queue_is_left() {
+fn correct_and_single_queue_interfaces_are_unchanged() {
     let seen = machine(4, vec![nic(0, 4, 8, 4), nic(1, 1, 1, 4)]);
     let plan = plan(&asked(Multiqueue::Auto), &seen, &NicState::default());
     assert!(plan.steps.is_empty() && plan.notes.is_empty(), "{plan:?}");
@@ -41,7 +41,7 @@ fn what_is_right_or_has_one_queue_is_left() {
 }
 
 #[test]
-fn other_drivers_and_excluded_names_are_left() {
+fn other_drivers_and_excluded_interfaces_are_unchanged() {
     let mut hardware = nic(0, 1, 8, 4);
     hardware.driver = "mlx5_core".to_owned();
     let settings = NicSettings {
@@ -62,7 +62,7 @@ fn other_drivers_and_excluded_names_are_left() {
 }
 
 #[test]
-fn queues_beyond_the_cpus_are_taken_away_only_where_they_are_ours() {
+fn surplus_queues_are_removed_only_if_added_by_the_agent() {
     let seen = machine(2, vec![nic(0, 4, 8, 2)]);
     let others = plan(&asked(Multiqueue::Auto), &seen, &NicState::default());
     assert_eq!(
@@ -79,17 +79,17 @@ fn queues_beyond_the_cpus_are_taken_away_only_where_they_are_ours() {
     grown.cpus.online.truncate(2);
     let ours = plan(&asked(Multiqueue::Auto), &grown, &state);
     assert_eq!(channels(&ours), [("eth0", 4, 2)]);
-    assert!(ours.notes.is_empty(), "taking away costs nobody");
+    assert!(ours.notes.is_empty(), "removing queues has no cost");
 }
 
 #[test]
-fn a_number_of_somebody_elses_is_left_when_that_is_asked_for() {
+fn manual_number_is_kept_with_keep_manual() {
     let keep = with(&NicSettings {
         multiqueue: Multiqueue::Auto,
         keep_manual: true,
         ..NicSettings::default()
     });
-    // Chosen before the first look, by a .link file for example.
+    // Set before the agent first saw it, for example by a .link file.
     let mut seen = machine(4, vec![nic(0, 2, 8, 4)]);
     let mut state = NicState::default();
     let left = pass(&keep, &mut seen, &mut state);
@@ -97,18 +97,18 @@ fn a_number_of_somebody_elses_is_left_when_that_is_asked_for() {
         (standing(&left), seen.nics[0].channels.unwrap().current),
         (Standing::Manual, 2)
     );
-    // Left behind by a vCPU that came: the kernel's own.
+    // Outdated because a vCPU was added: the kernel's own number.
     let mut seen = machine(2, vec![nic(0, 2, 8, 2)]);
     let mut state = NicState::default();
     pass(&keep, &mut seen, &mut state);
     seen.cpus.online = vec![0, 1, 2];
     pass(&keep, &mut seen, &mut state);
     assert_eq!(seen.nics[0].channels.unwrap().current, 3);
-    // Ours, and one more vCPU.
+    // Set by the agent, and a vCPU was added.
     seen.cpus.online = vec![0, 1, 2, 3];
     pass(&keep, &mut seen, &mut state);
     assert_eq!(seen.nics[0].channels.unwrap().current, 4);
-    // By hand, after ours.
+    // Set manually, after the agent's change.
     seen.nics[0].channels.as_mut().unwrap().current = 1;
     assert_eq!(standing(&plan(&keep, &seen, &state)), Standing::Manual);
     let raise = asked(Multiqueue::Auto);
@@ -116,11 +116,11 @@ fn a_number_of_somebody_elses_is_left_when_that_is_asked_for() {
 }
 
 #[test]
-fn off_gives_back_what_was_there_and_nothing_else() {
+fn off_restores_only_own_changes() {
     let mut seen = machine(4, vec![nic(0, 1, 4, 4), nic(1, 4, 4, 4), nic(2, 1, 4, 4)]);
     let mut state = NicState::default();
     pass(&asked(Multiqueue::Auto), &mut seen, &mut state);
-    // Somebody has changed the third since.
+    // The third one was changed since.
     let third = seen.nics[2].channels.as_mut().unwrap();
     third.current = 3;
     let off = asked(Multiqueue::Off);
@@ -137,7 +137,7 @@ fn off_gives_back_what_was_there_and_nothing_else() {
 }
 
 #[test]
-fn transmit_queues_get_their_cpus_back_once_their_number_is_right() {
+fn xps_is_restored_after_the_number_of_queues() {
     let mut seen = machine(4, vec![nic(0, 2, 2, 4)]);
     for queue in seen.nics[0]
         .queues
@@ -170,7 +170,7 @@ fn transmit_queues_get_their_cpus_back_once_their_number_is_right() {
 }
 
 #[test]
-fn rings_rps_and_schedulers_are_set_when_they_are_asked_for_and_clipped() {
+fn rings_rps_and_schedulers_are_set_on_request() {
     let settings = NicSettings {
         rings: RingSettings {
             rx: Some(4096),
@@ -216,7 +216,7 @@ fn rings_rps_and_schedulers_are_set_when_they_are_asked_for_and_clipped() {
 }
 
 #[test]
-fn what_cannot_be_had_or_read_is_refused() {
+fn unsupported_or_unreadable_settings_are_refused() {
     let settings = NicSettings {
         rings: RingSettings {
             rx: Some(512),
@@ -251,7 +251,7 @@ fn what_cannot_be_had_or_read_is_refused() {
 }
 
 #[test]
-fn rings_are_left_where_single_queues_cannot_be_reset() {
+fn rings_need_single_queue_reset() {
     let settings = NicSettings {
         rings: RingSettings {
             rx: Some(1024),
@@ -299,7 +299,7 @@ fn another_interface_of_the_same_name_inherits_nothing() {
 }
 
 #[test]
-fn a_plan_is_the_same_after_json() {
+fn plan_round_trips_through_json() {
     let mut seen = machine(2, vec![nic(0, 1, 2, 2)]);
     seen.nics[0].queues[1].cpus = Some(vec![1]);
     let settings = NicSettings {

@@ -1,4 +1,4 @@
-//! How many queues one interface is to have.
+//! Requested number of queues of one interface.
 
 use virtfleet_wire::settings::Multiqueue;
 
@@ -10,16 +10,17 @@ use crate::{
     virtio::{Channels, Nic},
 };
 
-/// The driver whose number of queues is looked after. Others choose theirs by what their hardware does best, and lose the link while it changes.
+/// Driver whose number of queues the agent manages. Other drivers choose a number for their
+/// hardware, and lose the link while it changes.
 pub(super) const DRIVER: &str = "virtio_net";
 
-/// What follows for one interface.
+/// Decision for one interface.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) wanted: Option<u32>,
     pub(super) standing: Standing,
     pub(super) because: String,
-    /// The number that is set.
+    /// Number of queues to set.
     pub(super) change: Option<u32>,
     pub(super) note: Option<String>,
 }
@@ -41,7 +42,7 @@ pub(super) fn of(asked: &Asked, nic: &Nic, online: &[u32], known: Option<&NicSta
         };
         return left(
             Standing::Excluded,
-            format!("its driver is {driver}; only {DRIVER} is looked after"),
+            format!("its driver is {driver}; the agent manages only {DRIVER}"),
         );
     }
     if let Some(pattern) = asked
@@ -51,18 +52,18 @@ pub(super) fn of(asked: &Asked, nic: &Nic, online: &[u32], known: Option<&NicSta
     {
         return left(
             Standing::Excluded,
-            format!("nic.exclude has {:?}", pattern.text()),
+            format!("it matches nic.exclude {:?}", pattern.text()),
         );
     }
     let Some(channels) = nic.channels.filter(|channels| channels.current > 0) else {
         return left(
             Standing::Unknown,
-            "the driver does not say how many queues it has",
+            "the driver does not report its number of queues",
         );
     };
     let cpus = u32::try_from(online.len()).unwrap_or(u32::MAX);
     if cpus == 0 {
-        return left(Standing::Unknown, "which CPUs are online cannot be read");
+        return left(Standing::Unknown, "the list of online CPUs cannot be read");
     }
     match asked.multiqueue {
         Multiqueue::Off => off(channels, known),
@@ -70,7 +71,7 @@ pub(super) fn of(asked: &Asked, nic: &Nic, online: &[u32], known: Option<&NicSta
     }
 }
 
-/// Puts back what is ours, and nothing else.
+/// Restores the number before the agent's change, and changes nothing else.
 fn off(channels: Channels, known: Option<&NicStanding>) -> Verdict {
     let ours = known.filter(|known| known.ours == Some(channels.current));
     let before = ours.and_then(|known| known.before);
@@ -79,7 +80,8 @@ fn off(channels: Channels, known: Option<&NicStanding>) -> Verdict {
     if let Some(before) = before.filter(|before| *before != channels.current) {
         verdict.change = Some(before);
         verdict.wanted = Some(before);
-        verdict.because = format!("nic.multiqueue is off, and {before} were there before the agent's change");
+        verdict.because =
+            format!("nic.multiqueue is off; there were {before} queues before the agent's change");
     } else if channels.possible == 1 {
         return single();
     }
@@ -110,29 +112,34 @@ fn on(asked: &Asked, nic: &Nic, channels: Channels, cpus: u32, known: Option<&Ni
         };
     }
     let ours = known.is_some_and(|known| known.ours == Some(current));
-    if asked.keep_manual && !ours && !is_kernels(channels, cpus, known) {
+    if asked.keep_manual && !ours && !is_kernel_default(channels, cpus, known) {
         return left(
             Standing::Manual,
-            format!("somebody else has chosen {current}, and nic.keepManual is set ({shown})"),
+            format!(
+                "{current} queues were set by an admin or another program, and nic.keepManual is set ({shown})"
+            ),
         );
     }
     let mut verdict = Verdict {
         wanted: Some(wanted),
-        ..left(Standing::Differs, format!("{wanted} are wanted: {shown}"))
+        ..left(
+            Standing::Differs,
+            format!("{wanted} queues are requested: {shown}"),
+        )
     };
     if current < wanted || ours {
         verdict.change = Some(wanted);
     } else {
         verdict.note = Some(format!(
-            "{} has {current} queues and the guest {cpus} CPUs; queues are never taken away that the agent has not added (ethtool -L {} combined {wanted})",
+            "{} has {current} queues and the guest {cpus} CPUs; the agent never removes queues that it did not add (to remove them: ethtool -L {} combined {wanted})",
             nic.name, nic.name
         ));
     }
     verdict
 }
 
-/// Whether the kernel sets up this number by itself, with the CPUs of the first look (`virtnet_probe`).
-fn is_kernels(channels: Channels, cpus: u32, known: Option<&NicStanding>) -> bool {
+/// Whether the kernel sets up this number itself, given the CPUs at first sight (`virtnet_probe`).
+fn is_kernel_default(channels: Channels, cpus: u32, known: Option<&NicStanding>) -> bool {
     let first = known.map_or(cpus, |known| known.first_cpus);
     channels.current == channels.possible.min(first)
 }

@@ -8,7 +8,7 @@ const NET: &str = "1100010110111011000000000000010010000000000000000000000000000
 const DISK: &str = "0010001001100100000000000000110010000000000000000000000000000000\n";
 
 #[test]
-fn lines_of_old_and_new_kernels() {
+fn sysfs_lines_of_old_and_new_kernels() {
     let net = Features::of_sysfs(NET).unwrap();
     assert_eq!(
         net.names(Kind::NET),
@@ -50,7 +50,7 @@ fn lines_of_old_and_new_kernels() {
 }
 
 #[test]
-fn what_is_no_line_says_what_was_found() {
+fn malformed_lines_report_the_found_text() {
     for text in [
         "",
         "0x1",
@@ -69,7 +69,7 @@ fn what_is_no_line_says_what_was_found() {
 }
 
 #[test]
-fn bits_that_are_offered() {
+fn offered_bits_are_parsed() {
     let offered = Features::of_debugfs("0\n5\n22\n28\n32\n127\n").unwrap();
     assert_eq!(offered.bits().collect::<Vec<_>>(), [0, 5, 22, 28, 32, 127]);
     assert_eq!(offered, Features::of([0, 5, 22, 28, 32, 127]));
@@ -80,7 +80,7 @@ fn bits_that_are_offered() {
 }
 
 #[test]
-fn one_name_each() {
+fn bit_names_are_unique() {
     let kinds = (0..100).map(Kind);
     for kind in kinds {
         let all = Features(u128::MAX).names(kind);
@@ -100,7 +100,7 @@ fn one_name_each() {
 }
 
 #[test]
-fn written_as_text() {
+fn features_are_serialised_as_text() {
     let one = Features::of([0, 32, 100]);
     let json = serde_json::to_string(&one).unwrap();
     assert_eq!(json, "\"0x10000000000000000100000001\"");
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn every_set_comes_back(number in any::<u128>()) {
+    fn every_set_round_trips(number in any::<u128>()) {
         let all = Features(number);
         prop_assert_eq!(Features::of_sysfs(&all.to_sysfs(128)).unwrap(), all);
         let list: Vec<String> = all.bits().map(|bit| bit.to_string()).collect();

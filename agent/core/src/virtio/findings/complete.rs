@@ -1,8 +1,9 @@
-//! What only root can see, from its last pass.
+//! Data that only root can read, from the last run.
 
 use crate::{nic::state::NicState, virtio::Machine};
 
-/// Fills in what an observer without rights could not see: features that devices offer, and MTUs of leases that only root can read. What was seen stays.
+/// Adds data that an unprivileged observer cannot read: features offered by devices, and MTUs from
+/// leases that only root can read. Existing data is kept.
 pub fn complete(machine: &mut Machine, state: &NicState) {
     for device in &mut machine.devices {
         if device.offered.is_none() {

@@ -1,4 +1,4 @@
-//! vCPUs that were plugged in and that nobody has brought online.
+//! Finding for vCPUs that are plugged in and offline.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -7,13 +7,16 @@ use super::{
     words::ranges,
 };
 
-/// What the kernel says where it keeps the second threads of cores offline, because somebody has switched SMT off (`Documentation/ABI/testing/sysfs-devices-system-cpu`).
-const WITHOUT_SMT: [&str; 2] = ["off", "forceoff"];
+/// Values of `smt/control` with which the kernel keeps the second threads of cores offline, because
+/// an admin disabled SMT (`Documentation/ABI/testing/sysfs-devices-system-cpu`).
+const SMT_DISABLED: [&str; 2] = ["off", "forceoff"];
 
-/// Linux leaves a CPU that is plugged in offline unless a udev rule or its configuration says otherwise (KubeVirt's users met it: kubevirt #13608).
+/// Linux leaves a new CPU offline unless a udev rule or its configuration sets it online (see
+/// kubevirt
+/// #13608).
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let cpus = &view.machine.cpus;
-    if cpus.smt.as_deref().is_some_and(|smt| WITHOUT_SMT.contains(&smt)) {
+    if cpus.smt.as_deref().is_some_and(|smt| SMT_DISABLED.contains(&smt)) {
         return Vec::new();
     }
     let present = cpus.present.iter();
@@ -26,7 +29,7 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     };
     let list = ranges(&offline);
     let message = format!(
-        "vCPUs are plugged in and not online: {list}; the guest works with {} of {}",
+        "vCPUs are plugged in but offline: {list}; the guest uses {} of {}",
         cpus.online.len(),
         cpus.present.len()
     );
@@ -41,7 +44,7 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     .with("online", ranges(&cpus.online))
     .with("present", ranges(&cpus.present))
     .remedy(format!(
-        "echo 1 | sudo tee /sys/devices/system/cpu/cpu{first}/online, and for good a udev rule: \
+        "echo 1 | sudo tee /sys/devices/system/cpu/cpu{first}/online, and permanently a udev rule: \
          SUBSYSTEM==\"cpu\", ACTION==\"add\", ATTR{{online}}=\"1\""
     ));
     vec![finding]

@@ -1,4 +1,5 @@
-//! Devices that do not work: broken, given up, without a driver; and a guest without a source of randomness.
+//! Findings for devices that do not work (broken, failed, without driver), and for a missing random
+//! source.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -11,10 +12,11 @@ use crate::virtio::{Device, Kind};
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let devices = &view.machine.devices;
     let mut all: Vec<Finding> = devices.iter().filter_map(of).collect();
-    // KubeVirt gives a VM none by itself, and CPUs that give random numbers need none. A guest without any virtio device is none of KubeVirt's.
+    // KubeVirt adds no random device by default, and CPUs with random instructions need none. A
+    // guest without any virtio device is not a KubeVirt VM.
     let wanted = view.machine.cpus.random == Some(false);
     if wanted && !devices.is_empty() && !devices.iter().any(|device| device.kind == Kind::RNG) {
-        let message = "the VM has no random number device, and its CPUs give no random numbers: they come from interrupts alone";
+        let message = "the VM has no random number device and its CPUs have no random number instruction: interrupts are the only source";
         all.push(
             of_vm("virtio-no-rng", Severity::Info, "rng", "NoRng", message)
                 .remedy("set spec.template.spec.domain.devices.rng: {} in the VirtualMachine and restart it"),
@@ -35,11 +37,11 @@ fn of(device: &Device) -> Option<Finding> {
             ))
     };
     if device.needs_reset() {
-        let message = format!("{name} has met an error from which only a reset helps, and does not work");
+        let message = format!("{name} had an error that requires a reset, and does not work");
         return Some(broken("virtio-device-needs-reset", "NeedsReset", message));
     }
     if device.failed() {
-        let message = format!("the guest has given {name} up, and it does not work");
+        let message = format!("the guest has given up {name}, and it does not work");
         return Some(broken("virtio-device-failed", "Failed", message));
     }
     if device.driver.is_some() {
@@ -51,13 +53,14 @@ fn of(device: &Device) -> Option<Finding> {
         device.name, device.kind
     );
     let remedy = module.map_or_else(
-        || "look for a kernel that has a driver for it, or take the device out of the VM's spec".to_owned(),
-        |module| format!("sudo modprobe {module}; without such a module, the distribution's package of further kernel modules"),
+        || "use a kernel that has a driver for it, or remove the device from the VM's spec".to_owned(),
+        |module| format!("sudo modprobe {module}; if the module is missing, install the distribution's package of additional kernel modules"),
     );
     Some(of_device("virtio-no-driver", severity, device, "NoDriver", message).remedy(remedy))
 }
 
-/// How bad it is that a device does not work: traffic and data stand still, or something that a server hardly uses.
+/// Severity of a broken device: high for traffic and data, low for devices that a server hardly
+/// uses.
 fn broken_severity(kind: Kind) -> Severity {
     match kind {
         Kind::BALLOON | Kind::RNG | Kind::CRYPTO => Severity::Warning,
@@ -66,14 +69,14 @@ fn broken_severity(kind: Kind) -> Severity {
     }
 }
 
-/// The module that drives a type, and how bad it is to be without.
+/// Kernel module for a type, and the severity if it is missing.
 fn module(kind: Kind) -> (Option<&'static str>, Severity) {
     let serious = Severity::Warning;
     match kind {
         Kind::NET => (Some("virtio_net"), serious),
         Kind::BLOCK => (Some("virtio_blk"), serious),
         Kind::SCSI => (Some("virtio_scsi"), serious),
-        // The guest agent of KubeVirt speaks through it.
+        // KubeVirt's guest agent uses it.
         Kind::CONSOLE => (Some("virtio_console"), serious),
         Kind::FS => (Some("virtiofs"), serious),
         Kind::VSOCK => (Some("vmw_vsock_virtio_transport"), serious),

@@ -1,4 +1,4 @@
-//! Disks: hardware queues against vCPUs, and the write cache.
+//! Findings about disks: number of hardware queues, and the write cache.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,9 @@ use super::{
 };
 use crate::virtio::{Disk, DiskKind, WriteCache};
 
-/// Smaller disks are those that carry settings (cloud-init's, config maps', secrets'), in bytes: nobody waits for them.
-const SMALL: u64 = 64 << 20;
+/// Minimum size of a data disk in bytes. Smaller disks contain only settings (cloud-init, config
+/// maps, secrets), and their performance does not matter.
+const MIN_DATA_BYTES: u64 = 64 << 20;
 
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let works = |disk: &&Disk| works(disk);
@@ -20,7 +21,7 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     if view.several_cpus() {
         let own = disks.clone().filter(|disk| disk.kind == DiskKind::VirtioBlk);
         all.extend(own.filter_map(|disk| queues(view, disk, None)));
-        // The queues are the controller's: one finding for all its disks.
+        // The queues belong to the controller: one finding for all its disks.
         let mut controllers: BTreeMap<&str, Vec<&Disk>> = BTreeMap::new();
         for disk in disks.filter(|disk| disk.kind == DiskKind::VirtioScsi) {
             controllers
@@ -39,17 +40,18 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     all
 }
 
-/// Whether a disk is there to be worked with: no CD, nothing that is only read, no settings.
+/// Whether the performance of a disk matters: no CD, not read-only, no settings.
 pub(super) fn works(disk: &Disk) -> bool {
-    !disk.read_only && !disk.name.starts_with("sr") && disk.bytes >= SMALL
+    !disk.read_only && !disk.name.starts_with("sr") && disk.bytes >= MIN_DATA_BYTES
 }
 
-/// With `cache: none` QEMU opens the volume with direct I/O and the guest sees a cache that is written back. Where the host's filesystem has no direct I/O,
-/// virt-launcher falls back to write-through (`SetDriverCacheMode`), and so it is where the VM's spec asks for it.
+/// With `cache: none` QEMU uses direct I/O, and the guest sees a write-back cache. If the host's
+/// filesystem does not support direct I/O, virt-launcher falls back to write-through
+/// (`SetDriverCacheMode`); the VM's spec can request write-through, too.
 fn write_through(disk: &Disk) -> Option<Finding> {
     let severity = match disk.kind {
         DiskKind::VirtioBlk => Severity::Warning,
-        // A LUN that is passed through may have no cache that forgets.
+        // A passed-through LUN may have a cache that survives a power cut.
         DiskKind::VirtioScsi => Severity::Info,
         _ => return None,
     };
@@ -57,22 +59,22 @@ fn write_through(disk: &Disk) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "{} is written through: each write waits until it is on the volume, and goes through the infra node's page cache",
+        "{} uses write-through: each write waits until it is on the volume, and goes through the infra node's page cache",
         disk.name
     );
     Some(
         of_disk("virtio-disk-write-through", severity, disk, "WriteThrough", message)
             .with("writeCache", "write through")
             .remedy(
-                "look at disks[].cache in the VM's spec: none goes past the page cache; if it is none already, \
-                 the volume's filesystem has no direct I/O: take a block volume (volumeMode: Block) or another storage class",
+                "check disks[].cache in the VM's spec: none bypasses the page cache; if it is none already, \
+                 the volume's filesystem does not support direct I/O: use a block volume (volumeMode: Block) or another storage class",
             ),
     )
 }
 
 fn queues(view: &View<'_>, disk: &Disk, of_controller: Option<String>) -> Option<Finding> {
     let queues = u32::try_from(disk.queues.len()).unwrap_or(u32::MAX);
-    // Those for vCPUs that are plugged in and offline are not too many.
+    // Queues for vCPUs that are plugged in and offline are not surplus.
     let present = u32::try_from(view.machine.cpus.present.len()).unwrap_or(u32::MAX);
     if queues == 0 || (view.cpus..=present.max(view.cpus)).contains(&queues) {
         return None;
@@ -85,10 +87,10 @@ fn queues(view: &View<'_>, disk: &Disk, of_controller: Option<String>) -> Option
         count(view.cpus, "vCPU")
     );
     let (id, severity, reason, message) = if queues > view.cpus {
-        let message = format!("{has}: those beyond take memory and are of no use");
+        let message = format!("{has}: the surplus queues take memory and are not used");
         ("virtio-disk-more-queues", Severity::Info, "MoreQueues", message)
     } else if queues == 1 {
-        let message = format!("{has}: requests of all of them wait in one line");
+        let message = format!("{has}: all vCPUs share one request queue");
         (
             "virtio-disk-fewer-queues",
             Severity::Warning,
@@ -96,19 +98,17 @@ fn queues(view: &View<'_>, disk: &Disk, of_controller: Option<String>) -> Option
             message,
         )
     } else {
-        let message = format!("{has}: some share one");
+        let message = format!("{has}: some vCPUs share a queue");
         ("virtio-disk-fewer-queues", Severity::Info, "FewerQueues", message)
     };
     let remedy = match (queues > view.cpus, scsi) {
-        (true, _) => {
-            "nothing that the guest could do; restarting the VM gives it as many as it has vCPUs then"
-        }
+        (true, _) => "none in the guest; a restart of the VM gives the disk one queue per vCPU",
         (false, false) => {
             "set spec.template.spec.domain.devices.blockMultiQueue: true in the VirtualMachine and restart it; after vCPUs were added, restart it"
         }
         (false, true) => {
-            "its disks share the controller's queues; restarting the VM gives it as many as there are vCPUs, where the machine type does so; \
-             else set disks[].disk.bus: virtio, and spec.template.spec.domain.devices.blockMultiQueue: true, in the VirtualMachine and restart it"
+            "its disks share the controller's queues; a restart of the VM gives it one per vCPU, if the machine type supports it; \
+             otherwise set disks[].disk.bus: virtio, and spec.template.spec.domain.devices.blockMultiQueue: true, in the VirtualMachine and restart it"
         }
     };
     let mut finding = of_disk(id, severity, disk, reason, message)

@@ -1,4 +1,4 @@
-//! Features that matter and that device and driver did not agree on.
+//! Findings for important features that were not negotiated.
 
 use std::collections::BTreeMap;
 
@@ -14,49 +14,58 @@ use crate::virtio::{
     status,
 };
 
-/// A feature that matters, and what is lost without it.
-struct Wanted {
+/// Important feature, and the effect if it is missing.
+struct ImportantFeature {
     bit: u32,
     without: &'static str,
-    /// Whether every packet pays for it.
-    dear: bool,
+    /// Whether its lack costs something for every packet.
+    per_packet: bool,
 }
 
-const fn wanted(bit: u32, without: &'static str, dear: bool) -> Wanted {
-    Wanted { bit, without, dear }
+const fn important(bit: u32, without: &'static str, per_packet: bool) -> ImportantFeature {
+    ImportantFeature {
+        bit,
+        without,
+        per_packet,
+    }
 }
 
-/// Of every device that carries traffic.
-const OF_ALL: [Wanted; 2] = [
-    wanted(transport::EVENT_IDX, "more interrupts and kicks", false),
-    wanted(transport::INDIRECT_DESC, "fewer requests in a queue", false),
+/// Features of every device with traffic.
+const IMPORTANT_TRANSPORT: [ImportantFeature; 2] = [
+    important(transport::EVENT_IDX, "more interrupts and kicks", false),
+    important(transport::INDIRECT_DESC, "fewer requests in a queue", false),
 ];
 
-/// Of network devices. UDP's offloads and those of tunnels are younger than kernels and hypervisors in use, and are not missed.
-const OF_NET: [Wanted; 7] = [
-    wanted(net::MRG_RXBUF, "large receive buffers, most of them empty", true),
-    wanted(net::CSUM, "checksums of what is sent cost CPU", true),
-    wanted(net::GUEST_CSUM, "checksums of what is received cost CPU", true),
-    wanted(
+/// Features of network devices. Offloads for UDP and tunnels are newer than common kernels and
+/// hypervisors, so their lack is not reported.
+const IMPORTANT_NET: [ImportantFeature; 7] = [
+    important(net::MRG_RXBUF, "large receive buffers, most of them empty", true),
+    important(net::CSUM, "checksums of sent packets cost CPU time", true),
+    important(
+        net::GUEST_CSUM,
+        "checksums of received packets cost CPU time",
+        true,
+    ),
+    important(
         net::HOST_TSO4,
-        "what is sent is cut into packets by the guest",
+        "the guest splits sent data into packets itself",
         true,
     ),
-    wanted(
+    important(
         net::HOST_TSO6,
-        "what is sent is cut into packets by the guest",
+        "the guest splits sent data into packets itself",
         true,
     ),
-    wanted(net::GUEST_TSO4, "what is received comes in small packets", true),
-    wanted(net::GUEST_TSO6, "what is received comes in small packets", true),
+    important(net::GUEST_TSO4, "received data arrives in small packets", true),
+    important(net::GUEST_TSO6, "received data arrives in small packets", true),
 ];
 
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let devices = view.machine.devices.iter();
-    // Of one type usually all lack the same: one finding says it.
+    // Devices of one type usually lack the same features: report them in one finding.
     let mut alike: BTreeMap<(Kind, u128, Option<u128>), Vec<&Device>> = BTreeMap::new();
     for device in devices.filter(|device| view.works(device)) {
-        let lacking: Features = Features::of(lacking(device).map(|wanted| wanted.bit));
+        let lacking: Features = Features::of(lacking(device).map(|important| important.bit));
         if lacking.0 != 0 {
             let offered = device.offered.map(|offered| offered.0 & lacking.0);
             alike
@@ -71,37 +80,37 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// What device and driver agreed on is known once they are done with it.
+/// Whether the negotiation of features is finished.
 fn agreed(device: &Device) -> bool {
     let done = status::FEATURES_OK | status::DRIVER_OK;
     let works = device.status.is_none_or(|now| now & done != 0);
     device.driver.is_some() && device.negotiated.0 != 0 && works
 }
 
-/// What matters and was not agreed on.
-fn lacking(device: &Device) -> impl Iterator<Item = &'static Wanted> {
-    let (all, own): (&'static [Wanted], &'static [Wanted]) = match device.kind {
-        Kind::NET => (&OF_ALL, &OF_NET),
-        Kind::BLOCK | Kind::SCSI => (&OF_ALL, &[]),
+/// Important features that were not negotiated.
+fn lacking(device: &Device) -> impl Iterator<Item = &'static ImportantFeature> {
+    let (all, own): (&'static [ImportantFeature], &'static [ImportantFeature]) = match device.kind {
+        Kind::NET => (&IMPORTANT_TRANSPORT, &IMPORTANT_NET),
+        Kind::BLOCK | Kind::SCSI => (&IMPORTANT_TRANSPORT, &[]),
         _ => (&[], &[]),
     };
-    let wanted = all.iter().chain(own).filter(|_| agreed(device));
-    wanted.filter(|wanted| !device.negotiated.has(wanted.bit))
+    let important = all.iter().chain(own).filter(|_| agreed(device));
+    important.filter(|important| !device.negotiated.has(important.bit))
 }
 
-/// Of devices that lack the same.
+/// Finding for devices that lack the same features.
 fn missing(view: &View<'_>, devices: &[&Device]) -> Option<Finding> {
     let device = *devices.first()?;
-    let lacking: Vec<&Wanted> = lacking(device).collect();
-    let names = |of: &dyn Fn(&Wanted) -> bool| -> String {
-        let bits = lacking.iter().filter(|wanted| of(wanted));
-        let names = bits.filter_map(|wanted| bit_name(device.kind, wanted.bit));
+    let lacking: Vec<&ImportantFeature> = lacking(device).collect();
+    let names = |of: &dyn Fn(&ImportantFeature) -> bool| -> String {
+        let bits = lacking.iter().filter(|important| of(important));
+        let names = bits.filter_map(|important| bit_name(device.kind, important.bit));
         names.collect::<Vec<_>>().join(" ")
     };
-    let offers = |offered: Features, wanted: &Wanted| offered.has(wanted.bit);
+    let offers = |offered: Features, important: &ImportantFeature| offered.has(important.bit);
     let refused = device.offered.map(|offered| names(&|one| offers(offered, one)));
     let any_refused = refused.as_ref().is_some_and(|names| !names.is_empty());
-    let severity = if any_refused || lacking.iter().any(|one| one.dear) {
+    let severity = if any_refused || lacking.iter().any(|one| one.per_packet) {
         Severity::Warning
     } else {
         Severity::Info
@@ -134,7 +143,7 @@ fn missing(view: &View<'_>, devices: &[&Device]) -> Option<Finding> {
     Some(finding.remedy(remedy(view, device, any_refused)))
 }
 
-/// Whether somebody has asked as root what devices offer: what is not known then, this kernel does not tell.
+/// Whether root has read the offered features; what is unknown then is unknown to this kernel.
 fn asked(view: &View<'_>) -> bool {
     view.machine.asked_offered || view.state.is_some()
 }
@@ -142,25 +151,25 @@ fn asked(view: &View<'_>) -> bool {
 fn remedy(view: &View<'_>, device: &Device, refused: bool) -> &'static str {
     match (device.offered, refused, device.kind) {
         (Some(_), true, Kind::NET) => {
-            "the guest's driver refuses what is offered: look at /sys/module/virtio_net/parameters/{csum,gso} and /etc/modprobe.d, or take a newer kernel"
+            "the guest's driver does not accept offered features: check /sys/module/virtio_net/parameters/{csum,gso} and /etc/modprobe.d, or use a newer kernel"
         }
-        (Some(_), true, _) => "the guest's driver refuses what is offered: take a newer kernel",
+        (Some(_), true, _) => "the guest's driver does not accept offered features: use a newer kernel",
         (Some(_), false, Kind::NET) => {
-            "the hypervisor does not offer it: look at the interface's binding and model, or the machine type, in the VM's spec; nothing that the guest could do"
+            "the hypervisor does not offer it: check the interface's binding and model, or the machine type, in the VM's spec; the guest cannot change this"
         }
         (Some(_), false, _) => {
-            "the hypervisor does not offer it: look at the machine type in the VM's spec; nothing that the guest could do"
+            "the hypervisor does not offer it: check the machine type in the VM's spec; the guest cannot change this"
         }
         (None, _, kind) => match (asked(view), kind) {
             (false, _) => {
-                "sudo virtfleet-agent virtio says whether the hypervisor offers it, on kernels with CONFIG_VIRTIO_DEBUG"
+                "sudo virtfleet-agent virtio shows whether the hypervisor offers it, on kernels with CONFIG_VIRTIO_DEBUG"
             }
             (true, Kind::NET) => {
-                "this kernel does not tell whether the hypervisor offers it: look at the interface's binding and model, or the machine type, in the VM's spec, \
-                 and at /sys/module/virtio_net/parameters/{csum,gso} in the guest"
+                "this kernel does not show whether the hypervisor offers it: check the interface's binding and model, or the machine type, in the VM's spec, \
+                 and /sys/module/virtio_net/parameters/{csum,gso} in the guest"
             }
             (true, _) => {
-                "this kernel does not tell whether the hypervisor offers it: look at the machine type in the VM's spec, then for a newer kernel"
+                "this kernel does not show whether the hypervisor offers it: check the machine type in the VM's spec, then try a newer kernel"
             }
         },
     }

@@ -1,4 +1,4 @@
-//! How queues get their interrupts, and where those land.
+//! Findings about the interrupts of queues, and the CPUs that handle them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,12 @@ use super::{
 };
 use crate::virtio::{Bus, Device, Kind, Role, Sharing, Vector};
 
-/// The least interrupts of a device from which it can be told where they go: before, one burst decides.
-const ENOUGH: u64 = 10_000;
-/// The share of the interrupts, in percent, from which they count as being on one CPU, where the kernel does not say to which they are sent. Those that came
-/// while the device was set up may have gone elsewhere.
-const ALL_PERCENT: u128 = 99;
+/// Minimum number of interrupts of a device to judge their distribution; below it a single burst
+/// decides.
+const MIN_INTERRUPTS: u64 = 10_000;
+/// Percentage of interrupts on one CPU that counts as all, if the kernel does not report the
+/// effective affinity. Interrupts during the setup of the device may have gone elsewhere.
+const ONE_CPU_PERCENT: u128 = 99;
 
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let devices = view.machine.devices.iter();
@@ -24,26 +25,26 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// A console has more queues than vectors and shares them for good: only what carries traffic is looked at.
+/// Only devices with traffic: a console has more queues than vectors and always shares them.
 fn shared(view: &View<'_>, device: &Device) -> Option<Finding> {
     if !view.works(device) {
         return None;
     }
     let name = named(&device.name, &device.parts);
     let (id, reason, message, remedy) = match device.sharing {
-        // With a single queue nothing is shared but changes of the configuration.
+        // A device with one queue shares the vector only with configuration changes.
         Sharing::Shared if device.queues.len() != 1 => (
             "virtio-shared-vector",
             "SharedVector",
             format!("all queues of {name} share one interrupt, because there were not enough vectors"),
-            "look at `virtfleet-agent virtio` for vectors in use; fewer devices or queues, then restart the VM",
+            "`virtfleet-agent virtio` shows the vectors in use; reduce the number of devices or queues, then restart the VM",
         ),
-        // Of memory-mapped devices it is how they are.
+        // Normal for memory-mapped devices.
         Sharing::Intx if device.bus == Bus::Pci => (
             "virtio-intx",
             "Intx",
-            format!("{name} has a single legacy interrupt (INTx) for all that it does"),
-            "take pci=nomsi off the kernel's command line, if it is there; else look for why: sudo dmesg | grep -i msi",
+            format!("{name} has a single legacy interrupt (INTx)"),
+            "remove pci=nomsi from the kernel command line, if it is set; otherwise find the reason: sudo dmesg | grep -i msi",
         ),
         _ => return None,
     };
@@ -55,7 +56,7 @@ fn shared(view: &View<'_>, device: &Device) -> Option<Finding> {
     )
 }
 
-/// The vectors of queues that are in use, each once.
+/// Vectors of queues in use, without duplicates.
 fn in_use<'a>(view: &View<'_>, device: &'a Device) -> Vec<&'a Vector> {
     let channels = view.nic_of(device).and_then(|nic| nic.channels);
     let most = channels.map_or(u32::MAX, |channels| channels.current);
@@ -74,24 +75,24 @@ fn one_cpu(view: &View<'_>, device: &Device) -> Option<Finding> {
         return None;
     }
     let vectors = in_use(view, device);
-    // A pair of queues is two vectors, and belongs on one CPU.
+    // The two vectors of a queue pair belong on one CPU.
     let needed = if device.kind == Kind::NET { 3 } else { 2 };
     let came = vectors.iter().filter(|vector| vector.count() > 0).count();
     let total = vectors
         .iter()
         .fold(0u64, |sum, one| sum.saturating_add(one.count()));
-    if vectors.len() < needed || came < needed || total < ENOUGH {
+    if vectors.len() < needed || came < needed || total < MIN_INTERRUPTS {
         return None;
     }
-    let sent_to = sent_to(&vectors);
-    let cpu = match sent_to.first() {
-        None => landed_on(view, &vectors)?,
-        Some(cpu) if sent_to.len() == 1 => *cpu,
+    let target_cpus = target_cpus(&vectors);
+    let cpu = match target_cpus.first() {
+        None => handling_cpu(view, &vectors)?,
+        Some(cpu) if target_cpus.len() == 1 => *cpu,
         Some(_) => return None,
     };
     let name = named(&device.name, &device.parts);
     let message = format!(
-        "the interrupts of all {} of {name} go to CPU {cpu}, of {}",
+        "the interrupts of all {} of {name} go to CPU {cpu}, although there are {}",
         count(vectors.len() as u64, "queue"),
         count(view.cpus, "vCPU")
     );
@@ -99,11 +100,11 @@ fn one_cpu(view: &View<'_>, device: &Device) -> Option<Finding> {
     let last = vectors.last()?;
     let remedy = if device.kind == Kind::NET {
         format!(
-            "find out who binds them, irqbalance for example, and spread them: echo {other} | sudo tee /proc/irq/{}/smp_affinity_list",
+            "find out what pins them, for example irqbalance, and distribute them: echo {other} | sudo tee /proc/irq/{}/smp_affinity_list",
             last.irq
         )
     } else {
-        "restart the VM: the kernel spreads them when it sets the device up".to_owned()
+        "restart the VM: the kernel distributes them when it sets up the device".to_owned()
     };
     Some(
         of_device(
@@ -120,16 +121,16 @@ fn one_cpu(view: &View<'_>, device: &Device) -> Option<Finding> {
     )
 }
 
-/// The CPUs to which they are sent; none where the kernel does not say.
-fn sent_to(vectors: &[&Vector]) -> BTreeSet<u32> {
+/// CPUs to which they are delivered; empty if the kernel does not report it.
+fn target_cpus(vectors: &[&Vector]) -> BTreeSet<u32> {
     if vectors.iter().any(|vector| vector.effective.is_empty()) {
         return BTreeSet::new();
     }
     vectors.iter().flat_map(|one| &one.effective).copied().collect()
 }
 
-/// The CPU on which as good as all of them came, of those that work.
-fn landed_on(view: &View<'_>, vectors: &[&Vector]) -> Option<u32> {
+/// The CPU that handled nearly all of them, if there is one.
+fn handling_cpu(view: &View<'_>, vectors: &[&Vector]) -> Option<u32> {
     let mut by_cpu: BTreeMap<u32, u128> = BTreeMap::new();
     let landed = vectors.iter().flat_map(|vector| &vector.landed);
     for (cpu, count) in landed.filter(|one| view.machine.cpus.online.contains(&one.0)) {
@@ -137,5 +138,5 @@ fn landed_on(view: &View<'_>, vectors: &[&Vector]) -> Option<u32> {
     }
     let total: u128 = by_cpu.values().sum();
     let most = by_cpu.into_iter().max_by_key(|one| one.1)?;
-    (most.1 * 100 >= total * ALL_PERCENT).then_some(most.0)
+    (most.1 * 100 >= total * ONE_CPU_PERCENT).then_some(most.0)
 }

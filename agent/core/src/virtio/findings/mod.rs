@@ -1,7 +1,9 @@
-//! What of the virtio devices, and of those that stand where virtio was meant, somebody should know: for the report, for `doctor` and for the verb `virtio`.
+//! Findings about virtio devices, and about devices that are emulated instead, for the report, for
+//! `doctor` and for the verb `virtio`.
 //!
-//! A rule fires on what was seen and says what it saw. On a guest with one vCPU no rule asks for several queues; with `nic.multiqueue: off`, and of
-//! interfaces that `nic.exclude` names, no rule speaks of the number of queues. Their ids begin with `virtio-` and are listed in `docs/findings.md`.
+//! A rule uses only observed data and reports it. On a guest with one vCPU no rule requests several
+//! queues. With `nic.multiqueue: off`, and for interfaces in `nic.exclude`, no rule concerns the
+//! number of queues. Their ids begin with `virtio-` and are listed in `docs/findings.md`.
 
 mod bound;
 mod complete;
@@ -24,12 +26,13 @@ use virtfleet_wire::{finding::Finding, settings::NicSettings};
 use super::Machine;
 use crate::nic::state::NicState;
 
-pub use bound::MOST;
+pub use bound::MAX_FINDINGS;
 pub use complete::complete;
 use view::View;
 pub use words::ranges;
 
-/// The worst first; at most [`MOST`], whatever the machine: many of one kind are summed up in one.
+/// Returns the findings, most severe first; at most [`MAX_FINDINGS`], since surplus ones of a kind are
+/// summed up.
 pub fn findings(machine: &Machine, state: Option<&NicState>, settings: &NicSettings) -> Vec<Finding> {
     let view = View::new(machine, state, settings);
     let rules: [fn(&View<'_>) -> Vec<Finding>; 11] = [

@@ -1,4 +1,4 @@
-//! MTUs that are not what DHCP gave: KubeVirt hands out that of the pod's network.
+//! Finding for an MTU that differs from DHCP: KubeVirt assigns that of the pod's network.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -12,17 +12,17 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
 fn of(nic: &Nic) -> Option<Finding> {
     let given = nic.dhcp_mtu.filter(|given| *given != nic.mtu && nic.mtu != 0)?;
     let (severity, reason, so) = if nic.mtu > given {
-        let so = "larger packets do not get through, or only where somebody tells of it";
+        let so = "larger packets are dropped, unless path MTU discovery works";
         (Severity::Warning, "MtuTooLarge", so)
     } else {
         (
             Severity::Info,
             "MtuTooSmall",
-            "packets are smaller than they could be",
+            "packets are smaller than necessary",
         )
     };
     let message = format!(
-        "{} has an MTU of {}, and DHCP gave {given}: {so}",
+        "{} has an MTU of {}, but DHCP assigned {given}: {so}",
         nic.name, nic.mtu
     );
     Some(
@@ -30,7 +30,7 @@ fn of(nic: &Nic) -> Option<Finding> {
             .with("mtu", nic.mtu)
             .with("dhcp", given)
             .remedy(format!(
-                "sudo ip link set dev {} mtu {given}, and for good in the network's configuration (networkd: UseMTU=yes under [DHCPv4])",
+                "sudo ip link set dev {} mtu {given}, and permanently in the network configuration (networkd: UseMTU=yes under [DHCPv4])",
                 nic.name
             )),
     )

@@ -1,4 +1,4 @@
-//! The number of queues of network interfaces, against vCPUs.
+//! Findings about the number of queues of network interfaces compared with vCPUs.
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -14,13 +14,13 @@ use crate::{
     virtio::{Channels, Nic},
 };
 
-/// What gives an interface several queues.
-const MULTIQUEUE: &str = "set spec.template.spec.domain.devices.networkInterfaceMultiqueue: true in the VirtualMachine and restart it";
+/// Remedy for an interface with a single queue.
+const MULTIQUEUE_REMEDY: &str = "set spec.template.spec.domain.devices.networkInterfaceMultiqueue: true in the VirtualMachine and restart it";
 
-/// What gives it more, where it has fewer than there are vCPUs now.
-const RESTART: &str = "restart the VM, for which a live migration does not stand in: KubeVirt counts the vCPUs when the VM starts, and gives the interface a queue for each then";
-/// The most queues that KubeVirt gives an interface.
-const MOST: u32 = 256;
+/// Remedy for an interface with fewer queues than there are vCPUs now.
+const RESTART_REMEDY: &str = "restart the VM (a live migration is not sufficient): KubeVirt counts the vCPUs when the VM starts, and gives the interface one queue per vCPU";
+/// Maximum number of queues that KubeVirt gives an interface.
+const MAX_KUBEVIRT_QUEUES: u32 = 256;
 
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     if !view.several_cpus() {
@@ -35,7 +35,9 @@ fn of(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
         Channels { possible: 0, .. } => return None,
         Channels { possible: 1, .. } => single(view, nic),
         Channels { current, possible } if current < possible.min(view.cpus) => fewer(view, nic, channels)?,
-        Channels { possible, .. } if possible < view.cpus.min(MOST) => too_few(view, nic, possible),
+        Channels { possible, .. } if possible < view.cpus.min(MAX_KUBEVIRT_QUEUES) => {
+            too_few(view, nic, possible)
+        }
         Channels { .. } => more(view, nic, channels)?,
     };
     Some(
@@ -46,10 +48,11 @@ fn of(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
     )
 }
 
-/// A user of the platform measured 2 → 13 Gbit/s from this (cozystack #2801).
+/// Finding for a single queue. A user of the platform measured 2 → 13 Gbit/s after enabling
+/// multiqueue (cozystack #2801).
 fn single(view: &View<'_>, nic: &Nic) -> Finding {
     let message = format!(
-        "{} has one queue for {}: one of them does the work of the network alone",
+        "{} has one queue for {}: one vCPU handles all network traffic",
         nic.name,
         count(view.cpus, "vCPU")
     );
@@ -60,7 +63,7 @@ fn single(view: &View<'_>, nic: &Nic) -> Finding {
         "SingleQueue",
         message,
     )
-    .remedy(MULTIQUEUE)
+    .remedy(MULTIQUEUE_REMEDY)
 }
 
 fn fewer(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
@@ -69,10 +72,11 @@ fn fewer(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
     let word = standing.map_or(Standing::Unknown, |one| one.standing);
     let has = format!("{} uses {} of {target} queues", nic.name, channels.current);
     match word {
-        // A finding of its own says so.
+        // Another finding reports it.
         Standing::RolledBack => return None,
         Standing::Manual => {
-            let message = format!("{has}: somebody has chosen so, and it is left alone");
+            let message =
+                format!("{has}: an admin or another program set this number, and the agent keeps it");
             return Some(
                 of_nic(
                     "virtio-nic-fewer-queues",
@@ -81,7 +85,7 @@ fn fewer(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
                     "ChosenByHand",
                     message,
                 )
-                .remedy("nothing, if it is meant so; else set nic.keepManual: false"),
+                .remedy("none if this is intended; otherwise set nic.keepManual: false"),
             );
         }
         _ => {}
@@ -96,22 +100,23 @@ fn fewer(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
             message,
         );
         return Some(finding.with("because", &standing.because).remedy(format!(
-            "ip -d link show {0}: an XDP program needs a queue for each vCPU and for itself; with it there can be no more, without it sudo virtfleet-agent apply nic tries again",
+            "ip -d link show {0}: an XDP program needs a queue per vCPU for itself; with it no more are possible, without it sudo virtfleet-agent apply nic retries",
             nic.name
         )));
     }
     let remedy = if view.settings.multiqueue == Multiqueue::Auto {
-        "sudo virtfleet-agent apply nic, and journalctl -b -u virtfleet-dns.service -u virtfleet-reconcile.service for why it was not done"
+        "sudo virtfleet-agent apply nic, and journalctl -b -u virtfleet-dns.service -u virtfleet-reconcile.service for the reason why it was not done"
     } else {
         "sudo virtfleet-agent apply nic, or set nic.multiqueue: auto"
     };
-    // The kernel sets up as many as there are CPUs when it finds the device, and does not come back to it.
+    // The kernel sets as many queues as there are CPUs when it finds the device, and never updates
+    // them.
     let left_behind = standing.is_some_and(|one| {
         let grew = one.first_cpus < view.cpus;
         one.ours == Some(channels.current) || (one.first == channels.current && grew)
     });
     let (id, reason, message) = if left_behind {
-        let message = format!("{has}: vCPUs were added, and its queues did not follow");
+        let message = format!("{has}: vCPUs were added, but no queues");
         ("virtio-nic-queues-left-behind", "LeftBehind", message)
     } else {
         ("virtio-nic-fewer-queues", "FewerQueues", has)
@@ -126,7 +131,8 @@ fn fewer(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
     Some(finding)
 }
 
-/// KubeVirt sets how many there can be when the VM starts: vCPUs that are plugged in later get none. Where nobody has seen vCPUs come, it may have been meant so.
+/// Finding for fewer possible queues than vCPUs. KubeVirt sets the maximum when the VM starts, so
+/// vCPUs that are plugged in later have no queue. If no vCPUs were added, it may be intended.
 fn too_few(view: &View<'_>, nic: &Nic, possible: u32) -> Finding {
     let first_cpus = view.standing(nic).map_or(0, |one| one.first_cpus);
     let has = format!(
@@ -136,7 +142,7 @@ fn too_few(view: &View<'_>, nic: &Nic, possible: u32) -> Finding {
         count(view.cpus, "vCPU")
     );
     let finding = if (1..view.cpus).contains(&first_cpus) {
-        let message = format!("{has}: vCPUs were added, and the VM's queues did not follow");
+        let message = format!("{has}: vCPUs were added, but no queues");
         of_nic(
             "virtio-nic-queues-left-behind",
             Severity::Warning,
@@ -146,7 +152,7 @@ fn too_few(view: &View<'_>, nic: &Nic, possible: u32) -> Finding {
         )
         .with("firstCpus", first_cpus)
     } else {
-        let message = format!("{has}: some vCPUs share one");
+        let message = format!("{has}: some vCPUs share a queue");
         of_nic(
             "virtio-nic-fewer-queues",
             Severity::Info,
@@ -155,17 +161,19 @@ fn too_few(view: &View<'_>, nic: &Nic, possible: u32) -> Finding {
             message,
         )
     };
-    finding.remedy(RESTART)
+    finding.remedy(RESTART_REMEDY)
 }
 
-/// Each queue has buffers of its own, in the guest and in virt-launcher (kubevirt #18012). Queues for vCPUs that are plugged in and offline are not too many.
+/// Finding for surplus queues. Each queue has its own buffers, in the guest and in virt-launcher
+/// (kubevirt
+/// #18012). Queues for vCPUs that are plugged in and offline are not surplus.
 fn more(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
     let present = u32::try_from(view.machine.cpus.present.len()).unwrap_or(u32::MAX);
     if channels.possible <= view.cpus.max(present) {
         return None;
     }
     let message = format!(
-        "{} can have {} for {}: each takes memory and interrupts, and none of those beyond is of use",
+        "{} can have {} for {}: each takes memory and interrupts, and the surplus ones are not used",
         nic.name,
         count(channels.possible, "queue"),
         count(view.cpus, "vCPU")
@@ -177,5 +185,5 @@ fn more(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
         "MoreQueues",
         message,
     );
-    Some(finding.remedy("nothing that the guest could do; give the VM as many vCPUs as before, or restart it: KubeVirt gives an interface a queue for each vCPU"))
+    Some(finding.remedy("none in the guest; give the VM as many vCPUs as before, or restart it: KubeVirt gives an interface one queue per vCPU"))
 }

@@ -1,4 +1,4 @@
-//! What root's last pass could not do, or had to put back.
+//! Findings about the last run: errors, refusals and reverted changes.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -25,7 +25,7 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
         Finding::new(id, Severity::Warning, ("Interface", "*"), reason, message)
     };
     if let Some(error) = &state.error {
-        let message = format!("the queues of interfaces could not be looked at or changed: {error}");
+        let message = format!("the queues of interfaces could not be read or changed: {error}");
         all.push(all_of("virtio-nic-pass-failed", "PassFailed", message).remedy(LOG));
     }
     if let Some(first) = state.refusals.first() {
@@ -45,7 +45,7 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
 fn rolled_back(nic: &Nic, standing: &NicStanding) -> Finding {
     if standing.is_broken() {
         let message = format!(
-            "{} is not as it was before its queues were changed: {}",
+            "{} does not work as before the change of its queues: {}",
             nic.name, standing.because
         );
         let id = "virtio-nic-rolled-back";
@@ -56,7 +56,7 @@ fn rolled_back(nic: &Nic, standing: &NicStanding) -> Finding {
     }
     let now = nic.channels.map_or(standing.first, |channels| channels.current);
     let message = format!(
-        "the queues of {} were changed, its link, an address or its traffic did not come back in time, and it has {} again",
+        "after a change of the queues of {} its link, an address or its traffic did not come back in time; the agent reverted it to {}",
         nic.name,
         count(now, "queue")
     );
@@ -71,6 +71,6 @@ fn rolled_back(nic: &Nic, standing: &NicStanding) -> Finding {
         finding = finding.with("because", &standing.because);
     }
     finding.remedy(format!(
-        "{LOG}; a longer nic.settle may help; sudo virtfleet-agent apply nic tries again"
+        "{LOG}; a longer nic.settle may help; sudo virtfleet-agent apply nic retries"
     ))
 }

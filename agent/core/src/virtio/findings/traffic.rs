@@ -1,4 +1,4 @@
-//! What went through the queues of an interface: one that carries nearly everything, and sending that stood still.
+//! Findings about the traffic of queues: one queue with nearly all of it, and stalled transmission.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -8,12 +8,13 @@ use super::{
 };
 use crate::virtio::{Direction, Nic, NicQueue};
 
-/// The least packets from which skew can be told: a few flows decide over fewer.
-const ENOUGH: u64 = 100_000;
-/// The share of the packets, in percent, above which one queue carries nearly all: with two queues an even load is 50.
-const MOST_PERCENT: u128 = 90;
-/// Dropped packets of such a queue, one in so many, from which it hurts.
-const DROPPED_ONE_IN: u64 = 1000;
+/// Minimum number of packets to judge the distribution: with fewer, single flows decide.
+const MIN_PACKETS: u64 = 100_000;
+/// Percentage of the packets above which one queue has nearly all: with two queues an even load is
+/// 50.
+const MAX_SHARE_PERCENT: u128 = 90;
+/// One dropped packet in this number makes the imbalance a warning.
+const WARN_DROP_ONE_IN: u64 = 1000;
 
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let nics = &view.machine.nics;
@@ -25,9 +26,10 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     timeouts.chain(skewed).collect()
 }
 
-/// What was counted since boot says nothing of now: whoever wants to know when it happens looks at the metric's rate.
+/// Finding for transmit timeouts since boot, which do not show when they happened; the rate of the
+/// metric does.
 ///
-/// The kernel's watchdog found a queue stuck (`ndo_tx_timeout`), by default after 5 s.
+/// The kernel's watchdog detects a stuck queue (`ndo_tx_timeout`), by default after 5 s.
 fn timeouts(nic: &Nic) -> Option<Finding> {
     let stuck = |queue: &&NicQueue| queue.counters.timeouts.is_some_and(|count| count > 0);
     let queues: Vec<&NicQueue> = nic.queues.iter().filter(stuck).collect();
@@ -39,7 +41,7 @@ fn timeouts(nic: &Nic) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "sending on {} stood still for seconds, {} since it was set up: the hypervisor did not take what was queued",
+        "transmission on {} stalled for seconds, {} since it was set up: the hypervisor did not process the queue",
         nic.name,
         count(total, "time")
     );
@@ -53,11 +55,11 @@ fn timeouts(nic: &Nic) -> Option<Finding> {
         )
         .with("timeouts", total)
         .with("queues", few(queues.iter().map(|queue| queue.index)))
-        .remedy("sudo dmesg | grep -i 'transmit queue'; then the load of the infra node and of the virt-launcher pod"),
+        .remedy("sudo dmesg | grep -i 'transmit queue'; then check the load of the infra node and of the virt-launcher pod"),
     )
 }
 
-/// One queue that carries nearly all of a direction.
+/// Queue with nearly all traffic of one direction.
 struct Skew {
     word: &'static str,
     index: u32,
@@ -67,14 +69,15 @@ struct Skew {
     drops: bool,
 }
 
-/// Counted from where the number of queues was last changed: before, the queues of today had other work.
+/// Computed from the last change of the number of queues: before, traffic was distributed
+/// differently.
 fn skew(view: &View<'_>, nic: &Nic, direction: Direction) -> Option<Skew> {
     let standing = view.standing(nic);
     let baseline = standing.map_or(&[][..], |one| match direction {
         Direction::Receive => one.baseline.rx.as_slice(),
         Direction::Transmit => one.baseline.tx.as_slice(),
     });
-    // Somebody has changed their number since, and nobody knows when.
+    // The number was changed since, at an unknown time.
     let queues = nic.queues.iter().filter(|queue| queue.direction == direction);
     let at_first = usize::try_from(standing.map_or(0, |one| one.first)).unwrap_or(usize::MAX);
     let then = if baseline.is_empty() {
@@ -89,13 +92,16 @@ fn skew(view: &View<'_>, nic: &Nic, direction: Direction) -> Option<Skew> {
         let now = queue.counters.packets?;
         let at = usize::try_from(queue.index).ok();
         let then = at.and_then(|at| baseline.get(at)).copied().unwrap_or(0);
-        // Counters that went back have begun anew.
+        // A counter that decreased was reset.
         Some(now.checked_sub(then).unwrap_or(now))
     };
     let counted: Vec<(&NicQueue, u64)> = queues.filter_map(|queue| Some((queue, since(queue)?))).collect();
     let total: u128 = counted.iter().map(|one| u128::from(one.1)).sum();
     let (queue, most) = counted.iter().max_by_key(|one| one.1).copied()?;
-    if counted.len() < 2 || total < u128::from(ENOUGH) || u128::from(most) * 100 <= total * MOST_PERCENT {
+    if counted.len() < 2
+        || total < u128::from(MIN_PACKETS)
+        || u128::from(most) * 100 <= total * MAX_SHARE_PERCENT
+    {
         return None;
     }
     let packets = u64::try_from(total).unwrap_or(u64::MAX);
@@ -108,17 +114,17 @@ fn skew(view: &View<'_>, nic: &Nic, direction: Direction) -> Option<Skew> {
         share: percent(most, packets),
         packets,
         queues: counted.len(),
-        // Drops are known since boot alone, and so are compared with all that it has carried.
+        // Drops are counted since boot, so compare them with all packets since boot.
         drops: queue
             .counters
             .drops
             .zip(queue.counters.packets)
-            .is_some_and(|(drops, packets)| drops > packets / DROPPED_ONE_IN),
+            .is_some_and(|(drops, packets)| drops > packets / WARN_DROP_ONE_IN),
     })
 }
 
 fn skewed(view: &View<'_>, nic: &Nic, found: &[Option<Skew>]) -> Option<Finding> {
-    // With one vCPU it makes no difference.
+    // With one vCPU the distribution does not matter.
     if !view.several_cpus() {
         return None;
     }
@@ -127,7 +133,7 @@ fn skewed(view: &View<'_>, nic: &Nic, found: &[Option<Skew>]) -> Option<Finding>
         .iter()
         .map(|one| {
             format!(
-                "queue {} of {} carries {} of what is {}",
+                "queue {} of {} carries {} of the traffic that is {}",
                 one.index, one.queues, one.share, one.word
             )
         })
@@ -141,7 +147,7 @@ fn skewed(view: &View<'_>, nic: &Nic, found: &[Option<Skew>]) -> Option<Finding>
         return None;
     }
     let message = format!(
-        "{}: {}; one flow always stays on one queue, so a single connection, or a tunnel, looks like this",
+        "{}: {}; all packets of a flow use one queue, so a single connection or a tunnel can cause this",
         nic.name,
         told.join(", ")
     );
@@ -153,6 +159,6 @@ fn skewed(view: &View<'_>, nic: &Nic, found: &[Option<Skew>]) -> Option<Finding>
             .with(&format!("{}Packets", one.word), one.packets);
     }
     Some(finding.remedy(
-        "nothing, if there are few connections; else spread received packets over vCPUs (nic.rps: all), and look for a tunnel that hides the flows",
+        "none if there are few connections; otherwise distribute received packets over vCPUs (nic.rps: all), and check for a tunnel that hides the flows",
     ))
 }

@@ -1,4 +1,4 @@
-//! What the rules look at, and what several of them ask.
+//! Input of the rules, and their common conditions.
 
 use regex_lite::Regex;
 use virtfleet_wire::{
@@ -16,9 +16,10 @@ pub(super) struct View<'a> {
     pub(super) machine: &'a Machine,
     pub(super) state: Option<&'a NicState>,
     pub(super) settings: &'a NicSettings,
-    /// None when nothing is left alone, or when the pattern is wrong, which `check-config` says.
+    /// `None` if no interface is excluded, or if the pattern is invalid, which `check-config`
+    /// reports.
     exclude: Option<Regex>,
-    /// vCPUs that are online; 0 when that is not known.
+    /// Number of online vCPUs; 0 if unknown.
     pub(super) cpus: u32,
 }
 
@@ -34,18 +35,18 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether several queues make sense at all.
+    /// Whether several queues are useful.
     pub(super) fn several_cpus(&self) -> bool {
         self.cpus > 1
     }
 
-    /// How root's last pass has left an interface: another one of its name is not it.
+    /// State of an interface after the last run; `None` for another interface of the same name.
     pub(super) fn standing(&self, nic: &Nic) -> Option<&'a NicStanding> {
         let standing = self.state?.nics.get(&nic.name)?;
         (standing.mac == nic.mac).then_some(standing)
     }
 
-    /// Whether the number of its queues is our business.
+    /// Whether the agent manages its number of queues.
     pub(super) fn counts(&self, nic: &Nic) -> bool {
         let excluded = self.exclude.as_ref().is_some_and(|text| text.is_match(&nic.name));
         let standing = self.standing(nic).map(|one| one.standing);
@@ -55,7 +56,7 @@ impl<'a> View<'a> {
             && standing != Some(Standing::Excluded)
     }
 
-    /// Whether anybody waits for a device: a disk of settings, or one that is only read, may be as it is.
+    /// Whether the performance of a device matters: not for a read-only disk or one with settings.
     pub(super) fn works(&self, device: &Device) -> bool {
         let disks = self.machine.disks.iter();
         let mut own = disks
@@ -64,7 +65,7 @@ impl<'a> View<'a> {
         own.peek().is_none() || own.any(works)
     }
 
-    /// The interface that a device carries.
+    /// Interface of a device.
     pub(super) fn nic_of(&self, device: &Device) -> Option<&'a Nic> {
         let mut nics = self.machine.nics.iter();
         nics.find(|nic| nic.device.as_deref() == Some(device.name.as_str()))

@@ -1,9 +1,9 @@
-//! Numbers and names as a person reads them.
+//! Formats numbers and names for messages.
 
-/// How many names a sentence takes.
-const FEW: usize = 8;
+/// Maximum number of names in a sentence.
+const MAX_NAMES: usize = 8;
 
-/// CPUs as Linux lists them: `0-3,8`. They are taken in the order in which they come; none is `none`.
+/// Formats CPUs in Linux' list format, `0-3,8`, in the given order; `none` if empty.
 pub fn ranges(cpus: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {
@@ -29,10 +29,10 @@ pub fn ranges(cpus: &[u32]) -> String {
     }
 }
 
-/// The first few, and how many more: `eth0, eth1 and 62 more`.
+/// Lists the first names, and the number of the others: `eth0, eth1 and 62 more`.
 pub(super) fn few<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
     let mut all = all.into_iter();
-    let words: Vec<String> = all.by_ref().take(FEW).map(|one| one.to_string()).collect();
+    let words: Vec<String> = all.by_ref().take(MAX_NAMES).map(|one| one.to_string()).collect();
     let shown = words.join(", ");
     match all.count() {
         0 => shown,
@@ -48,7 +48,7 @@ pub(super) fn count(number: impl Into<u64>, what: &str) -> String {
     }
 }
 
-/// The device, and what the guest sees of it: `virtio2 (eth0)`.
+/// Device with its guest devices: `virtio2 (eth0)`.
 pub(super) fn named(device: &str, parts: &[String]) -> String {
     if parts.is_empty() {
         device.to_owned()
@@ -57,7 +57,7 @@ pub(super) fn named(device: &str, parts: &[String]) -> String {
     }
 }
 
-/// A share of 1000: `97.5 %`.
+/// Percentage with one decimal: `97.5 %`.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     let thousandths = u128::from(part) * 1000 / u128::from(whole.max(1));
     format!("{}.{} %", thousandths / 10, thousandths % 10)

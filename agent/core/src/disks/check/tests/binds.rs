@@ -18,7 +18,7 @@ fn with_places(places: &[(&str, Option<&str>)]) -> DiskSettings {
 }
 
 #[test]
-fn places_are_clean_apart_from_each_other_and_from_the_system() {
+fn places_are_validated() {
     let node = with_places(&[
         ("/var/lib/containerd", Some("containerd")),
         ("/var/lib/kubelet", None),
@@ -89,7 +89,7 @@ fn places_are_clean_apart_from_each_other_and_from_the_system() {
 }
 
 #[test]
-fn places_go_with_neither_a_mount_point_nor_swap_nor_an_owner_of_the_whole() {
+fn places_exclude_mount_point_swap_and_owner() {
     let node = with_places(&[("/srv/a", None)]);
     for (disk, keys) in [
         (
@@ -128,7 +128,7 @@ fn places_go_with_neither_a_mount_point_nor_swap_nor_an_owner_of_the_whole() {
 }
 
 #[test]
-fn a_place_shares_no_path_with_another_disk() {
+fn places_must_not_overlap_with_other_disks() {
     let node = with_places(&[("/srv/a", None), ("/srv/b/c", None)]);
     for (at, key) in [
         ("/srv/a", Some("disks[node].places[0].path")),
@@ -167,7 +167,7 @@ fn a_place_shares_no_path_with_another_disk() {
     ];
     let (wanted, problems) = check(&twice);
     assert!(wanted.is_empty() && problems.len() == 4, "{problems:?}");
-    // A key file on a place is not there when it is needed.
+    // A key file on a place does not exist yet when it is needed.
     let locked = DiskSettings {
         encryption: Some(DiskEncryption {
             luks2: Luks2Settings {

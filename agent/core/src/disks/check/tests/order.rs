@@ -14,7 +14,7 @@ fn names(settings: &[DiskSettings]) -> Vec<String> {
 }
 
 #[test]
-fn disks_below_others_come_after_them() {
+fn disks_below_others_are_ordered_after_them() {
     let settings = [
         at("c", "/d/x/y"),
         at("b", "/d/x"),
@@ -32,13 +32,13 @@ fn disks_below_others_come_after_them() {
 }
 
 #[test]
-fn one_mount_point_is_for_one_disk() {
+fn duplicate_mount_points_are_refused() {
     let (wanted, problems) = check(&[at("a", "/x"), at("b", "/x"), at("c", "/y")]);
     assert_eq!((wanted.len(), problems.len()), (1, 2));
 }
 
 #[test]
-fn what_is_below_a_refused_disk_is_refused_too() {
+fn disks_below_a_refused_disk_are_refused() {
     let broken = DiskSettings {
         required: true,
         reserved_percent: Some(99),

@@ -24,7 +24,7 @@ fn used(percent: u64) -> Usage {
     }
 }
 
-/// Id and severity of each.
+/// Id and severity of each finding.
 fn found(disk: &DiskState) -> Vec<(String, Severity)> {
     let found = findings(disk);
     assert!(found.iter().all(|finding| !finding.remedy.is_empty()));
@@ -35,7 +35,7 @@ fn found(disk: &DiskState) -> Vec<(String, Severity)> {
 }
 
 #[test]
-fn a_disk_that_is_well_says_nothing() {
+fn healthy_disk_has_no_findings() {
     assert_eq!(findings(&DiskState::default()), []);
     let look = Look {
         answer: Answer::Yes,
@@ -49,7 +49,7 @@ fn a_disk_that_is_well_says_nothing() {
 }
 
 #[test]
-fn filling_up_has_its_hours_and_its_percent() {
+fn usage_findings_depend_on_percentage_and_trend() {
     use Severity::{Critical, Warning};
     for (percent, hours, severity) in [
         (60, Some(30.0), None),
@@ -84,7 +84,7 @@ fn filling_up_has_its_hours_and_its_percent() {
     let said = findings(&disk(look, Some(7200.0), None)).remove(0);
     assert_eq!(
         said.message,
-        "/srv/data is 60.0 % full: 600 of 1000 bytes are used, and full in 2.0 hours at the pace of the last hours"
+        "/srv/data is 60.0 % full: 600 of 1000 bytes are used, and full in 2.0 hours at the rate of the last hours"
     );
     assert_eq!(
         (said.reason.as_str(), said.evidence["fullInHours"].as_str()),
@@ -93,7 +93,7 @@ fn filling_up_has_its_hours_and_its_percent() {
 }
 
 #[test]
-fn a_swap_area_that_is_used_up_is_a_warning_and_has_no_trend() {
+fn full_swap_is_a_warning_without_trend() {
     let swap = |percent, seconds| {
         let look = Look {
             space: Some(used(percent)),
@@ -111,7 +111,7 @@ fn a_swap_area_that_is_used_up_is_a_warning_and_has_no_trend() {
 }
 
 #[test]
-fn errors_and_silence() {
+fn errors_and_hangs_are_reported() {
     for (answer, expected) in [
         (Answer::Silent, Some("Hangs")),
         (Answer::Error("Input/output error".into()), Some("Fails")),
@@ -144,7 +144,7 @@ fn errors_and_silence() {
 }
 
 #[test]
-fn errors_of_the_device_count_from_the_first_look_of_the_window() {
+fn device_errors_count_within_the_window() {
     let with = |from: (u64, u64), to: (u64, u64)| {
         let point = |(errors, timeouts): (u64, u64)| Point {
             io_errors: Some(errors),
@@ -161,6 +161,6 @@ fn errors_of_the_device_count_from_the_first_look_of_the_window() {
     assert_eq!(with((9, 0), (9, 0)), []);
     assert_eq!(with((9, 0), (11, 0)), [(id(), Severity::Info)]);
     assert_eq!(with((9, 1), (9, 2)), [(id(), Severity::Warning)]);
-    // Attached anew.
+    // Attached again.
     assert_eq!(with((9, 1), (1, 0)), []);
 }

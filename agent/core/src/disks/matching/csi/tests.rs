@@ -9,7 +9,7 @@ use crate::disks::{
 };
 use virtfleet_wire::finding::Severity;
 
-/// A DataVolume's UID, and what virtio shows of it.
+/// UID of a DataVolume, and the part that virtio shows.
 const UID: &str = "0b3f6f3e-6d7b-4c55-9d0c-2f6a1b7c8d9e";
 const CUT: &str = "0b3f6f3e-6d7b-4c55-9";
 
@@ -42,7 +42,7 @@ fn on_scsi(device: Device) -> Device {
 }
 
 #[test]
-fn a_uuid_or_its_first_twenty_bytes_is_a_csi_serial() {
+fn csi_serial_is_a_uuid_or_its_first_twenty_bytes() {
     for yes in [UID, CUT, &UID.to_uppercase(), "ffffffff-ffff-ffff-f"] {
         assert!(is_csi_serial(yes), "{yes}");
     }
@@ -65,12 +65,12 @@ fn a_uuid_or_its_first_twenty_bytes_is_a_csi_serial() {
 }
 
 #[test]
-fn path_size_and_order_never_take_a_csi_volume() {
+fn path_size_and_order_never_match_a_csi_volume() {
     use RefusalKind::Missing;
     for csi in [device(1, Some(CUT)), on_scsi(device(1, Some(UID)))] {
         let spec = device(2, None);
         let both = [csi.clone(), spec.clone()];
-        // Not taken, and not counted.
+        // Neither matched nor counted.
         assert_eq!(found(&[by_path("pci-*")], &both), [Ok(1)]);
         assert_eq!(found(&[by_size()], &both), [Ok(1)]);
         assert_eq!(found(&[positional("data", 1)], &both), [Ok(1)]);
@@ -87,13 +87,13 @@ fn path_size_and_order_never_take_a_csi_volume() {
             );
             assert_eq!(skipped(&disk, &both), [0]);
         }
-        // A copy of our filesystem, restored from a snapshot of it, is not the disk either.
+        // A copy of the agent's filesystem, restored from a snapshot, is not the disk either.
         let copy = Device {
             carried: Carried::Uuid(fs_uuid("data")),
             ..csi.clone()
         };
         assert_eq!(found(&[positional("data", 1)], &[copy, spec.clone()]), [Ok(1)]);
-        // What is on a CSI volume need not be known.
+        // The content of a CSI volume may be unknown.
         let unknown = Device {
             carried: Carried::Unknown,
             ..csi
@@ -103,7 +103,7 @@ fn path_size_and_order_never_take_a_csi_volume() {
 }
 
 #[test]
-fn a_match_that_names_the_serial_or_the_volume_takes_it() {
+fn csi_volume_matches_by_serial_or_volume() {
     let by_serial = |disk: Wanted| Wanted {
         serial: Some(UID.to_owned()),
         ..disk
@@ -134,7 +134,7 @@ fn a_match_that_names_the_serial_or_the_volume_takes_it() {
 }
 
 #[test]
-fn a_finding_says_which_device_was_skipped() {
+fn skipped_csi_volumes_are_reported() {
     let csi = device(1, Some(CUT));
     let small = Device {
         id: crate::disks::DeviceId {
@@ -164,7 +164,7 @@ fn a_finding_says_which_device_was_skipped() {
     assert_eq!(alone[0].severity, Severity::Warning);
     assert!(alone[0].message.contains("/dev/vdb") && alone[0].message.contains(CUT));
     assert!(alone[0].remedy.contains("serial"), "{}", alone[0].remedy);
-    // Another disk fits: a note.
+    // If another disk matches, it is only a note.
     let beside = of(&by_size(), &[csi.clone(), device(2, None)]);
     assert_eq!((beside.len(), beside[0].severity), (1, Severity::Info));
     assert!(of(&wanted("data"), std::slice::from_ref(&csi)).is_empty());

@@ -29,7 +29,7 @@ fn by_label(name: &str, label: &str) -> Wanted {
     }
 }
 
-/// What a declared disk was found to be.
+/// Result of matching a declared disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Found {
     Device(String),
@@ -49,7 +49,7 @@ fn is(name: &str) -> Found {
 }
 
 #[test]
-fn a_partition_is_found_by_its_name_and_by_nothing_else() {
+fn partition_matches_only_by_part_uuid_or_part_label() {
     let disk = device(1, Some("s-data"));
     let parts = [
         partition(&disk, 1, "aa", "esp"),
@@ -70,12 +70,12 @@ fn a_partition_is_found_by_its_name_and_by_nothing_else() {
     assert_eq!(
         found(&[both], &devices),
         [Found::Refused(RefusalKind::Missing)],
-        "both must fit"
+        "both must match"
     );
     assert_eq!(
         found(&[wanted("data")], &devices),
         [is("vdb")],
-        "the serial is the disk's"
+        "the serial belongs to the disk"
     );
     let keys = |wanted: Wanted| select(&[wanted], &devices, VM).remove(0).found.unwrap().0;
     assert_eq!(keys(by_uuid("a", UUID)), Key::PartUuid(UUID.into()));
@@ -83,7 +83,7 @@ fn a_partition_is_found_by_its_name_and_by_nothing_else() {
 }
 
 #[test]
-fn copies_are_ambiguous_until_the_disk_is_named() {
+fn copied_partitions_are_ambiguous_without_the_disk() {
     let [one, two] = [device(1, Some("s-one")), device(2, Some("s-two"))];
     let devices = [
         partition(&one, 1, UUID, "blank"),
@@ -120,13 +120,13 @@ fn copies_are_ambiguous_until_the_disk_is_named() {
                 ..disk
             }),
             [Found::Refused(RefusalKind::Missing)],
-            "the size is the disk's"
+            "the size belongs to the disk"
         );
     }
 }
 
 #[test]
-fn the_system_disk_lends_a_partition_and_not_its_own() {
+fn partition_of_the_system_disk_can_be_used() {
     let disk = Device {
         carries_system: true,
         ..device(0, None)
@@ -154,7 +154,7 @@ fn the_system_disk_lends_a_partition_and_not_its_own() {
 }
 
 #[test]
-fn a_disk_and_its_partition_are_not_both_claimed() {
+fn disk_and_its_partition_cannot_both_be_claimed() {
     let [disk, other] = [device(1, Some("s-data")), device(2, None)];
     let devices = [disk.clone(), partition(&disk, 1, UUID, "blank"), other];
     let twice = Found::Refused(RefusalKind::ClaimedTwice);
@@ -166,7 +166,7 @@ fn a_disk_and_its_partition_are_not_both_claimed() {
         found(&[by_uuid("a", UUID), by_label("b", "blank")], &devices),
         [twice.clone(), twice.clone()]
     );
-    // Two disks of one serial: the disk is refused for that, and its partition all the same.
+    // Two disks with one serial: the disk is refused for that, and its partition is refused, too.
     let copies = [device(1, Some("s-data")), device(2, Some("s-data"))];
     let devices = [
         copies[0].clone(),
@@ -180,7 +180,7 @@ fn a_disk_and_its_partition_are_not_both_claimed() {
 }
 
 #[test]
-fn order_does_not_count_the_disk_of_a_named_partition() {
+fn order_ignores_disks_of_named_partitions() {
     let [disk, other] = [device(1, None), device(2, None)];
     let devices = [disk.clone(), partition(&disk, 1, UUID, "blank"), other];
     let asked = [positional("p", 1), by_uuid("a", UUID)];
@@ -188,13 +188,13 @@ fn order_does_not_count_the_disk_of_a_named_partition() {
     assert_eq!(
         found(&asked[..1], &devices),
         [is("vdb")],
-        "it counts where nothing names its partition"
+        "it is counted if no disk names its partition"
     );
     assert_eq!(by_position(&asked, &devices), [2].into());
 }
 
 #[test]
-fn while_udev_has_not_read_a_table_nothing_is_taken() {
+fn unread_partition_table_refuses() {
     let [disk, other] = [device(1, Some("s-one")), device(2, Some("s-two"))];
     let mut late = partition(&other, 1, UUID, "blank");
     if let Some(partition) = &mut late.id.partition {
@@ -262,9 +262,9 @@ fn any_whole() -> impl Strategy<Value = Wanted> {
 }
 
 proptest! {
-    /// Where no settings name a partition, every selection is what it is without partitions among the devices.
+    /// If no disk names a partition, all selections are equal with and without partitions.
     #[test]
-    fn partitions_change_no_selection_of_whole_disks(
+    fn partitions_do_not_affect_whole_disks(
         wanted in prop::collection::vec(any_whole(), 0..6),
         disks in prop::collection::btree_map(0_u8..9, any_disk(), 0..6),
     ) {
@@ -290,7 +290,7 @@ proptest! {
 }
 
 #[test]
-fn a_partition_that_was_moved_or_made_anew_is_another_one() {
+fn moved_or_recreated_partition_is_different() {
     let disk = device(1, Some("s-data"));
     let before = partition(&disk, 1, UUID, "blank").id;
     let changed = |change: fn(&mut DeviceId)| {

@@ -1,4 +1,4 @@
-//! What an approval covers, and what voids it.
+//! Scope and expiry of approvals.
 
 use super::{plain::*, *};
 use crate::disks::{
@@ -7,7 +7,7 @@ use crate::disks::{
     probe::{Content, Probe},
 };
 
-/// Counters of a boot; the seventh number of the `stat` file is the sectors that were written.
+/// Write counters of a boot; the seventh number in `stat` is the written sectors.
 fn mark(boot: &str, written: u64) -> WriteMark {
     WriteMark {
         boot_id: boot.into(),
@@ -16,7 +16,7 @@ fn mark(boot: &str, written: u64) -> WriteMark {
     }
 }
 
-/// Bytes that no tool knows.
+/// Unknown data.
 fn bytes(whole: bool, writes: WriteMark) -> Probe {
     Probe::HasData(Content {
         digest: "d1".into(),
@@ -37,7 +37,7 @@ fn with_approval(probe: Probe, approval: Approval) -> DiskPlan {
     one(&disk, &seen, &journal)
 }
 
-/// The approval of the refusal that this gives.
+/// Approval of the resulting refusal.
 fn approval(probe: Probe) -> Approval {
     let plan = planned(&disk(), probe, vec![]);
     let refusal = &plan.refusals[0];
@@ -51,7 +51,7 @@ fn approval(probe: Probe) -> Approval {
 }
 
 #[test]
-fn an_approval_of_a_disk_that_was_read_in_part_ends_with_any_write_and_with_the_boot() {
+fn approval_of_partly_read_disk_is_voided_by_writes_and_reboot() {
     let then = mark("boot-2", 7);
     let given = approval(bytes(false, then.clone()));
     let plan = with_approval(bytes(false, then), given.clone());
@@ -69,14 +69,14 @@ fn an_approval_of_a_disk_that_was_read_in_part_ends_with_any_write_and_with_the_
         assert_eq!(words(&plan), NONE);
         let message = &plan.refusals[0].message;
         assert!(
-            message.contains("for another state of it") && message.contains(word),
+            message.contains("to another state of the disk") && message.contains(word),
             "{message}"
         );
     }
 }
 
 #[test]
-fn an_approval_of_a_disk_that_was_read_whole_rests_on_its_bytes_alone() {
+fn approval_of_fully_read_disk_depends_only_on_content() {
     let given = approval(bytes(true, mark("boot-2", 7)));
     for now in [mark("boot-3", 9), WriteMark::default()] {
         let plan = with_approval(bytes(true, now), given.clone());
@@ -98,12 +98,12 @@ fn an_approval_of_a_disk_that_was_read_whole_rests_on_its_bytes_alone() {
 }
 
 #[test]
-fn what_was_read_in_part_without_counters_cannot_be_approved() {
+fn partly_read_disk_without_counters_cannot_be_approved() {
     let plan = planned(&disk(), bytes(false, WriteMark::default()), vec![]);
     let refusal = &plan.refusals[0];
     assert_eq!(refusal.evidence, "");
     assert!(refusal.remedy.contains("proof: full"), "{}", refusal.remedy);
-    // Not by a hash that is empty, either.
+    // An empty hash does not approve it either.
     let empty = Approval {
         name: "data".into(),
         ..Approval::default()
@@ -115,7 +115,7 @@ fn what_was_read_in_part_without_counters_cannot_be_approved() {
 }
 
 #[test]
-fn the_second_probe_gets_what_was_judged() {
+fn approval_evidence_is_passed_to_the_second_probe() {
     let then = mark("boot-2", 7);
     let plan = with_approval(bytes(false, then.clone()), approval(bytes(false, then.clone())));
     let evidence = plan.steps.iter().find_map(|step| match step {

@@ -1,4 +1,4 @@
-//! Settings, observations and journals of any shape, also such as no guest ever shows.
+//! Arbitrary settings, observations and journals, including ones that no guest shows.
 
 use proptest::{collection, option, prelude::*, sample::select as any_of};
 use virtfleet_wire::settings::{DiskFilesystem, ProofKind, SeedFrom};
@@ -60,7 +60,7 @@ fn probe() -> BoxedStrategy<Probe> {
         "d[12]",
     )
         .prop_map(|(kind, uuid, also, (complete, left), size, digest)| {
-            // Bytes that no tool knows have no UUID that one could read.
+            // Unknown data has no readable UUID.
             let uuid = uuid.filter(|_| !kind.is_empty());
             Probe::HasData(Content {
                 also: also.into_iter().map(str::to_owned).collect(),
@@ -189,7 +189,7 @@ fn one_device(n: u8) -> BoxedStrategy<Device> {
                 uses: used.into_iter().collect(),
                 read_only: rare == 2,
                 carries_system: rare == 3,
-                // Not always what is on it.
+                // Not always the UUID of the content.
                 carried: match carried {
                     Some(Some(uuid)) => Carried::Uuid(uuid),
                     Some(None) => Carried::Nothing,
@@ -288,7 +288,7 @@ fn point() -> BoxedStrategy<MountPoint> {
         .boxed()
 }
 
-/// A place of a disk that is mounted there already.
+/// A place of a disk that is mounted already.
 fn placed_bind(disk: &Wanted, bind: &Bind, number: DevNumber, read_only: bool) -> Mounted {
     Mounted {
         mount_point: bind.path.clone(),
@@ -301,7 +301,8 @@ fn placed_bind(disk: &Wanted, bind: &Bind, number: DevNumber, read_only: bool) -
     }
 }
 
-/// What lies at the mount points; and which directories the filesystems of disks with places have: `old` ones have all.
+/// Entries at the mount points, and directories of the filesystems of disks with places: `old` ones
+/// have all directories.
 fn points_and_directories(
     seen: &mut Seen,
     wanted: &[Wanted],
@@ -370,7 +371,7 @@ fn world(wanted: Vec<Wanted>) -> BoxedStrategy<(Vec<Wanted>, World)> {
                     match &disk.mount_point {
                         Some(path) => {
                             device.uses.push(Use::Mounted(path.clone()));
-                            // The first of its places, too.
+                            // Also for the first of its places.
                             let bound = disk.binds.first().filter(|_| old);
                             seen.mounts
                                 .extend(bound.map(|bind| placed_bind(disk, bind, number, rare == 6)));
@@ -399,7 +400,7 @@ fn world(wanted: Vec<Wanted>) -> BoxedStrategy<(Vec<Wanted>, World)> {
                     seen.vm_uuid.clear();
                 }
                 let mut journal = journal(entries);
-                // Of some refusals a person has approved, of others somebody has quoted the wrong hash.
+                // Some refusals are approved, others with a wrong hash.
                 let refused = plan(&wanted, &[], &seen, &journal).disks;
                 for (name, right) in approvals {
                     let refusal = refused

@@ -28,7 +28,7 @@ fn seeding() -> Wanted {
     }
 }
 
-/// A blank disk; so many entries lie at each place.
+/// A blank disk, and this number of entries at each place.
 fn blank_world(disk: &Wanted, entries: u64, systemd: bool) -> World {
     let mut seen = seen(std::slice::from_ref(disk), vec![vdb()], vec![("data", blank())]);
     seen.systemd = systemd;
@@ -50,7 +50,7 @@ fn blank_world(disk: &Wanted, entries: u64, systemd: bool) -> World {
     }
 }
 
-/// The disk in all its places.
+/// State with the disk mounted at all its places.
 fn arrived(disk: &Wanted) -> World {
     let mut world = blank_world(disk, 0, true);
     let all = std::slice::from_ref(disk);
@@ -60,7 +60,7 @@ fn arrived(disk: &Wanted) -> World {
     world
 }
 
-/// What a boot leaves: the units that were written are started, where what they mount is there.
+/// State after a boot: units are started if their source exists.
 fn boot(world: &mut World, disk: &Wanted) {
     world.seen.mounts.clear();
     world.seen.devices[0].uses.clear();
@@ -98,7 +98,7 @@ fn boot(world: &mut World, disk: &Wanted) {
 }
 
 #[test]
-fn a_blank_disk_is_formatted_mounted_privately_and_bound_at_each_place() {
+fn blank_disk_is_formatted_and_bound_at_each_place() {
     let disk = node();
     let world = blank_world(&disk, 0, true);
     let plan = one(&disk, &world.seen, &world.journal);
@@ -132,7 +132,7 @@ fn a_blank_disk_is_formatted_mounted_privately_and_bound_at_each_place() {
 }
 
 #[test]
-fn killed_after_any_step_and_booted_or_not_the_next_runs_complete() {
+fn runs_complete_after_a_kill_at_any_step() {
     for (disk, entries) in [(node(), 0), (seeding(), 3), (seeding(), 0)] {
         for systemd in [true, false] {
             let all = std::slice::from_ref(&disk);
@@ -161,7 +161,7 @@ fn killed_after_any_step_and_booted_or_not_the_next_runs_complete() {
                         .iter()
                         .all(|path| world.seen.mounts.iter().any(|mount| mount.mount_point == *path));
                     assert!(bound, "{at}");
-                    // What lay at the places is in the directories, all of it.
+                    // All files of the places are in the directories.
                     assert_eq!(
                         world.directories.values().copied().collect::<Vec<_>>(),
                         [entries; 2],
@@ -179,7 +179,7 @@ fn killed_after_any_step_and_booted_or_not_the_next_runs_complete() {
 }
 
 #[test]
-fn files_at_a_place_refuse_the_whole_disk_and_nothing_is_formatted() {
+fn files_at_a_place_refuse_the_whole_disk() {
     let disk = node();
     let mut world = blank_world(&disk, 0, true);
     world.seen.mount_points.get_mut(PLACES[1]).unwrap().entries = 2;
@@ -199,10 +199,10 @@ fn files_at_a_place_refuse_the_whole_disk_and_nothing_is_formatted() {
 }
 
 #[test]
-fn a_place_that_is_refused_later_leaves_the_others_and_its_own_unit_alone() {
+fn place_refused_later_keeps_units_and_other_places() {
     let disk = node();
     let mut world = arrived(&disk);
-    // It was unmounted, and a process works on the root disk now.
+    // It was unmounted, and a process uses the root disk's directory now.
     world.seen.mounts.retain(|mount| mount.mount_point != PLACES[0]);
     let point = world.seen.mount_points.get_mut(PLACES[0]).unwrap();
     (point.entries, point.busy) = (1, vec!["containerd (7)".into()]);
@@ -211,7 +211,8 @@ fn a_place_that_is_refused_later_leaves_the_others_and_its_own_unit_alone() {
         (plan.steps.len(), refusal(&plan)),
         (0, Some(RefusalKind::MountPointTaken))
     );
-    // Without the process it is mounted again, over what was written there: the journal has the directory as in use.
+    // Without the process it is mounted again, over the new files: the journal records the
+    // directory as in use.
     world.seen.mount_points.get_mut(PLACES[0]).unwrap().busy.clear();
     let plan = one(&disk, &world.seen, &world.journal);
     assert_eq!(words(&plan), ["make-directory", "bind"]);
@@ -220,16 +221,16 @@ fn a_place_that_is_refused_later_leaves_the_others_and_its_own_unit_alone() {
         "{:?}",
         plan.notes
     );
-    // Without a word in the journal they would be hidden without anybody having said so.
+    // Without the journal's record the mount would hide the files without permission.
     world.journal.entries[0].binds.clear();
     let plan = one(&disk, &world.seen, &world.journal);
     assert_eq!(refusal(&plan), Some(RefusalKind::MountPointTaken));
     assert_eq!(
         words(&plan),
         ["remember-bind"],
-        "the other place is in use all the same"
+        "the other place is in use nevertheless"
     );
-    // A place that was never written gets no unit while it is refused.
+    // A place that was never mounted gets no unit while it is refused.
     let unit = "/etc/systemd/system/mnt-data.mount";
     world.seen.files.remove(unit).unwrap();
     let plan = one(&disk, &world.seen, &world.journal);
@@ -238,7 +239,7 @@ fn a_place_that_is_refused_later_leaves_the_others_and_its_own_unit_alone() {
 }
 
 #[test]
-fn something_else_at_a_place_refuses_it() {
+fn foreign_mount_at_a_place_refuses_it() {
     let disk = node();
     let whole = arrived(&disk);
     for (number, root) in [
@@ -263,7 +264,7 @@ fn something_else_at_a_place_refuses_it() {
 }
 
 #[test]
-fn a_place_comes_goes_and_keeps_its_files() {
+fn removed_and_restored_place_keeps_its_files() {
     let disk = node();
     let mut fewer = disk.clone();
     let gone = fewer.binds.remove(0);
@@ -289,7 +290,7 @@ fn a_place_comes_goes_and_keeps_its_files() {
     assert!(world.plan(all).is_empty());
     assert!(
         one(&fewer, &world.seen, &world.journal).notes.is_empty(),
-        "it is not mounted any more"
+        "it is no longer mounted"
     );
     assert!(
         world
@@ -298,7 +299,7 @@ fn a_place_comes_goes_and_keeps_its_files() {
     );
     let plan = one(&disk, &world.seen, &world.journal);
     assert_eq!(words(&plan), ["make-directory", "bind"]);
-    // Whoever unmounts the filesystem alone is told which mount is missing.
+    // If only the whole filesystem is unmounted, the refusal names the missing mount.
     let mut world = arrived(&disk);
     world
         .seen
@@ -316,9 +317,10 @@ fn a_place_comes_goes_and_keeps_its_files() {
     );
 }
 
-/// A new filesystem does not inherit what the journal knows of the directories of the one before.
+/// A new filesystem does not inherit the journal's records about the directories of its
+/// predecessor.
 #[test]
-fn records_of_another_filesystem_hide_nothing() {
+fn bind_records_of_another_filesystem_are_ignored() {
     let disk = Wanted {
         ephemeral: true,
         ..seeding()
@@ -347,9 +349,9 @@ fn records_of_another_filesystem_hide_nothing() {
     );
 }
 
-/// What is written for a disk with a `mountPoint` has not a byte of the places in it.
+/// The files of a disk with a `mountPoint` do not mention places.
 #[test]
-fn a_disk_with_one_mount_point_is_written_as_ever() {
+fn places_do_not_change_files_of_other_disks() {
     let disk = wanted("data");
     let world = {
         let mut world = blank_world(&disk, 0, true);

@@ -65,7 +65,7 @@ fn words(plan: &Plan) -> Vec<&'static str> {
 }
 
 #[test]
-fn an_untouched_clone_is_erased_and_then_formatted_as_a_blank_disk() {
+fn untouched_clone_is_erased_then_formatted() {
     for (state, again) in [
         (CloneState::Untouched(proof()), false),
         (
@@ -83,7 +83,7 @@ fn an_untouched_clone_is_erased_and_then_formatted_as_a_blank_disk() {
         };
         assert_eq!((intent.resume, &intent.proof), (again, &proof()));
         assert!(plan.disks[0].steps[0].destroys());
-        // The format rests on the blankness that is found after the erasure, and on nothing before.
+        // Formatting depends on the proof of blankness after the erasure only.
         let Step::Format(intent) = &plan.disks[0].steps[1] else {
             panic!("{plan:?}")
         };
@@ -96,17 +96,17 @@ fn an_untouched_clone_is_erased_and_then_formatted_as_a_blank_disk() {
 }
 
 #[test]
-fn nothing_else_is_erased() {
+fn only_untouched_clones_are_erased() {
     let refused = |wanted: &Wanted, seen: &Seen, journal: &Journal| {
         let plan = planned(wanted, seen, journal);
         assert!(plan.disks[0].steps.is_empty(), "{plan:?}");
         let refusal = plan.disks[0].refusals[0].clone();
-        assert_eq!(refusal.evidence, "", "no approval: {refusal:?}");
+        assert_eq!(refusal.evidence, "", "cannot be approved: {refusal:?}");
         refusal
     };
     let none = Journal::default();
     let untouched = || CloneState::Untouched(proof());
-    // Without the opt-in.
+    // Without `content: image-clone`.
     let seen = found(&wanted("a"), untouched());
     assert_eq!(refused(&wanted("a"), &seen, &none).kind, RefusalKind::ForeignData);
     let deviations = (0..5)
@@ -147,7 +147,8 @@ fn nothing_else_is_erased() {
         seen.devices[0].uses.push(used);
         assert_eq!(refused(&declared(), &seen, &none).kind, RefusalKind::InUse);
     }
-    // What was made on it is lost, and a clone in its place is no reason to make it again. An intent alone is none.
+    // The filesystem made on it is lost; a clone in its place does not permit formatting. An intent
+    // alone is not sufficient.
     for progress in [Progress::Formatted, Progress::Seeded, Progress::Used] {
         let journal = journal(vec![entry("a", &device(1, Some("s-a")), progress)]);
         let refusal = refused(&declared(), &found(&declared(), untouched()), &journal);
@@ -160,7 +161,7 @@ fn nothing_else_is_erased() {
 }
 
 #[test]
-fn a_large_clone_that_was_not_read_whole_needs_the_word_of_the_platform() {
+fn large_partly_read_clone_needs_new_or_full_proof() {
     let large = Wanted {
         approve_above: 1 << 20,
         ..declared()
@@ -171,7 +172,7 @@ fn a_large_clone_that_was_not_read_whole_needs_the_word_of_the_platform() {
     assert!(plan.disks[0].steps.is_empty(), "{plan:?}");
     let refusal = &plan.disks[0].refusals[0];
     assert_eq!(refusal.kind, RefusalKind::NotAClone);
-    assert_eq!(refusal.evidence, "", "no approval: {refusal:?}");
+    assert_eq!(refusal.evidence, "", "cannot be approved: {refusal:?}");
     assert!(
         refusal.message.contains("of 9 bytes behind the image 5"),
         "{}",
@@ -193,7 +194,7 @@ fn a_large_clone_that_was_not_read_whole_needs_the_word_of_the_platform() {
 }
 
 #[test]
-fn how_far_the_proof_came_in_its_time_is_no_other_plan() {
+fn progress_of_timed_proof_does_not_change_the_plan() {
     let none = Journal::default();
     let with = |behind_read, largest_unread| {
         let proof = CloneProof {
@@ -212,7 +213,7 @@ fn how_far_the_proof_came_in_its_time_is_no_other_plan() {
 }
 
 #[test]
-fn an_encrypted_disk_is_erased_before_its_header_is_made() {
+fn encrypted_clone_is_erased_before_luks_format() {
     let wanted = Wanted {
         content: DiskContent::ImageClone,
         ..encrypted("a")

@@ -1,4 +1,4 @@
-//! Files below `/etc`, the gate, and settings that make no sense.
+//! Files below `/etc`, the start gate, and invalid settings.
 
 use virtfleet_wire::settings::DiskFilesystem;
 
@@ -13,7 +13,7 @@ fn vdb() -> Device {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_never_overwritten_and_an_old_one_of_ours_goes() {
+fn foreign_files_are_kept_and_old_files_removed() {
     let disk = wanted("data");
     let good = seen(std::slice::from_ref(&disk), vec![vdb()], vec![("data", blank())]);
     let mut taken = good.clone();
@@ -57,7 +57,7 @@ fn a_file_that_is_not_ours_is_never_overwritten_and_an_old_one_of_ours_goes() {
 }
 
 #[test]
-fn without_systemd_each_disk_adds_its_line_to_fstab() {
+fn without_systemd_disks_are_added_to_fstab() {
     let all = [
         wanted("data"),
         Wanted {
@@ -93,7 +93,7 @@ fn without_systemd_each_disk_adds_its_line_to_fstab() {
 }
 
 #[test]
-fn the_gate_stands_while_a_disk_is_required_or_its_settings_are_wrong() {
+fn start_gate_exists_while_a_disk_is_required() {
     let problem = |required| WantedProblem {
         disk: "x".into(),
         required,
@@ -124,7 +124,7 @@ fn the_gate_stands_while_a_disk_is_required_or_its_settings_are_wrong() {
     for text in seen.files.values_mut() {
         *text = "[Unit]\n".into();
     }
-    assert_eq!(planned(&needed, &[], &seen), [], "another's file is left alone");
+    assert_eq!(planned(&needed, &[], &seen), [], "a foreign file is kept");
     assert_eq!(planned(&[], &[], &seen), []);
     seen.files.clear();
     seen.systemd = false;
@@ -132,7 +132,7 @@ fn the_gate_stands_while_a_disk_is_required_or_its_settings_are_wrong() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_a_refusal_of_that_disk() {
+fn invalid_settings_refuse_only_that_disk() {
     let problem = |disk: &str, key: &str| WantedProblem {
         disk: disk.into(),
         required: true,

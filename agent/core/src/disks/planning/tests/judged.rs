@@ -1,4 +1,5 @@
-//! What overrules the disk: approvals, how much was read, sharing, position, clones, and what is missing.
+//! Conditions besides the content: approvals, extent of the proof, sharing, position, clones, and
+//! missing prerequisites.
 
 use virtfleet_wire::settings::ProofKind;
 
@@ -14,7 +15,7 @@ use crate::disks::{
 };
 
 #[test]
-fn an_approval_is_for_one_name_and_one_evidence_and_never_for_known_data() {
+fn approval_is_bound_to_name_and_evidence() {
     use RefusalKind::{BlankAgain, ForeignData, Unfinished, UnknownData};
     let other_boot = Entry {
         boot_id: "boot-1".into(),
@@ -43,7 +44,11 @@ fn an_approval_is_for_one_name_and_one_evidence_and_never_for_known_data() {
             approve("data", &"0".repeat(64)),
             approve("data", ""),
         ];
-        assert_eq!(one(&disk, &seen, &journal), refused, "neither of these is for it");
+        assert_eq!(
+            one(&disk, &seen, &journal),
+            refused,
+            "neither of these applies to it"
+        );
         journal.approvals.push(approve("data", &hash));
         let approved = one(&disk, &seen, &journal);
         assert_eq!(words(&approved), MAKE);
@@ -64,7 +69,7 @@ fn an_approval_is_for_one_name_and_one_evidence_and_never_for_known_data() {
         };
         assert!(
             one(&disk, &changed, &journal).steps.is_empty(),
-            "what is there has changed since"
+            "the content has changed since"
         );
     }
     let disk = disk();
@@ -84,7 +89,7 @@ fn an_approval_is_for_one_name_and_one_evidence_and_never_for_known_data() {
 }
 
 #[test]
-fn a_proof_that_read_less_than_asked_for_is_none() {
+fn proof_weaker_than_requested_is_rejected() {
     let full = Wanted {
         proof: ProofKind::Full,
         ..disk()
@@ -109,7 +114,7 @@ fn a_proof_that_read_less_than_asked_for_is_none() {
 }
 
 #[test]
-fn a_disk_that_may_be_shared_is_mounted_and_never_made() {
+fn shared_disk_is_mounted_but_never_formatted() {
     let shared = Wanted {
         shared: true,
         ..disk()
@@ -131,7 +136,7 @@ fn a_disk_that_may_be_shared_is_mounted_and_never_made() {
 }
 
 #[test]
-fn by_position_only_our_own_data_is_mounted() {
+fn positional_disk_is_mounted_only_with_assigned_uuid() {
     let disk = positional("data", 1);
     let device = Device {
         id: crate::disks::DeviceId {
@@ -166,7 +171,7 @@ fn by_position_only_our_own_data_is_mounted() {
 }
 
 #[test]
-fn the_same_uuid_on_two_devices_stops_both() {
+fn duplicate_uuid_refuses_both_disks() {
     let disk = disk();
     let clone = device(2, Some("clone"));
     for probe in [blank(), begun(None)] {
@@ -198,7 +203,7 @@ fn the_same_uuid_on_two_devices_stops_both() {
 
 /// `data` was renamed to `b`, whose disk keeps the UUID, and a new disk got the name `data`.
 #[test]
-fn a_name_under_which_another_disk_was_made_gives_no_uuid_twice() {
+fn renamed_disk_keeps_its_uuid() {
     let renamed = device(2, Some("s-b"));
     let old = |luks: bool| Entry {
         uuid: fs_uuid(if luks { "b" } else { "data" }),
@@ -214,7 +219,7 @@ fn a_name_under_which_another_disk_was_made_gives_no_uuid_twice() {
         (encrypted("data"), old(true)),
         (ephemeral, old(false)),
     ] {
-        // The renamed disk is there, or not.
+        // With and without the renamed disk.
         for devices in [vec![vdb(), renamed.clone()], vec![vdb()]] {
             let seen = seen(std::slice::from_ref(&disk), devices, vec![("data", blank())]);
             let plan = one(&disk, &seen, &journal(vec![entry.clone()]));
@@ -223,7 +228,7 @@ fn a_name_under_which_another_disk_was_made_gives_no_uuid_twice() {
             assert!(plan.refusals[0].message.contains("\"b\""), "{plan:?}");
         }
     }
-    // One disk whose name was changed and changed back: its own UUID is not another's.
+    // One disk that was renamed and renamed back: its UUID does not belong to another disk.
     let former = Entry {
         name: "b".into(),
         ..entry("data", &vdb(), Progress::Used)
@@ -235,7 +240,7 @@ fn a_name_under_which_another_disk_was_made_gives_no_uuid_twice() {
 }
 
 #[test]
-fn a_filesystem_that_is_larger_than_its_disk_is_not_mounted() {
+fn filesystem_larger_than_disk_is_not_mounted() {
     let probe = Probe::HasData(Content {
         filesystem_bytes: Some(GIB + 1),
         ..content("ext4", Some(FOREIGN))
@@ -247,7 +252,7 @@ fn a_filesystem_that_is_larger_than_its_disk_is_not_mounted() {
 }
 
 #[test]
-fn nothing_is_made_without_a_uuid_of_the_vm_or_a_tool_or_a_journal() {
+fn formatting_needs_vm_uuid_tools_and_journal() {
     let disk = disk();
     let good = seen(std::slice::from_ref(&disk), vec![vdb()], vec![("data", blank())]);
     let no_vm = Seen {
@@ -286,7 +291,7 @@ fn nothing_is_made_without_a_uuid_of_the_vm_or_a_tool_or_a_journal() {
 }
 
 #[test]
-fn a_format_step_says_all_that_a_second_look_must_find() {
+fn format_step_has_all_data_for_the_second_probe() {
     let plan = planned(&disk(), blank(), vec![]);
     let Step::Format(intent) = &plan.steps[0] else {
         panic!()
@@ -298,7 +303,7 @@ fn a_format_step_says_all_that_a_second_look_must_find() {
 }
 
 #[test]
-fn a_disk_that_is_not_there_is_refused_only_when_it_is_required() {
+fn missing_disk_is_refused_only_if_required() {
     for required in [true, false] {
         let disk = Wanted { required, ..disk() };
         let plan = one(
@@ -312,7 +317,7 @@ fn a_disk_that_is_not_there_is_refused_only_when_it_is_required() {
 }
 
 #[test]
-fn a_disk_that_nobody_looked_at_is_unreadable() {
+fn disk_without_probe_is_unreadable() {
     let disk = disk();
     let seen = seen(std::slice::from_ref(&disk), vec![vdb()], vec![]);
     assert_eq!(
@@ -322,7 +327,7 @@ fn a_disk_that_nobody_looked_at_is_unreadable() {
 }
 
 #[test]
-fn what_is_cleared_is_made_again_by_blankness_and_never_by_what_was_judged() {
+fn cleared_disk_is_formatted_only_if_blank() {
     let approved = Entry {
         evidence: Evidence::Approved {
             place: None,
@@ -347,7 +352,7 @@ fn what_is_cleared_is_made_again_by_blankness_and_never_by_what_was_judged() {
 }
 
 #[test]
-fn a_disk_that_is_handed_to_the_guest_is_never_to_be_wiped() {
+fn configuration_disks_are_never_wiped() {
     let disk = wanted("data");
     for (kind, label, said, wiped) in [
         ("iso9660", "cidata", "NoCloud", false),
@@ -375,7 +380,7 @@ fn a_disk_that_is_handed_to_the_guest_is_never_to_be_wiped() {
 }
 
 #[test]
-fn a_disk_with_partitions_may_be_another_systems() {
+fn partitioned_disks_are_refused() {
     let disk = wanted("data");
     let device = Device {
         uses: ["vdb1", "vdb2"].map(|name| Use::Partition(name.into())).into(),

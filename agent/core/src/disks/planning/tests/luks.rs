@@ -1,4 +1,4 @@
-//! Disks with a LUKS2 container on them.
+//! Disks with a LUKS2 container.
 
 use super::*;
 use crate::disks::{
@@ -43,7 +43,7 @@ fn closed(probe: Probe, entries: Vec<Entry>) -> DiskPlan {
     one(&disk, &seen, &journal(entries))
 }
 
-/// Opened, with `inner` in it.
+/// Open container with the content `inner`.
 fn opened_seen(outer: Probe, header: &str, inner: Probe) -> Seen {
     let disk = disk();
     let device = Device {
@@ -72,7 +72,7 @@ fn opened(inner: Probe, entries: Vec<Entry>) -> DiskPlan {
 }
 
 #[test]
-fn a_closed_container_is_made_opened_or_refused() {
+fn closed_container_is_created_opened_or_refused() {
     use Progress::{Encrypted, Formatted, Intended, Used};
     use RefusalKind::{BlankAgain, ForeignData, NoKey, Unfinished, UnknownData, Unreadable};
     let ours = luks_uuid("data");
@@ -84,7 +84,7 @@ fn a_closed_container_is_made_opened_or_refused() {
         (header(&ours, None), vec![], &OPEN[..], None),
         (header(FOREIGN, None), vec![], &["open"][..], None),
         (header(&ours, Some(true)), vec![at(Intended)], &FILL[..], None),
-        // No key ever leads to a format.
+        // A problem with a key never leads to a format.
         (
             header(&ours, Some(false)),
             vec![at(Intended)],
@@ -129,7 +129,7 @@ fn a_closed_container_is_made_opened_or_refused() {
 }
 
 #[test]
-fn what_is_in_an_open_container_is_made_only_when_the_journal_has_it_as_new() {
+fn open_container_is_formatted_only_if_recorded_as_new() {
     use Progress::{Encrypted, Formatted, Intended, Seeded, Used};
     use RefusalKind::{ForeignData, Unfinished, UnknownData, Unreadable};
     let ours = fs_uuid("data");
@@ -149,7 +149,7 @@ fn what_is_in_an_open_container_is_made_only_when_the_journal_has_it_as_new() {
             &["format-mapped", "mount"][..],
             None,
         ),
-        // What was written into a new container by hand.
+        // Written to a new container manually.
         (
             bytes(Some(Left::Foreign { at: 9 })),
             vec![at(Encrypted)],
@@ -230,7 +230,7 @@ fn what_is_in_an_open_container_is_made_only_when_the_journal_has_it_as_new() {
 }
 
 #[test]
-fn a_container_of_our_name_on_another_disk_is_no_container_of_ours() {
+fn mapping_of_another_disk_is_refused() {
     let ours = luks_uuid("data");
     for (outer, mapped, refused) in [
         (header(&ours, None), ours.as_str(), None),
@@ -247,7 +247,7 @@ fn a_container_of_our_name_on_another_disk_is_no_container_of_ours() {
 }
 
 #[test]
-fn by_position_only_our_own_container_is_opened() {
+fn positional_container_is_opened_only_with_assigned_uuid() {
     let disk = Wanted {
         serial: None,
         size: Some(GIB),
@@ -273,7 +273,7 @@ fn by_position_only_our_own_container_is_opened() {
 }
 
 #[test]
-fn a_key_that_cannot_be_had_is_never_a_format() {
+fn unusable_key_never_leads_to_format() {
     let with = |key: KeySource, bad: &'static str| {
         let disk = Wanted {
             encryption: Some(Encryption {
@@ -293,7 +293,7 @@ fn a_key_that_cannot_be_had_is_never_a_format() {
     let file = || KeySource::File("/etc/keys/k".into());
     let ours = header(&luks_uuid("data"), None);
     for (key, bad, to_make, to_open) in [
-        // The recovery key opens it, as it is there.
+        // The available recovery key opens it.
         (file(), "/etc/keys/k", true, false),
         (file(), "/etc/keys/r", true, false),
         (KeySource::Tpm2, "tpm2", true, false),
@@ -315,7 +315,7 @@ fn a_key_that_cannot_be_had_is_never_a_format() {
 }
 
 #[test]
-fn without_a_key_that_can_be_had_nothing_is_opened_and_the_way_back_is_said() {
+fn unusable_key_is_refused_with_remedy() {
     for (key, bad) in [
         (KeySource::File("/etc/keys/k".into()), "/etc/keys/k"),
         (KeySource::Tpm2, "tpm2"),
@@ -336,7 +336,7 @@ fn without_a_key_that_can_be_had_nothing_is_opened_and_the_way_back_is_said() {
         assert_eq!((refusal(&plan), plan.steps.len()), (Some(RefusalKind::NoKey), 0));
         let said = &plan.refusals[0];
         assert!(
-            said.message.contains(bad) && said.message.contains("never leads to a format"),
+            said.message.contains(bad) && said.message.contains("never formats a disk"),
             "{said:?}"
         );
         assert!(said.remedy.contains("cryptsetup open"), "{said:?}");
@@ -344,7 +344,7 @@ fn without_a_key_that_can_be_had_nothing_is_opened_and_the_way_back_is_said() {
 }
 
 #[test]
-fn its_tools_are_looked_for() {
+fn luks_tools_are_required() {
     let disk = Wanted {
         encryption: Some(Encryption {
             key: KeySource::Tpm2,
@@ -367,7 +367,7 @@ fn its_tools_are_looked_for() {
 }
 
 #[test]
-fn another_holder_than_our_container_is_a_use() {
+fn other_holders_count_as_use() {
     let disk = disk();
     let device = Device {
         uses: vec![Use::Holder("dm-0".into())],

@@ -1,4 +1,4 @@
-//! A partition that the settings name.
+//! Disks that are named partitions.
 
 use super::{
     plain::{MAKE, NONE, TAKE},
@@ -22,7 +22,7 @@ fn disk() -> Wanted {
     }
 }
 
-/// A partition of the disk that carries the system.
+/// A partition of the system disk.
 fn vda3() -> Device {
     let root = Device {
         carries_system: true,
@@ -47,7 +47,7 @@ fn world(device: Device, probe: Probe) -> Seen {
 }
 
 #[test]
-fn it_is_judged_like_a_disk() {
+fn partition_is_planned_like_a_disk() {
     use RefusalKind::{BlankAgain, ForeignData, InUse, UnknownData};
     let was = |progress| {
         let entry = crate::disks::journal::Entry {
@@ -77,14 +77,15 @@ fn it_is_judged_like_a_disk() {
         let plan = one(&disk(), &world(device, probe.clone()), &journal(entries));
         assert_eq!((&words(&plan)[..], refusal(&plan)), (steps, refused), "{probe:?}");
     }
-    // Made anew at another place, it is another partition, and the journal's intent is not about it.
+    // Recreated at another position, it is another partition, and the journal's intent does not
+    // apply.
     let moved = with(|partition| partition.start += 512);
     let plan = one(&disk(), &world(moved, blank()), &journal(was(Progress::Intended)));
     assert_eq!(refusal(&plan), Some(BlankAgain));
 }
 
 #[test]
-fn its_table_must_agree_and_its_type_must_fit() {
+fn partition_table_and_type_must_match() {
     let stale = Device {
         fault: Some("the table on the disk differs".into()),
         ..vda3()
@@ -100,7 +101,7 @@ fn its_table_must_agree_and_its_type_must_fit() {
                 "{device:?}"
             );
         }
-        // What is mounted stays mounted, and the plan says what is wrong.
+        // A mounted partition stays mounted, and a note reports the problem.
         let mut world = world(device.clone(), data("ext4", Some(FOREIGN)));
         world.mounts.push(crate::disks::seen::Mounted {
             mount_point: "/mnt/data".into(),
@@ -113,7 +114,7 @@ fn its_table_must_agree_and_its_type_must_fit() {
         });
         let plan = one(&disk(), &world, &journal(vec![]));
         assert_eq!((refusal(&plan), plan.notes.len()), (None, 1), "{plan:?}");
-        // It grows only where the kernel and the table agree on its end.
+        // It grows only if kernel and table agree on its end.
         let disk = Wanted { grow: true, ..disk() };
         world.mounts[0].filesystem_bytes = Some(device.id.size / 2);
         let plan = one(&disk, &world, &journal(vec![]));

@@ -30,7 +30,7 @@ fn mounted(device: &Device, at: &str) -> Mounted {
     }
 }
 
-/// The disk is mounted where it was asked for.
+/// State with the disk mounted in its declared place.
 fn in_place(disk: &Wanted, device: Device) -> Seen {
     let at = disk.mount_point.clone().unwrap();
     let mount = mounted(&device, &at);
@@ -48,7 +48,7 @@ fn in_place(disk: &Wanted, device: Device) -> Seen {
     seen
 }
 
-/// The journal has it as in use.
+/// Journal with the disk in use.
 fn used() -> Journal {
     journal(vec![Entry {
         uuid: FOREIGN.into(),
@@ -56,7 +56,7 @@ fn used() -> Journal {
     }])
 }
 
-/// The files of the plan are there.
+/// State with the files of the plan.
 fn written(disk: &Wanted, seen: &mut Seen) {
     for step in one(disk, seen, &journal(vec![])).steps {
         if let Step::WriteFile { path, text } = step {
@@ -66,18 +66,18 @@ fn written(disk: &Wanted, seen: &mut Seen) {
 }
 
 #[test]
-fn in_place_nothing_is_left_to_do() {
+fn mounted_disk_needs_no_steps() {
     let disk = wanted("data");
     let plan = one(&disk, &in_place(&disk, vdb()), &used());
     assert_eq!((plan.steps, plan.refusals, plan.notes), (vec![], vec![], vec![]));
-    // Not even a look at the disk is needed.
+    // Not even a probe of the disk is needed.
     let mut unseen = in_place(&disk, vdb());
     unseen.probes.clear();
     assert!(one(&disk, &unseen, &used()).steps.is_empty());
 }
 
 #[test]
-fn what_somebody_else_has_put_in_its_place_is_remembered_and_never_made_anew() {
+fn foreign_mount_is_recorded_and_never_formatted() {
     let disk = wanted("data");
     let there = in_place(&disk, vdb());
     let formatted = entry("data", &vdb(), Progress::Formatted);
@@ -97,7 +97,7 @@ fn what_somebody_else_has_put_in_its_place_is_remembered_and_never_made_anew() {
 }
 
 #[test]
-fn changed_options_are_a_remount_or_a_note() {
+fn changed_options_cause_a_remount_or_a_note() {
     let asked = |options: &[&str]| Wanted {
         options: options.iter().map(|option| (*option).to_owned()).collect(),
         ..wanted("data")
@@ -122,14 +122,14 @@ fn changed_options_are_a_remount_or_a_note() {
         "{:?}",
         plan.notes
     );
-    // What nobody asked for is left alone.
+    // Options that nobody requested are kept.
     there.files.clear();
     let plan = one(&wanted("data"), &there, &used());
     assert!(words(&plan).is_empty() && plan.notes.is_empty(), "{plan:?}");
 }
 
 #[test]
-fn every_kind_of_use_by_others_refuses() {
+fn foreign_use_refuses() {
     let disk = wanted("data");
     for (used, kind) in [
         (Use::Mounted("/elsewhere".into()), RefusalKind::InUse),
@@ -153,7 +153,7 @@ fn every_kind_of_use_by_others_refuses() {
             "{used:?}"
         );
     }
-    // Our own private mount, left by a run that was cut short.
+    // The agent's own private mount, left by an interrupted run.
     let device = Device {
         uses: vec![Use::Mounted("/run/virtfleet/seed/data".into())],
         ..vdb()
@@ -169,7 +169,7 @@ fn every_kind_of_use_by_others_refuses() {
 }
 
 #[test]
-fn what_lies_under_a_mount_point_is_copied_kept_or_refused() {
+fn files_below_mount_point_are_copied_kept_or_refused() {
     use Progress::{Formatted, Seeded, Seeding, Used};
     const TAKEN: Option<RefusalKind> = Some(RefusalKind::MountPointTaken);
     let ours = || data("ext4", Some(&fs_uuid("data")));
@@ -237,7 +237,7 @@ fn what_lies_under_a_mount_point_is_copied_kept_or_refused() {
 }
 
 #[test]
-fn a_mount_point_that_cannot_be_used_refuses() {
+fn unusable_mount_point_refuses() {
     let disk = wanted("data");
     let good = seen(std::slice::from_ref(&disk), vec![vdb()], vec![("data", blank())]);
     let with = |point: Option<MountPoint>| {
@@ -279,7 +279,7 @@ fn a_mount_point_that_cannot_be_used_refuses() {
 }
 
 #[test]
-fn a_disk_below_another_waits_for_it() {
+fn nested_disk_depends_on_the_upper_one() {
     let outer = wanted("data");
     let inner = Wanted {
         mount_point: Some("/mnt/data/in".into()),
@@ -311,9 +311,9 @@ fn a_disk_below_another_waits_for_it() {
     assert_eq!(
         words(&planned[2]),
         ["format", "mount"],
-        "a name that only begins alike"
+        "a path with an equal prefix"
     );
-    // In its place already: the directory was seen on it.
+    // Already mounted: the directory was inspected on it.
     let mut there = seen(&all, devices, probes(data("ext4", Some(FOREIGN))));
     there.mounts.push(mounted(&vdb(), "/mnt/data"));
     assert_eq!(
@@ -323,7 +323,7 @@ fn a_disk_below_another_waits_for_it() {
 }
 
 #[test]
-fn growth_is_planned_when_asked_for_and_noted_when_not() {
+fn growth_is_planned_if_requested_otherwise_noted() {
     for (filesystem, device_bytes, grow, steps, notes) in [
         (GIB, GIB, true, &[][..], 0),
         (GIB - (32 << 20), GIB, true, &[], 0),
@@ -354,7 +354,7 @@ fn growth_is_planned_when_asked_for_and_noted_when_not() {
 }
 
 #[test]
-fn an_owner_is_compared_in_numbers() {
+fn owners_are_compared_numerically() {
     let owner = |user: &str, mode| Owner {
         user: Some(user.into()),
         group: None,
@@ -380,7 +380,7 @@ fn an_owner_is_compared_in_numbers() {
 }
 
 #[test]
-fn a_read_only_mount_is_noted_and_left_alone() {
+fn unexpected_read_only_mount_is_only_noted() {
     let disk = Wanted {
         grow: true,
         owner: Some(Owner {
@@ -399,7 +399,7 @@ fn a_read_only_mount_is_noted_and_left_alone() {
 }
 
 #[test]
-fn another_filesystem_in_its_place_is_named() {
+fn other_filesystem_in_place_is_reported() {
     let disk = wanted("data");
     let mut seen = in_place(&disk, vdb());
     seen.mounts[0].filesystem = "xfs".into();
@@ -410,7 +410,7 @@ fn another_filesystem_in_its_place_is_named() {
 }
 
 #[test]
-fn swap_is_made_and_switched_on_once() {
+fn swap_is_formatted_and_activated_once() {
     let disk = Wanted {
         options: vec!["discard".into()],
         ..swap("data")

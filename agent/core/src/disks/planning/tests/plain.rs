@@ -1,4 +1,4 @@
-//! What is on the disk and in the journal, and what follows from it.
+//! Content of the disk and the journal, and the resulting plans.
 
 use super::*;
 use crate::disks::{
@@ -31,7 +31,7 @@ pub(super) fn at(progress: Progress) -> Vec<Entry> {
 }
 
 #[test]
-fn without_a_journal_only_the_disk_speaks() {
+fn without_journal_the_content_decides() {
     use RefusalKind::{ForeignData, UnknownData, Unreadable};
     for (probe, steps, refused) in [
         (blank(), &MAKE[..], None),
@@ -52,7 +52,7 @@ fn without_a_journal_only_the_disk_speaks() {
 }
 
 #[test]
-fn several_signatures_are_foreign_even_when_one_is_what_was_asked_for() {
+fn several_signatures_are_foreign() {
     for kind in ["ext4", ""] {
         let probe = Probe::HasData(Content {
             also: vec!["zfs_member".into()],
@@ -68,7 +68,7 @@ fn several_signatures_are_foreign_even_when_one_is_what_was_asked_for() {
 }
 
 #[test]
-fn what_was_made_before_and_is_blank_now_is_refused() {
+fn blank_disk_with_journal_entry_is_refused() {
     use Progress::{Encrypted, Formatted, Intended, Seeded, Seeding, Used};
     for (progress, ephemeral, steps) in [
         (Intended, false, &MAKE[..]),
@@ -89,7 +89,7 @@ fn what_was_made_before_and_is_blank_now_is_refused() {
 }
 
 #[test]
-fn a_disk_under_a_new_name_is_still_the_disk_that_was_made() {
+fn renamed_disk_is_recognised() {
     let named = |name: &str, progress| Entry {
         name: name.into(),
         ..at(progress).remove(0)
@@ -117,7 +117,7 @@ fn a_disk_under_a_new_name_is_still_the_disk_that_was_made() {
 }
 
 #[test]
-fn an_intent_of_another_device_is_none_of_this_one() {
+fn intent_of_another_device_is_ignored() {
     let grown = Entry {
         device: crate::disks::DeviceId {
             size: GIB / 2,
@@ -168,7 +168,7 @@ fn begun_with(complete: Option<bool>, left: Option<Left>) -> Probe {
     })
 }
 
-/// Bytes that no tool knows, and who wrote them.
+/// Unknown data and its origin.
 pub(super) fn bytes(left: Option<Left>) -> Probe {
     Probe::HasData(Content {
         left,
@@ -177,7 +177,7 @@ pub(super) fn bytes(left: Option<Left>) -> Probe {
 }
 
 #[test]
-fn bytes_that_are_not_provably_ours_are_never_cleared() {
+fn only_provably_own_bytes_are_cleared() {
     let foreign = || Some(Left::Foreign { at: 4096 });
     let used = || {
         Some(Left::User {
@@ -209,7 +209,7 @@ fn bytes_that_are_not_provably_ours_are_never_cleared() {
 }
 
 #[test]
-fn after_another_writer_a_part_of_the_disk_is_no_proof() {
+fn partial_proof_is_rejected_after_foreign_writes() {
     let entry = Entry {
         others_wrote: true,
         ..at(Progress::Intended).remove(0)
@@ -240,7 +240,7 @@ fn after_another_writer_a_part_of_the_disk_is_no_proof() {
 }
 
 #[test]
-fn an_unfinished_mkfs_is_taken_cleared_or_refused() {
+fn unfinished_mkfs_is_used_cleared_or_refused() {
     use RefusalKind::{ForeignData, Unfinished, Unreadable};
     let intended = || at(Progress::Intended).remove(0);
     let other_boot = Entry {
@@ -284,7 +284,8 @@ fn an_unfinished_mkfs_is_taken_cleared_or_refused() {
         (data("", None), intended(), &NONE[..], Some(Unfinished)),
         (data("", None), other_boot.clone(), &NONE[..], Some(Unfinished)),
         (bytes(Some(Left::Tool)), intended(), &REMAKE[..], None),
-        // After a reboot the device has another number: who wrote the bytes decides, not when.
+        // After a reboot the device has another number. The origin of the bytes decides, not the
+        // time.
         (bytes(Some(Left::Tool)), other_boot, &REMAKE[..], None),
         (bytes(Some(Left::Tool)), other_seq, &REMAKE[..], None),
         (bytes(Some(Left::Tool)), no_seq, &REMAKE[..], None),
@@ -321,7 +322,7 @@ fn an_unfinished_mkfs_is_taken_cleared_or_refused() {
 }
 
 #[test]
-fn nothing_is_cleared_once_the_filesystem_was_complete() {
+fn complete_filesystem_is_never_cleared() {
     for progress in [
         Progress::Encrypted,
         Progress::Formatted,
@@ -337,7 +338,7 @@ fn nothing_is_cleared_once_the_filesystem_was_complete() {
 }
 
 #[test]
-fn an_unfinished_filesystem_that_turns_up_elsewhere_is_not_approvable() {
+fn unfinished_mkfs_on_another_disk_cannot_be_approved() {
     let elsewhere = Entry {
         key: Key::Serial("other".into()),
         ..at(Progress::Intended).remove(0)
@@ -348,7 +349,7 @@ fn an_unfinished_filesystem_that_turns_up_elsewhere_is_not_approvable() {
 }
 
 #[test]
-fn data_with_another_uuid_than_the_journals_is_mounted_with_a_note() {
+fn changed_uuid_is_mounted_with_a_note() {
     let plan = planned(&disk(), data("ext4", Some(FOREIGN)), at(Progress::Used));
     assert_eq!(words(&plan), TAKE);
     assert!(plan.notes[0].contains(FOREIGN), "{:?}", plan.notes);

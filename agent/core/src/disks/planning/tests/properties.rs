@@ -1,4 +1,4 @@
-//! What holds of every plan, over settings, observations and journals of any shape.
+//! Properties of every plan, for arbitrary settings, observations and journals.
 
 use proptest::prelude::*;
 use virtfleet_wire::settings::ProofKind;
@@ -13,7 +13,7 @@ use crate::disks::{
     wanted::Key,
 };
 
-/// The rule of who may be formatted, in other words than the planner's.
+/// Conditions for formatting, independent of the planner's implementation.
 fn right_to_format(
     disk: &Wanted,
     device: &Device,
@@ -128,14 +128,14 @@ fn check_destruction(wanted: &[Wanted], world: &World) -> Result<(), TestCaseErr
     Ok(())
 }
 
-/// Everything is where it was asked for, or refused, after as many runs as there are things that are
-/// seen only on the way: what is in a container, and what the journal has wrong.
+/// Everything is as requested or refused, after a run for each thing that only becomes visible by
+/// the previous one: the content of a container, and errors in the journal.
 fn check_arrival(wanted: &[Wanted], world: &World) -> Result<(), TestCaseError> {
     let mut world = world.clone();
     let containers = wanted.iter().any(|disk| disk.encryption.is_some());
     let first = world.plan(wanted);
-    // An entry of another disk than its name's, or with the UUID that another name gives: the first
-    // run puts it right, and what rested on it follows.
+    // An entry of another disk, or with the UUID that belongs to another name: the first run
+    // corrects it, and the next ones follow.
     let wrong = world.journal.entries.iter().any(|entry| {
         let disk = first.disks.iter().find(|disk| disk.name == entry.name);
         let moved = disk.is_some_and(|disk| disk.device.as_ref() != Some(&entry.device));
@@ -153,7 +153,7 @@ fn check_arrival(wanted: &[Wanted], world: &World) -> Result<(), TestCaseError> 
         world.apply(wanted, &plan);
     }
     let plan = world.plan(wanted);
-    prop_assert!(plan.is_empty(), "still to be done: {:?}", plan);
+    prop_assert!(plan.is_empty(), "pending: {:?}", plan);
     Ok(())
 }
 
@@ -175,13 +175,14 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_formatted_but_what_is_blank_or_ours_or_approved((wanted, world) in worlds()) {
+    fn only_blank_own_or_approved_disks_are_formatted((wanted, world) in worlds()) {
         check_destruction(&wanted, &world)?;
     }
 
-    /// What else is on a disk that is found by size and order, or by a UUID that udev has told, is a stranger's.
+    /// Any other content of a disk that was matched by size and order, or by a UUID from udev,
+    /// belongs to someone else.
     #[test]
-    fn a_position_mounts_nothing_but_our_own((wanted, world) in worlds()) {
+    fn positional_match_mounts_only_own_filesystems((wanted, world) in worlds()) {
         let plan = world.plan(&wanted);
         for (disk, declared) in plan.disks.iter().zip(&wanted).filter(|(_, declared)| declared.is_positional()) {
             let entry = world.journal.entries.iter().find(|entry| entry.name == disk.name);
@@ -192,20 +193,20 @@ proptest! {
                 let inside = declared.encryption.is_some() && !matches!(step, Step::Open { .. });
                 let journaled = entry.filter(|entry| entry.uuid == *uuid || entry.luks_uuid.as_ref() == Some(uuid));
                 let ours = [fs_uuid(&disk.name), luks_uuid(&disk.name)].contains(uuid) || journaled.is_some();
-                // In a container of ours is what it holds.
+                // For an own container, its content.
                 prop_assert!(ours || inside, "{:?}", disk);
             }
         }
     }
 
     #[test]
-    fn after_the_plan_nothing_is_left_to_do((wanted, world) in worlds()) {
+    fn plan_is_empty_after_it_was_applied((wanted, world) in worlds()) {
         check_arrival(&wanted, &world)?;
     }
 
-    /// No approval of anything makes data that a tool knows, or that could not be read, go away.
+    /// No approval permits formatting of recognised or unreadable content.
     #[test]
-    fn approving_every_refusal_formats_no_known_data((wanted, mut world) in worlds()) {
+    fn approvals_never_format_known_data((wanted, mut world) in worlds()) {
         for disk in world.plan(&wanted).disks {
             for refusal in disk.refusals {
                 world.journal.approvals.push(Approval { name: disk.name.clone(), hash: refusal.evidence, at_ns: 2, facts: Vec::new() });

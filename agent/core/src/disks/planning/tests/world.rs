@@ -1,4 +1,4 @@
-//! A guest in which steps do what they say: what is seen and what the journal has after them.
+//! Model of a guest that applies steps: observed state and journal afterwards.
 
 use super::*;
 use crate::disks::{
@@ -14,9 +14,9 @@ use crate::disks::{
 pub(super) struct World {
     pub(super) seen: Seen,
     pub(super) journal: Journal,
-    /// What is in containers that are closed, by name.
+    /// Content of closed containers by name.
     pub(super) inner: BTreeMap<String, Probe>,
-    /// How many entries are in a directory of a disk with places, by the disk's name and the directory's.
+    /// Number of entries in directories of disks with places, by names of disk and directory.
     pub(super) directories: BTreeMap<(String, String), u64>,
 }
 
@@ -29,7 +29,7 @@ impl World {
         self.apply_first(wanted, plan, usize::MAX);
     }
 
-    /// Does so many steps of each disk.
+    /// Applies the first steps of each disk.
     pub(super) fn apply_first(&mut self, wanted: &[Wanted], plan: &Plan, count: usize) {
         for step in &plan.common {
             self.file(step);
@@ -38,7 +38,8 @@ impl World {
             let declared = wanted.iter().find(|declared| declared.name == disk.name).unwrap();
             for step in disk.steps.iter().take(count) {
                 if !self.holds(declared, step) {
-                    // mount(8) finds no such filesystem. The first step that fails ends the disk's steps.
+                    // mount(8) finds no such filesystem. The first failed step ends the disk's
+                    // steps.
                     break;
                 }
                 self.step(declared, disk, step);
@@ -46,8 +47,8 @@ impl World {
         }
     }
 
-    /// Whether the filesystem that a step mounts or fills is there. A container that was closed when the plan was
-    /// made may hold another one.
+    /// Whether the filesystem that a step mounts or fills exists. A container that was closed when
+    /// the plan was made may contain another one.
     fn holds(&self, declared: &Wanted, step: &Step) -> bool {
         let (mapping, expected) = match step {
             Step::Mount {
@@ -171,7 +172,7 @@ impl World {
                 let there = self.seen.mount_points[path].entries;
                 assert!(self.seen.mount_points[path].exists);
                 let known = (name.clone(), directory.clone());
-                // A directory that has files stays as it is.
+                // A directory with files is not changed.
                 if self.directories.get(&known).is_none_or(|entries| *entries == 0) {
                     self.directories.insert(known, if *copy { there } else { 0 });
                 }
@@ -269,7 +270,7 @@ impl World {
             root: "/".into(),
             filesystem: filesystem.into(),
             options: options.to_vec(),
-            // One that claims more than there is would not be mounted by any kernel.
+            // No kernel mounts a filesystem that is larger than its device.
             filesystem_bytes: Some(content.filesystem_bytes.map_or(size, |bytes| bytes.min(size))),
             owner: Some(Owner {
                 user: Some("0".into()),
@@ -285,7 +286,7 @@ impl World {
         self.seen.mounts.push(mount);
     }
 
-    /// What mount(8) does with `--bind`.
+    /// Result of `mount --bind`.
     pub(super) fn bind(
         &mut self,
         declared: &Wanted,
@@ -352,7 +353,7 @@ impl World {
         device.uses.push(used);
     }
 
-    /// The journal before and after what is made: an approval is spent by it.
+    /// Journal before and after a format, which uses up an approval.
     fn entry(&mut self, intent: &FormatIntent, progress: Progress, luks_uuid: Option<String>) {
         self.journal
             .approvals
@@ -371,7 +372,7 @@ impl World {
         });
     }
 
-    /// The journal when somebody else has put a disk in its place.
+    /// Journal entry for a disk that another program mounted.
     fn remember(&mut self, plan: &DiskPlan, uuid: &str) {
         let entries = &mut self.journal.entries;
         let before = entries.iter().position(|entry| entry.name == plan.name);
@@ -385,7 +386,7 @@ impl World {
         });
     }
 
-    /// The journal when a disk is taken as it is, seeded, or mounted.
+    /// Journal entry for a disk that is used unchanged, seeded, or mounted.
     fn advance(&mut self, declared: &Wanted, plan: &DiskPlan, progress: Progress) {
         let seen = &self.seen;
         let inner = seen

@@ -11,13 +11,13 @@ fn problems(settings: &DnsSettings) -> Vec<String> {
 }
 
 #[test]
-fn the_defaults_make_sense_and_take_the_agents_namespace() {
+fn defaults_are_valid_and_use_the_detected_namespace() {
     let asked = check(&DnsSettings::default(), Some("tenant")).unwrap();
     assert_eq!(asked.manage, DnsManage::ReportOnly);
     assert_eq!(asked.namespace.as_deref(), Some("tenant"));
     assert_eq!(asked.node_local, ips("169.254.20.10"));
     assert_eq!((asked.probe_timeout_ms, asked.probe_interval_ms), (2_000, 60_000));
-    // What nobody has written is no problem of anybody's.
+    // An invalid detected namespace is not reported.
     assert_eq!(
         check(&DnsSettings::default(), Some("a b")).unwrap().namespace,
         None
@@ -25,7 +25,7 @@ fn the_defaults_make_sense_and_take_the_agents_namespace() {
 }
 
 #[test]
-fn each_value_that_cannot_be_meant_is_named_by_its_path() {
+fn invalid_values_are_reported_with_their_key() {
     let mut settings = DnsSettings::default();
     settings.config.nameservers =
         strings("10.0.0.1 0.0.0.0 224.0.0.1 255.255.255.255 fe80::1 fd00::1%eth0 dns.example ::");
@@ -61,7 +61,7 @@ fn each_value_that_cannot_be_meant_is_named_by_its_path() {
 }
 
 #[test]
-fn the_policy_none_needs_a_nameserver() {
+fn policy_none_needs_a_nameserver() {
     let mut settings = DnsSettings {
         policy: DnsPolicy::None,
         ..DnsSettings::default()
@@ -72,7 +72,7 @@ fn the_policy_none_needs_a_nameserver() {
 }
 
 #[test]
-fn too_many_probe_names_and_too_long_times_are_refused() {
+fn probe_limits_are_enforced() {
     let mut settings = DnsSettings::default();
     settings.probe.names = vec!["a.example".into(); 9];
     settings.probe.timeout = Span::seconds(11);
@@ -80,7 +80,7 @@ fn too_many_probe_names_and_too_long_times_are_refused() {
 }
 
 #[test]
-fn ranges_hold_what_lies_in_them() {
+fn ranges_contain_their_addresses() {
     let held = |text: &str, address: &str| range(text).unwrap().contains(ip(address));
     assert!(held("10.96.5.5/12", "10.111.255.255"));
     assert!(held("10.96.0.0/12", "::ffff:10.96.0.10"));

@@ -18,7 +18,7 @@ fn is_fallback(plan: &Plan) -> bool {
     plan.is_fallback() && plan.refusals.is_empty()
 }
 
-/// Guests of each kind with the cluster's DNS, adopted while it answered.
+/// Guests of each kind with the cluster's DNS, configured while it answered.
 fn adopted(platform: &str) -> Vec<Seen> {
     let guests = [
         resolved(platform, "cluster.local"),
@@ -36,7 +36,7 @@ fn adopted(platform: &str) -> Vec<Seen> {
 }
 
 #[test]
-fn the_platforms_nameservers_are_used_until_the_clusters_answer_again() {
+fn platform_nameservers_are_used_until_the_cluster_answers() {
     for seen in adopted(PLATFORM) {
         let asked = cluster_first();
         let dead = down(CLUSTER, &[(PLATFORM, Health::Healthy)]);
@@ -46,7 +46,7 @@ fn the_platforms_nameservers_are_used_until_the_clusters_answer_again() {
         assert!(is_fallback(&fallback), "{:?}", fallback.refusals);
         let conf = fallback.choice.as_ref().unwrap().conf();
         assert_eq!(conf.nameservers, ips(PLATFORM));
-        // Names mean the same as before.
+        // Names keep their meaning.
         assert_eq!(conf.searches, fallback.asked.searches);
         let fallen = after(&seen, &fallback);
         assert_eq!(effective(&fallen).nameservers, ips(PLATFORM));
@@ -63,7 +63,7 @@ fn the_platforms_nameservers_are_used_until_the_clusters_answer_again() {
 }
 
 #[test]
-fn one_that_answers_is_enough_and_so_is_one_of_the_settings() {
+fn one_answering_nameserver_prevents_the_fallback() {
     for seen in adopted(PLATFORM) {
         let mut answers = down("10.96.0.10", &[(PLATFORM, Health::Healthy)]);
         answers.extend(healthy("10.96.0.11"));
@@ -81,7 +81,7 @@ fn one_that_answers_is_enough_and_so_is_one_of_the_settings() {
 }
 
 #[test]
-fn a_platform_that_is_of_no_use_or_the_user_clusters_own_is_never_fallen_back_to() {
+fn unusable_platform_nameservers_are_no_fallback() {
     for health in [Health::Dead, Health::Lying, Health::Looping, Health::Failing] {
         for seen in adopted(PLATFORM) {
             let plan = plan(&cluster_first(), &seen, &down(CLUSTER, &[(PLATFORM, health)]));
@@ -89,7 +89,7 @@ fn a_platform_that_is_of_no_use_or_the_user_clusters_own_is_never_fallen_back_to
             assert_eq!(plan.refusals[0].kind, RefusalKind::NothingVerified);
         }
     }
-    // 169.254.20.10 is where the user cluster's cache listens, or will.
+    // 169.254.20.10 is the address of the user cluster's cache.
     for seen in adopted("169.254.20.10") {
         let dead = down(CLUSTER, &[("169.254.20.10", Health::Healthy)]);
         assert!(fallback_candidates(&cluster_first(), &seen, &dead[..2]).is_empty());
@@ -106,7 +106,7 @@ fn a_platform_that_is_of_no_use_or_the_user_clusters_own_is_never_fallen_back_to
     }
 }
 
-/// `None` names every nameserver itself, and `Default` has the platform's already.
+/// With `None` all nameservers are in the settings, and `Default` uses the platform's anyway.
 #[test]
 fn other_policies_have_no_fallback() {
     for policy in [

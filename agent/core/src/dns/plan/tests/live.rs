@@ -1,4 +1,4 @@
-//! A node on which no link may be configured anew.
+//! A node on which no link may be reconfigured.
 
 use super::{
     owners::{FOR_NETPLANS, NETPLANS},
@@ -6,7 +6,7 @@ use super::{
 };
 
 #[test]
-fn on_a_live_node_no_link_is_configured_anew_and_all_is_as_asked_for() {
+fn live_node_links_are_not_reconfigured() {
     let mut seen = resolved("169.254.20.10 10.0.0.1", "cluster.local");
     seen.live = Some("kubelet runs".to_owned());
     let answers = healthy("169.254.20.10 10.0.0.1");
@@ -24,7 +24,7 @@ fn on_a_live_node_no_link_is_configured_anew_and_all_is_as_asked_for() {
     let done = after(&seen, &first);
     assert_eq!(effective(&done).nameservers, ips("10.0.0.1"));
     assert!(plan(&asked(), &done, &answers).steps.is_empty());
-    // The link speaks again before systemd-resolved forgets ours.
+    // The link's nameservers are restored before systemd-resolved loses the agent's.
     let off = Asked {
         manage: DnsManage::Off,
         ..asked()
@@ -39,7 +39,7 @@ fn on_a_live_node_no_link_is_configured_anew_and_all_is_as_asked_for() {
             "flush".to_owned(),
         ]
     );
-    // A person who asks has it done for good, and nothing is left to be done where it was quieted.
+    // A manual run applies it permanently, and no run-time change remains.
     let by_hand = Seen { live: None, ..seen };
     assert!(short(&plan(&asked(), &by_hand, &answers)).contains(&"reload Networkd".to_owned()));
     let done = Seen { live: None, ..done };
@@ -47,7 +47,7 @@ fn on_a_live_node_no_link_is_configured_anew_and_all_is_as_asked_for() {
 }
 
 #[test]
-fn netplans_links_are_quieted_too_and_a_restart_of_networkd_changes_nothing() {
+fn netplan_links_are_suppressed_and_survive_a_networkd_restart() {
     let mut seen = resolved("169.254.20.10 10.0.0.1", "");
     seen.links[0].profile = Some(NETPLANS.to_owned());
     seen.live = Some("kubelet runs".to_owned());
@@ -65,7 +65,7 @@ fn netplans_links_are_quieted_too_and_a_restart_of_networkd_changes_nothing() {
 }
 
 #[test]
-fn a_link_that_speaks_again_is_quieted_again() {
+fn link_is_suppressed_again_after_a_networkd_restart() {
     let mut seen = resolved("169.254.20.10 10.0.0.1", "");
     let answers = healthy("10.0.0.1");
     let done = after(&seen, &plan(&asked(), &seen, &answers));
@@ -80,7 +80,7 @@ fn a_link_that_speaks_again_is_quieted_again() {
         let refused = plan.refusals.iter().any(|one| one.kind == RefusalKind::NoTool);
         assert_eq!(refused, again.live.is_some());
     }
-    // Nothing is done half: without resolvectl a person asks.
+    // Without resolvectl nothing is done until a manual run.
     seen.live = Some("kubelet runs".to_owned());
     seen.missing_tools.push("resolvectl".to_owned());
     let plan = plan(&asked(), &seen, &answers);

@@ -1,13 +1,14 @@
-//! Links of netplan, and owners that are gone.
+//! Links of netplan, and owners that were removed.
 
 use super::*;
 
-/// What networkd has read from netplan's folder in `/run` it reads again at its next start, before netplan has generated anything anew.
+/// At its next start networkd reads netplan's files in `/run` again, before netplan has generated
+/// new ones.
 pub(super) const NETPLANS: &str = "/run/systemd/network/10-netplan-eth0.network";
 pub(super) const FOR_NETPLANS: &str = "/etc/systemd/network/10-netplan-eth0.network.d/zz-virtfleet.conf";
 
 #[test]
-fn netplans_links_are_networkds_and_nothing_of_ours_goes_through_netplan() {
+fn netplan_links_use_networkd_drop_ins() {
     let mut seen = resolved("169.254.20.10 10.0.0.1", "");
     seen.links[0].profile = Some(NETPLANS.to_owned());
     let first = plan(&asked(), &seen, &healthy("10.0.0.1"));
@@ -22,7 +23,7 @@ fn netplans_links_are_networkds_and_nothing_of_ours_goes_through_netplan() {
             "flush".to_owned(),
         ]
     );
-    // `off` on a live node: the file is gone, and with it all that networkd could read at its next start.
+    // `off` on a live node: the file is removed, so networkd reads nothing of it at its next start.
     let mut done = after(&seen, &first);
     assert!(done.links[0].told.nameservers.is_empty());
     done.live = Some("kubelet runs".to_owned());
@@ -36,9 +37,9 @@ fn netplans_links_are_networkds_and_nothing_of_ours_goes_through_netplan() {
     assert_eq!(ours::files(&undone).count(), 0);
 }
 
-/// `apt remove network-manager`, with our file for it still there.
+/// `apt remove network-manager` while the agent's file for it exists.
 #[test]
-fn an_old_owner_that_was_uninstalled_is_in_the_way_of_nothing() {
+fn uninstalled_owner_is_no_obstacle() {
     let mut seen = resolved("169.254.20.10 10.0.0.1", "");
     let mark = format!("{}\n", ours::MARK);
     seen.files.insert(ours::NETWORK_MANAGER.to_owned(), mark.clone());

@@ -1,4 +1,4 @@
-//! What holds of every plan, over settings and guests of any shape.
+//! Properties of every plan, for arbitrary settings and guests.
 
 use proptest::prelude::*;
 use virtfleet_wire::settings::DnsPolicy;
@@ -178,24 +178,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn a_plan_that_was_done_is_empty(asked in any_asked(), seen in any_seen(), answers in any_answers()) {
+    fn plan_is_empty_after_it_was_applied(asked in any_asked(), seen in any_seen(), answers in any_answers()) {
         let first = plan(&asked, &seen, &answers);
         let mut done = after(&seen, &first);
         if seen.owner == Owner::NetworkManager && seen.kubelet.is_some() {
-            // What NetworkManager makes of ours shows afterwards, and kubelet is told then.
+            // kubelet is configured after NetworkManager has loaded the agent's configuration.
             done = after(&done, &plan(&asked, &done, &answers));
         }
         let again = plan(&asked, &done, &answers);
         prop_assert!(again.steps.is_empty(), "{:?}\nthen {:?}", short(&first), short(&again));
         if let Some(choice) = &first.choice {
-            // The last good one is kept without being chosen again.
+            // The last good configuration is kept without being chosen again.
             let by_last_good = first.advice.iter().any(|one| matches!(one, Advice::LastGood { .. }));
             prop_assert!(by_last_good || again.choice.as_ref() == Some(choice));
         }
     }
 
     #[test]
-    fn what_is_written_comes_from_a_choice_that_is_good(asked in any_asked(), seen in any_seen(), answers in any_answers()) {
+    fn written_files_come_from_a_valid_choice(asked in any_asked(), seen in any_seen(), answers in any_answers()) {
         let plan = plan(&asked, &seen, &answers);
         prop_assert!(plan.choice.is_some() || plan.steps.is_empty());
         if let Some(choice) = &plan.choice {
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn after_each_step_somebody_is_there_to_be_asked(asked in any_asked(), seen in any_seen(), answers in any_answers()) {
+    fn nameservers_are_configured_after_each_step(asked in any_asked(), seen in any_seen(), answers in any_answers()) {
         let plan = plan(&asked, &seen, &answers);
         let mut now = seen.clone();
         let given_back_nothing = seen.original.as_ref().is_some_and(|file| effective(&Seen { resolv_conf: file.clone(), ..seen.clone() }).nameservers.is_empty());
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn off_takes_back_all_that_is_ours_and_report_only_plans_the_same(asked in any_asked(), seen in any_seen(), answers in any_answers()) {
+    fn off_removes_own_files_and_report_only_plans_the_same(asked in any_asked(), seen in any_seen(), answers in any_answers()) {
         let first = plan(&asked, &seen, &answers);
         let by_hand = Asked { manage: DnsManage::ReportOnly, ..asked.clone() };
         prop_assert_eq!(&plan(&by_hand, &seen, &answers), &first);

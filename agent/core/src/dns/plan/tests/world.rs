@@ -1,4 +1,4 @@
-//! A guest in which steps are done: files, what services make of them at a reload, and `/etc/resolv.conf`.
+//! Model of a guest that applies steps: files, the effect of reloads, and `/etc/resolv.conf`.
 
 use super::super::{Plan, Service, Step};
 use crate::dns::{
@@ -7,7 +7,7 @@ use crate::dns::{
     seen::{Link, Manager, Owner, Seen},
 };
 
-/// The guest after a plan.
+/// State after a plan.
 pub(super) fn after(seen: &Seen, plan: &Plan) -> Seen {
     let mut seen = seen.clone();
     for step in &plan.steps {
@@ -16,7 +16,7 @@ pub(super) fn after(seen: &Seen, plan: &Plan) -> Seen {
     seen
 }
 
-/// The guest after one step.
+/// State after one step.
 pub(super) fn one(seen: &mut Seen, step: &Step) {
     match step {
         Step::WriteFile { path, text, .. } => {
@@ -67,7 +67,7 @@ pub(super) fn one(seen: &mut Seen, step: &Step) {
     }
 }
 
-/// What networkd tells of a link from now on.
+/// Values that networkd passes on for a link from now on.
 fn told(seen: &mut Seen, name: &str, conf: &ResolvConf) {
     let links = seen.links.iter_mut();
     links
@@ -76,7 +76,7 @@ fn told(seen: &mut Seen, name: &str, conf: &ResolvConf) {
     seen.upstreams = Some(upstreams(seen, None).text("This is /run/systemd/resolve/resolv.conf"));
 }
 
-/// networkd reads what was written, and tells systemd-resolved.
+/// networkd reads its files, and passes values to systemd-resolved.
 pub(super) fn read(seen: &mut Seen) {
     let all: Vec<bool> = seen.links.iter().map(|link| is_told(seen, link)).collect();
     for (link, silent) in seen.links.iter_mut().zip(all) {
@@ -107,7 +107,8 @@ fn reload(seen: &mut Seen, service: Service) {
     }
 }
 
-/// systemd-resolved lists its own servers, then those of each link that networkd still tells it. What NetworkManager has told it stays until somebody reverts it.
+/// systemd-resolved lists its own nameservers, then those of each link from networkd. Those that
+/// NetworkManager set stay until they are reverted.
 fn upstreams(seen: &Seen, reverted: Option<&str>) -> ResolvConf {
     let now = seen
         .upstreams
@@ -139,7 +140,7 @@ fn upstreams(seen: &Seen, reverted: Option<&str>) -> ResolvConf {
     conf
 }
 
-/// Whether a link was told not to use what it is given.
+/// Whether a link is configured not to use its assigned nameservers.
 fn is_told(seen: &Seen, link: &Link) -> bool {
     let drop_in = link.profile.as_deref().and_then(ours::networkd_drop_in);
     let by_drop_in = |section: &str| {
@@ -163,7 +164,7 @@ fn links(seen: &Seen) -> ResolvConf {
     conf
 }
 
-/// What NetworkManager makes of `[global-dns]`.
+/// Effect of `[global-dns]` in NetworkManager.
 fn global(text: &str) -> ResolvConf {
     let mut lines = String::new();
     for line in text.lines() {

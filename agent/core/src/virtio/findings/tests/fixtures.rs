@@ -1,4 +1,4 @@
-//! A guest of KubeVirt with four vCPUs on which all is well, and ways to say what is found of it.
+//! A healthy KubeVirt guest with four vCPUs, and helpers to list its findings.
 
 use virtfleet_wire::{finding::Finding, settings::NicSettings};
 
@@ -33,7 +33,7 @@ fn device(name: &str, kind: Kind, driver: &str, part: &str) -> Device {
     }
 }
 
-/// Its vectors, one a queue, on its CPU.
+/// Assigns its vectors, one per queue, to one CPU each.
 fn wire(device: &mut Device, roles: &[Role], each: u32) {
     let irqs = 24 + 16 * device.kind.0;
     for index in 0..each {
@@ -138,7 +138,7 @@ pub(super) fn healthy() -> Machine {
     wire(&mut block, &[Role::Request], CPUS);
     let random = device("virtio3", Kind::RNG, "virtio_rng", "virtio_rng.0");
     let mut console = device("virtio4", Kind::CONSOLE, "virtio_console", "vport4p1");
-    // For good: it has more queues than vectors.
+    // Normal for a console: it has more queues than vectors.
     console.sharing = Sharing::Shared;
     Machine {
         kernel: "6.12.0".into(),
@@ -163,7 +163,7 @@ pub(super) fn healthy() -> Machine {
     }
 }
 
-/// The state after a pass that found `eth0` as the kernel had set it up.
+/// State after a run that found `eth0` as the kernel had set it up.
 pub(super) fn state() -> NicState {
     let standing = NicStanding {
         mac: "02:00:00:00:00:01".into(),
@@ -186,7 +186,7 @@ pub(super) fn found_with(machine: &Machine, state: &NicState) -> Vec<Finding> {
     findings(machine, Some(state), &NicSettings::default())
 }
 
-/// Id, severity and subject of each.
+/// Id, severity and subject of each finding.
 pub(super) fn short(all: &[Finding]) -> Vec<String> {
     all.iter()
         .map(|one| format!("{} {:?} {}", one.id, one.severity, one.subject.name))

@@ -1,9 +1,9 @@
-//! Large machines: few findings, the worst first.
+//! Large machines: few findings, most severe first.
 
 use virtfleet_wire::finding::Severity;
 
 use super::{
-    super::{MOST, ranges},
+    super::{MAX_FINDINGS, ranges},
     fixtures::{disk, found, healthy, nic, short},
 };
 use crate::virtio::{Channels, status};
@@ -29,7 +29,7 @@ fn many_of_one_kind_are_summed_up() {
     assert_eq!(sum.subject.name, "(more)");
     assert_eq!(sum.evidence["more"], "56");
     assert!(
-        sum.message.starts_with("the same of 56 more: eth8, eth9,"),
+        sum.message.starts_with("also affected: 56 more: eth8, eth9,"),
         "{}",
         sum.message
     );
@@ -37,7 +37,7 @@ fn many_of_one_kind_are_summed_up() {
 }
 
 #[test]
-fn nine_are_told_one_by_one() {
+fn nine_findings_are_reported_individually() {
     let mut machine = healthy();
     machine.disks = (0..9)
         .map(|number| {
@@ -49,7 +49,7 @@ fn nine_are_told_one_by_one() {
     let all = found(&machine);
     assert_eq!(all.len(), 9);
     assert!(all.iter().all(|one| one.subject.name != "(more)"));
-    assert!(all.len() <= MOST);
+    assert!(all.len() <= MAX_FINDINGS);
 }
 
 #[test]

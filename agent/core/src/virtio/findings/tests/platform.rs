@@ -1,4 +1,5 @@
-//! What the platform has not given: queues for vCPUs that came later, and features that several devices lack.
+//! Findings about the platform: queues for vCPUs that were added later, and features that several
+//! devices lack.
 
 use virtfleet_wire::finding::Severity;
 
@@ -9,7 +10,7 @@ use super::{
 use crate::virtio::{features::transport, status};
 
 #[test]
-fn queues_that_the_vm_lacks_are_left_behind_where_vcpus_have_come() {
+fn added_vcpus_without_queues_are_reported() {
     let mut machine = healthy();
     channels(&mut machine, 2, 2);
     let mut state = state();
@@ -27,7 +28,7 @@ fn queues_that_the_vm_lacks_are_left_behind_where_vcpus_have_come() {
         )
     );
     assert!(behind.remedy.starts_with("restart the VM"), "{behind:?}");
-    // As it was started, or nobody knows.
+    // As it was started, or unknown.
     for first_cpus in [CPUS, CPUS + 1, 0] {
         let one = with(&mut state, first_cpus);
         assert_eq!(
@@ -35,7 +36,7 @@ fn queues_that_the_vm_lacks_are_left_behind_where_vcpus_have_come() {
             ("virtio-nic-fewer-queues", Severity::Info, &behind.remedy)
         );
     }
-    // What the guest can mend comes first.
+    // Findings that the guest can fix come first.
     channels(&mut machine, 1, 2);
     assert_eq!(found(&machine)[0].reason, "FewerQueues");
     let many: Vec<u32> = (0..300).collect();
@@ -44,12 +45,12 @@ fn queues_that_the_vm_lacks_are_left_behind_where_vcpus_have_come() {
     let nics = found(&machine);
     assert!(
         nics.iter().all(|one| one.subject.kind != "Interface"),
-        "KubeVirt gives no more than 256: {nics:?}"
+        "KubeVirt gives at most 256: {nics:?}"
     );
 }
 
 #[test]
-fn devices_that_lack_the_same_have_one_finding() {
+fn devices_lacking_equal_features_share_a_finding() {
     let mut machine = healthy();
     let mut other = machine.devices[0].clone();
     (other.name, other.parts) = ("virtio9".into(), vec!["eth1".into()]);
@@ -79,14 +80,14 @@ fn devices_that_lack_the_same_have_one_finding() {
     assert!(
         asked
             .iter()
-            .all(|one| one.remedy.starts_with("this kernel does not tell")),
-        "who has asked as root is not sent there again: {asked:?}"
+            .all(|one| one.remedy.starts_with("this kernel does not show")),
+        "root has read the offered features already: {asked:?}"
     );
     assert!(!asked[1].remedy.contains("interface"), "{asked:?}");
 }
 
 #[test]
-fn a_device_that_has_failed_is_as_bad_as_what_it_carries_and_random_numbers_come_from_somewhere() {
+fn severity_of_failed_devices_and_missing_random_source() {
     let mut machine = healthy();
     machine.devices[1].status = Some(status::FAILED);
     assert_eq!(short(&found(&machine)), ["virtio-device-failed Critical virtio2"]);

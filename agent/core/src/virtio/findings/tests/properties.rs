@@ -1,11 +1,11 @@
-//! Whatever is seen: nothing panics, findings are few, each is told apart from the others and says what to do.
+//! For arbitrary machines: no panic, few findings, unique subjects, and a remedy for each.
 
 use std::collections::BTreeSet;
 
 use proptest::{collection::vec, option, prelude::*};
 use virtfleet_wire::settings::{Multiqueue, NicSettings};
 
-use super::super::{MOST, complete, findings};
+use super::super::{MAX_FINDINGS, complete, findings};
 use crate::{
     nic::state::{Baseline, NicStanding, NicState, Standing},
     virtio::{
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Small numbers mostly, and now and then the largest.
+/// Mostly small numbers, sometimes the largest.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0..6u64, 4 => 0..1_000_000u64, 1 => Just(u64::MAX), 1 => any::<u64>()]
 }
@@ -219,7 +219,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn findings_are_few_told_apart_and_helpful(
+    fn findings_are_bounded_unique_and_have_remedies(
         mut machine in machine(),
         state in option::of(state()),
         exclude in any::<String>(),
@@ -234,10 +234,10 @@ proptest! {
             complete(&mut machine, state);
         }
         let all = findings(&machine, state.as_ref(), &settings);
-        prop_assert!(all.len() <= MOST, "{}", all.len());
+        prop_assert!(all.len() <= MAX_FINDINGS, "{}", all.len());
         prop_assert!(all.is_sorted_by_key(|one| std::cmp::Reverse(one.severity)));
         let ids: BTreeSet<&str> = all.iter().map(|one| one.id.as_str()).collect();
-        prop_assert!(2 * ids.len() <= MOST + 2, "{ids:?}");
+        prop_assert!(2 * ids.len() <= MAX_FINDINGS + 2, "{ids:?}");
         for one in &all {
             prop_assert!(one.id.starts_with("virtio-"), "{one:?}");
             prop_assert!(!one.message.is_empty() && !one.remedy.is_empty(), "{one:?}");

@@ -1,4 +1,4 @@
-//! Each rule: it fires on its ailment, and on none of its healthy neighbours.
+//! Each rule reports its problem, and no healthy state similar to it.
 
 use virtfleet_wire::settings::{Multiqueue, NicSettings};
 
@@ -17,7 +17,7 @@ use crate::{
 
 type Change = fn(&mut Machine);
 
-/// What is found once the healthy machine is changed.
+/// Findings after a change to the healthy machine.
 fn after(change: Change) -> Vec<String> {
     let mut machine = healthy();
     change(&mut machine);
@@ -29,18 +29,14 @@ pub(super) fn channels(machine: &mut Machine, current: u32, possible: u32) {
 }
 
 #[test]
-fn a_healthy_guest_has_none_with_or_without_state() {
+fn healthy_guest_has_no_findings() {
     assert_eq!(found(&healthy()), []);
     assert_eq!(found_with(&healthy(), &state()), []);
-    assert_eq!(
-        found(&Machine::default()),
-        [],
-        "a guest of which nothing could be seen"
-    );
+    assert_eq!(found(&Machine::default()), [], "a guest without any data");
 }
 
 #[test]
-fn each_ailment_gives_its_finding() {
+fn each_problem_has_its_finding() {
     let cases: &[(Change, &str)] = &[
         (|m| channels(m, 1, 1), "virtio-nic-single-queue Warning eth0"),
         (|m| channels(m, 1, 4), "virtio-nic-fewer-queues Warning eth0"),
@@ -139,7 +135,7 @@ fn each_ailment_gives_its_finding() {
 }
 
 #[test]
-fn the_neighbours_of_ailments_are_well() {
+fn similar_healthy_states_have_no_findings() {
     let cases: &[(&str, Change)] = &[
         ("queues for vCPUs that can be brought online", |m| {
             m.cpus.online = vec![0, 1, 2, 3];
@@ -245,11 +241,11 @@ fn one_vcpu_needs_one_queue() {
     machine.disks[0]
         .queues
         .resize(8, crate::virtio::DiskQueue::default());
-    assert_eq!(found(&machine), [], "too many do not matter, either");
+    assert_eq!(found(&machine), [], "surplus queues do not matter, either");
 }
 
 #[test]
-fn what_mends_it_is_said_with_what_was_seen() {
+fn findings_have_remedy_and_evidence() {
     let mut machine = healthy();
     channels(&mut machine, 1, 1);
     let one = &found(&machine)[0];
@@ -272,7 +268,7 @@ fn what_mends_it_is_said_with_what_was_seen() {
 }
 
 #[test]
-fn queues_that_were_left_behind_are_told_from_those_that_somebody_took_away() {
+fn outdated_and_manually_reduced_queues_are_distinguished() {
     let mut machine = healthy();
     channels(&mut machine, 2, 4);
     let mut state = state();
@@ -301,7 +297,7 @@ fn queues_that_were_left_behind_are_told_from_those_that_somebody_took_away() {
 }
 
 #[test]
-fn what_the_settings_leave_alone_has_no_finding_of_its_queues() {
+fn excluded_interfaces_have_no_queue_findings() {
     let mut machine = healthy();
     channels(&mut machine, 1, 4);
     let of = |settings: NicSettings| short(&findings(&machine, None, &settings));
@@ -313,11 +309,7 @@ fn what_the_settings_leave_alone_has_no_finding_of_its_queues() {
     assert_eq!(of(settings("^eth0$", Multiqueue::Auto)), Vec::<String>::new());
     assert_eq!(of(settings("", Multiqueue::Off)), Vec::<String>::new());
     assert_eq!(of(settings("^eth1$", Multiqueue::Auto)).len(), 1);
-    assert_eq!(
-        of(settings("(", Multiqueue::Auto)).len(),
-        1,
-        "a pattern that is none"
-    );
+    assert_eq!(of(settings("(", Multiqueue::Auto)).len(), 1, "an invalid pattern");
     let mut state = state();
     let standing = |state: &mut crate::nic::state::NicState, standing| {
         state.nics.get_mut("eth0").unwrap().standing = standing;
@@ -332,7 +324,7 @@ fn what_the_settings_leave_alone_has_no_finding_of_its_queues() {
 }
 
 #[test]
-fn what_was_put_back_and_refused_is_said() {
+fn reverted_and_refused_changes_are_reported() {
     let mut machine = healthy();
     channels(&mut machine, 1, 4);
     let mut state = state();
@@ -355,7 +347,7 @@ fn what_was_put_back_and_refused_is_said() {
 }
 
 #[test]
-fn a_link_that_is_not_as_it_was_is_critical() {
+fn broken_link_is_critical() {
     let mut machine = healthy();
     channels(&mut machine, 2, 4);
     let mut state = state();
@@ -377,7 +369,7 @@ fn a_link_that_is_not_as_it_was_is_critical() {
 }
 
 #[test]
-fn what_the_driver_refuses_is_not_answered_by_the_same_command() {
+fn remedy_for_refused_queues_is_another_command() {
     let mut machine = healthy();
     channels(&mut machine, 2, 4);
     let mut state = state();
@@ -396,7 +388,7 @@ fn what_the_driver_refuses_is_not_answered_by_the_same_command() {
 }
 
 #[test]
-fn features_that_are_refused_are_told_from_those_that_are_not_offered() {
+fn refused_and_not_offered_features_are_distinguished() {
     let mut machine = healthy();
     let device = &mut machine.devices[0];
     device.negotiated = device.negotiated.without(net::CSUM).without(transport::EVENT_IDX);
@@ -427,23 +419,23 @@ fn features_that_are_refused_are_told_from_those_that_are_not_offered() {
 }
 
 #[test]
-fn what_root_saw_fills_in_what_could_not_be_seen() {
+fn data_of_root_completes_the_machine() {
     let mut machine = healthy();
     let mut state = state();
     state.dhcp_mtu.insert("eth0".into(), 9000);
     complete(&mut machine, &state);
-    assert_eq!(machine.nics[0].dhcp_mtu, Some(1450), "what was seen stays");
+    assert_eq!(machine.nics[0].dhcp_mtu, Some(1450), "existing data is kept");
     machine.nics[0].dhcp_mtu = None;
     machine.nics[0].mac = "another".into();
     complete(&mut machine, &state);
-    assert_eq!(machine.nics[0].dhcp_mtu, None, "another interface of the name");
+    assert_eq!(machine.nics[0].dhcp_mtu, None, "another interface with this name");
     machine.nics[0].mac = "02:00:00:00:00:01".into();
     complete(&mut machine, &state);
     assert_eq!(machine.nics[0].dhcp_mtu, Some(9000));
 }
 
 #[test]
-fn disks_of_one_controller_have_one_finding() {
+fn disks_of_one_controller_share_a_finding() {
     let mut machine = healthy();
     for name in ["sda", "sdb"] {
         let mut one = disk(name, "virtio5");
@@ -455,6 +447,6 @@ fn disks_of_one_controller_have_one_finding() {
     assert_eq!(short(&all), ["virtio-disk-fewer-queues Warning sda"]);
     assert_eq!(
         all[0].message,
-        format!("sda, sdb has 1 queue for {CPUS} vCPUs: requests of all of them wait in one line")
+        format!("sda, sdb has 1 queue for {CPUS} vCPUs: all vCPUs share one request queue")
     );
 }

@@ -1,4 +1,4 @@
-//! Skew: from where it is counted, and from when it is told.
+//! Imbalance of queues: when it is measured from, and when it is reported.
 
 use super::fixtures::{found, found_with, healthy, short, state};
 use crate::virtio::Machine;
@@ -10,7 +10,7 @@ fn received(machine: &mut Machine, packets: [u64; 4]) {
 }
 
 #[test]
-fn a_queue_that_carries_nearly_all_is_told_and_one_flow_is_named_as_a_reason() {
+fn queue_imbalance_is_reported() {
     let mut machine = healthy();
     received(&mut machine, [95_001, 2000, 2000, 1999]);
     let all = found(&machine);
@@ -18,7 +18,7 @@ fn a_queue_that_carries_nearly_all_is_told_and_one_flow_is_named_as_a_reason() {
     assert!(
         all[0]
             .message
-            .starts_with("eth0: queue 0 of 4 carries 94.0 % of what is received; one flow"),
+            .starts_with("eth0: queue 0 of 4 carries 94.0 % of the traffic that is received; all packets"),
         "{}",
         all[0].message
     );
@@ -28,7 +28,7 @@ fn a_queue_that_carries_nearly_all_is_told_and_one_flow_is_named_as_a_reason() {
 }
 
 #[test]
-fn few_packets_even_loads_and_single_queues_tell_nothing() {
+fn few_packets_and_even_loads_are_not_reported() {
     let mut machine = healthy();
     for packets in [
         [99_999, 0, 0, 0],
@@ -41,15 +41,11 @@ fn few_packets_even_loads_and_single_queues_tell_nothing() {
     machine.nics[0].queues.drain(1..4);
     machine.nics[0].queues[0].counters.packets = Some(1 << 50);
     let skewed = short(&found(&machine));
-    assert_eq!(
-        skewed,
-        Vec::<String>::new(),
-        "one queue carries all that there is"
-    );
+    assert_eq!(skewed, Vec::<String>::new(), "the only queue carries everything");
 }
 
 #[test]
-fn skew_counts_from_where_the_queues_were_changed() {
+fn imbalance_is_measured_from_the_last_change() {
     let mut machine = healthy();
     received(&mut machine, [10_000_000, 300_000, 300_000, 300_000]);
     assert_eq!(found(&machine).len(), 1);
@@ -61,12 +57,12 @@ fn skew_counts_from_where_the_queues_were_changed() {
         "before the change there was one queue"
     );
     state.nics.get_mut("eth0").unwrap().baseline.rx = vec![u64::MAX; 4];
-    assert_eq!(found_with(&machine, &state).len(), 1, "counters that began anew");
+    assert_eq!(found_with(&machine, &state).len(), 1, "counters that were reset");
     state.nics.get_mut("eth0").unwrap().baseline.rx = vec![0, 0];
     assert_eq!(
         found_with(&machine, &state),
         [],
-        "somebody has changed the number of queues since"
+        "the number of queues was changed since"
     );
     let one = state.nics.get_mut("eth0").unwrap();
     one.baseline.rx.clear();
@@ -74,7 +70,7 @@ fn skew_counts_from_where_the_queues_were_changed() {
     assert_eq!(
         found_with(&machine, &state),
         [],
-        "somebody else has, with no change of ours"
+        "changed by another program only"
     );
     state.nics.get_mut("eth0").unwrap().mac = "another".into();
     state.nics.get_mut("eth0").unwrap().baseline.rx = vec![9_700_000, 0, 0];
@@ -86,7 +82,7 @@ fn skew_counts_from_where_the_queues_were_changed() {
 }
 
 #[test]
-fn drops_are_compared_with_all_that_the_queue_has_carried() {
+fn drops_are_compared_with_packets_since_boot() {
     let mut machine = healthy();
     received(&mut machine, [10_000_000, 0, 0, 0]);
     machine.nics[0].queues[0].counters.drops = Some(9000);
