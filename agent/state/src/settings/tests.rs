@@ -116,7 +116,7 @@ fn values_that_cannot_be_meant_are_named_and_taken_out() {
         ),
         (
             "server: {listeners: [{name: local, address: \"127.0.0.1:10911\", plain: true}]}",
-            "server.listeners[local].address: 127.0.0.1:10911 is taken by listener default ([::]:10911)",
+            "server.listeners[local].address: 127.0.0.1:10911 is already used by listener default ([::]:10911)",
             1,
         ),
         (
