@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens as _;
-use syn::{Attribute, Item, UseTree};
+use syn::{Attribute, Item, UseTree, Visibility};
 
 use super::{rules::CIRCLES, tree};
 
@@ -20,6 +20,8 @@ struct Module {
     defined: BTreeSet<String>,
     /// Imported names, with the path that each stands for.
     imported: BTreeMap<String, Vec<String>>,
+    /// Those of them that are only passed on (`pub use`), as far as the code does not name them.
+    passed_on: BTreeSet<String>,
     /// Paths of imports without a name: traits (`as _`) and globs.
     unnamed: Vec<Vec<String>>,
     /// Modules below this one that are imported whole (`use child::*`).
@@ -68,7 +70,14 @@ impl Module {
             }
             module.defined.extend(name);
             match item {
-                Item::Use(item) => module.import(&mut Vec::new(), &item.tree),
+                Item::Use(item) => {
+                    let before: BTreeSet<String> = module.imported.keys().cloned().collect();
+                    module.import(&mut Vec::new(), &item.tree);
+                    if !matches!(item.vis, Visibility::Inherited) {
+                        let names = module.imported.keys().filter(|name| !before.contains(*name));
+                        module.passed_on.extend(names.cloned());
+                    }
+                }
                 Item::Mod(item) if item.content.is_none() => {}
                 other => module.paths(other.to_token_stream()),
             }
@@ -187,9 +196,14 @@ impl Crate {
         for (path, module) in &self.0 {
             let used = module.used.iter().filter(|name| !name.is_empty());
             for name in used.chain(&module.unnamed) {
-                // A single name is a local one, or a method, unless it was imported.
-                if name.len() == 1 && !module.imported.contains_key(&name[0]) && module.globs.is_empty() {
-                    continue;
+                // A single name is a local one, or a method, unless it was imported. That of a function that is passed on is one of
+                // a local variable or a field.
+                if name.len() == 1 {
+                    let is_type = name[0].starts_with(char::is_uppercase);
+                    let is_imported = module.imported.contains_key(&name[0]) || !module.globs.is_empty();
+                    if !is_imported || (module.passed_on.contains(&name[0]) && !is_type) {
+                        continue;
+                    }
                 }
                 if let Some(definer) = self.definer(path, name, 0)
                     && definer.file != module.file

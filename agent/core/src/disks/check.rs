@@ -1,12 +1,14 @@
 //! Validation of the settings of disks, beyond what their types check.
 
 mod binds;
+mod one;
 mod options;
+mod paths;
 mod places;
 
-use std::collections::BTreeSet;
-
 use virtfleet_wire::settings::{DiskContent, DiskFilesystem, DiskOwner, DiskSettings, ProofKind, SeedFrom};
+
+use one::One;
 
 use super::{
     binds::{PRIVATE_MODE, mount_point},
@@ -46,47 +48,7 @@ pub fn check(settings: &[DiskSettings]) -> (Vec<Wanted>, Vec<WantedProblem>) {
     (wanted, problems)
 }
 
-/// Problem with a key of a disk; an empty key means the disk itself.
-fn problem(index: usize, disk: &DiskSettings, key: &str, message: String) -> WantedProblem {
-    let plain = disk
-        .name
-        .chars()
-        .all(|c| c.is_alphanumeric() || "-_/:".contains(c));
-    let item = match disk.name.as_str() {
-        "" => index.to_string(),
-        name if plain => name.to_owned(),
-        name => format!("{name:?}"),
-    };
-    let dot = if key.is_empty() { "" } else { "." };
-    WantedProblem {
-        disk: disk.name.clone(),
-        required: disk.required,
-        path: format!("disks[{item}]{dot}{key}"),
-        message,
-    }
-}
-
-/// Check of one disk's settings.
-struct One<'a> {
-    index: usize,
-    disk: &'a DiskSettings,
-    problems: Vec<WantedProblem>,
-}
-
-impl<'a> One<'a> {
-    fn new(index: usize, disk: &'a DiskSettings) -> Self {
-        Self {
-            index,
-            disk,
-            problems: Vec::new(),
-        }
-    }
-
-    fn refuse(&mut self, key: &str, message: impl Into<String>) {
-        self.problems
-            .push(problem(self.index, self.disk, key, message.into()));
-    }
-
+impl One<'_> {
     /// Returns the checked disk. The result is valid only if no problem was found.
     fn check(&mut self) -> Wanted {
         let disk = self.disk;
@@ -440,11 +402,6 @@ impl<'a> One<'a> {
             recovery: luks.recovery_key.clone(),
         })
     }
-}
-
-/// Names of the disks that have a problem.
-fn bad_names(problems: &[WantedProblem]) -> BTreeSet<String> {
-    problems.iter().map(|problem| problem.disk.clone()).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Block devices of the guest.
 
-use std::fmt;
+pub use super::dev_number::DevNumber;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,21 +12,6 @@ pub const VIRTIO_SERIAL_BYTES: usize = 20;
 /// Minimum size of a disk that is formatted, in bytes. Smaller ones contain configuration
 /// (cloud-init seeds, downward metrics).
 pub const LEAST_BYTES: u64 = 64 << 20;
-
-/// Major and minor number.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct DevNumber {
-    /// The driver's.
-    pub major: u32,
-    /// The device's.
-    pub minor: u32,
-}
-
-impl fmt::Display for DevNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.major, self.minor)
-    }
-}
 
 /// Identity of a device within one boot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -10,13 +10,22 @@
 #![expect(clippy::result_large_err, reason = "at most one refusal per disk and run")]
 
 pub mod csi;
+mod eligible;
+mod fit;
+mod named;
 mod part;
 mod position;
+mod refusals;
 
+pub use eligible::ineligible;
+pub use fit::seen_serial;
+use fit::{fits, fits_but_for_size, fits_what_is_named, path_of};
+use refusals::only;
+use refusals::{describe, missing, not_eligible};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    device::{Bus, Device, LEAST_BYTES, VIRTIO_SERIAL_BYTES},
+    device::Device,
     plan::{Refusal, RefusalKind},
     wanted::{Key, Wanted},
 };
@@ -115,80 +124,6 @@ pub fn by_position(wanted: &[Wanted], devices: &[Device]) -> BTreeSet<usize> {
         .collect()
 }
 
-/// Returns why a device must never be used, if so.
-pub fn ineligible(device: &Device) -> Option<&'static str> {
-    if device.carries_system {
-        Some("it has the operating system")
-    } else if device.read_only {
-        Some("it is read-only")
-    } else if device.id.size < LEAST_BYTES {
-        Some("it is smaller than 64 MiB")
-    } else {
-        None
-    }
-}
-
-/// Serial that a guest sees of a disk on that bus.
-pub fn seen_serial(serial: &str, bus: Bus) -> &[u8] {
-    let bytes = serial.as_bytes();
-    match bus {
-        Bus::Virtio => &bytes[..bytes.len().min(VIRTIO_SERIAL_BYTES)],
-        _ => bytes,
-    }
-}
-
-fn fits(disk: &Wanted, device: &Device) -> bool {
-    fits_but_for_size(disk, device) && disk.size.is_none_or(|size| device.id.size == size)
-}
-
-fn fits_but_for_size(disk: &Wanted, device: &Device) -> bool {
-    !csi::is_excluded(disk, device) && fits_all_named(disk, device)
-}
-
-/// Whether all conditions in `match` are met, ignoring whether the volume belongs to a CSI driver.
-fn fits_what_is_named(disk: &Wanted, device: &Device) -> bool {
-    fits_all_named(disk, device) && disk.size.is_none_or(|size| device.id.size == size)
-}
-
-fn fits_all_named(disk: &Wanted, device: &Device) -> bool {
-    let serial = disk.serial.as_deref().is_none_or(|wanted| {
-        let has = device.id.serial.as_deref().unwrap_or_default();
-        !has.is_empty() && has.as_bytes() == seen_serial(wanted, device.bus)
-    });
-    serial
-        && disk
-            .volume
-            .as_ref()
-            .is_none_or(|volume| device.volume.as_ref() == Some(volume))
-        && disk
-            .path
-            .as_deref()
-            .is_none_or(|pattern| path_of(pattern, device).is_some())
-}
-
-fn path_of<'a>(pattern: &str, device: &'a Device) -> Option<&'a String> {
-    device.paths.iter().find(|path| glob(pattern, path))
-}
-
-/// Matches a pattern in which `*` stands for any text.
-fn glob(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = text.strip_prefix(first) else {
-        return false;
-    };
-    let Some(last) = pattern.contains('*').then(|| parts.next_back()).flatten() else {
-        return rest.is_empty();
-    };
-    for part in parts {
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
-}
-
 /// Key of the identity by which the device matched.
 fn key(disk: &Wanted, device: &Device) -> Key {
     if let Some(uuid) = &disk.part_uuid {
@@ -207,14 +142,6 @@ fn key(disk: &Wanted, device: &Device) -> Key {
     let path = || path_of(disk.path.as_deref()?, device).cloned().map(Key::Path);
     let found = serial().or_else(volume).or_else(path);
     found.unwrap_or_else(|| position::key(disk, device))
-}
-
-fn only(disk: &Wanted, devices: &[Device], candidates: &[usize]) -> Result<usize, Refusal> {
-    match candidates {
-        [] => Err(missing(disk, devices)),
-        [index] => Ok(*index),
-        several => Err(ambiguous(disk, several.iter().map(|index| &devices[*index]))),
-    }
 }
 
 fn refuse_double_claims(wanted: &[Wanted], devices: &[Device], found: &mut [Result<(Key, usize), Refusal>]) {
@@ -242,78 +169,6 @@ fn refuse_double_claims(wanted: &[Wanted], devices: &[Device], found: &mut [Resu
             ));
         }
     }
-}
-
-fn not_eligible(device: &Device, why: &str) -> Refusal {
-    Refusal::new(
-        RefusalKind::NotEligible,
-        Some(&device.id),
-        format!("{} matches, but {why}", device.node()),
-        "change `match` so that it matches a secondary disk",
-        vec![("why", why.to_owned())],
-    )
-}
-
-fn missing(disk: &Wanted, devices: &[Device]) -> Refusal {
-    // Partitions are listed only if the settings name one.
-    let listed = devices
-        .iter()
-        .filter(|device| device.id.partition.is_some() == disk.names_partition());
-    let seen: Vec<String> = listed.map(describe).collect();
-    let what = if disk.names_partition() {
-        "partition"
-    } else {
-        "disk"
-    };
-    let skipped = csi::skipped(disk, devices);
-    let skipped: Vec<String> = skipped.iter().map(|index| describe(&devices[*index])).collect();
-    let but = if skipped.is_empty() {
-        String::new()
-    } else {
-        format!("; skipped as volumes of a CSI driver: {}", skipped.join("; "))
-    };
-    Refusal::new(
-        RefusalKind::Missing,
-        None,
-        format!("no {what} matches {}{but}", disk.asked_for()),
-        "attach the disk, or compare `match` with the attached disks: `virtfleet-agent disks`",
-        vec![("disks", seen.join("; "))],
-    )
-}
-
-fn ambiguous<'a>(disk: &Wanted, devices: impl Iterator<Item = &'a Device>) -> Refusal {
-    let seen: Vec<String> = devices.map(describe).collect();
-    let (what, remedy) = if disk.names_partition() {
-        ("partitions", part::AMBIGUOUS)
-    } else {
-        (
-            "disks",
-            "add conditions to `match`, e.g. `path`, so that only one matches; or give the disks different serials in the VM's spec",
-        )
-    };
-    Refusal::new(
-        RefusalKind::Ambiguous,
-        None,
-        format!(
-            "{} {what} match {}: {}",
-            seen.len(),
-            disk.asked_for(),
-            seen.join("; ")
-        ),
-        remedy,
-        vec![("disks", seen.join("; "))],
-    )
-}
-
-fn describe(device: &Device) -> String {
-    let serial = device.id.serial.as_deref().unwrap_or("none");
-    let partition = device.id.partition.as_ref().map(part::describe);
-    format!(
-        "{} ({} bytes, serial {serial}{})",
-        device.node(),
-        device.id.size,
-        partition.unwrap_or_default()
-    )
 }
 
 #[cfg(test)]

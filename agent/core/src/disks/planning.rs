@@ -7,13 +7,17 @@ mod binds;
 mod case;
 mod clone;
 mod content;
+mod content_refusals;
 mod files;
 mod foreign;
 mod luks;
+mod luks_key;
 mod options;
 mod partition;
 mod placing;
 mod tend;
+mod uses;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,18 +2,14 @@
 
 mod copies;
 mod order;
+mod sizes;
 
+use sizes::{ALIGN, GIB, KIB, MIB, TIB};
 use virtfleet_wire::settings::ProofKind;
 
 pub use self::order::{BLOCK_BYTES, blocks};
 use super::probe::Region;
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-const TIB: u64 = 1 << 40;
-/// Alignment of direct reads in bytes.
-const ALIGN: u64 = 4 * KIB;
 /// Maximum size of a disk that is always read completely, in bytes.
 pub const WHOLE_BYTES: u64 = 256 * MIB;
 /// Number of bytes read at each end. This covers the superblocks of all formats at the front, and

@@ -11,11 +11,14 @@
 //! Every other byte is foreign, also in torn blocks: formatting needs an approval.
 
 mod btrfs;
+mod common;
 mod ext4;
 mod swap;
 mod xfs;
 
 use super::{probe::Region, regions::WHOLE_BYTES};
+use common::zero;
+use common::{MAX_XFS_GROUPS, XFS_GROUP_BYTES, first};
 
 /// Offsets and lengths of pieces passed to [`Remains::foreign`] are multiples of this, except at
 /// the end of the device. It is the largest block size of xfs and btrfs, so that no block is split.
@@ -23,11 +26,6 @@ pub const PIECE: u64 = 64 << 10;
 
 /// mkfs.btrfs creates its first block groups within this range.
 const BTRFS_BYTES: u64 = 1 << 30;
-/// Maximum number of bytes that mkfs.xfs writes at the start of an allocation group: headers, roots
-/// of the free space and inode trees, the first chunk of inodes.
-const XFS_GROUP_BYTES: u64 = 256 << 10;
-/// Maximum number of xfs allocation groups that are read.
-const MAX_XFS_GROUPS: u64 = 1024;
 
 /// Expected content after an interrupted run, by filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,17 +140,6 @@ impl Remains {
         };
         at.map(|at| offset + at as u64)
     }
-}
-
-/// Returns the first non-zero byte from `start` on.
-fn first(bytes: &[u8], start: usize) -> Option<usize> {
-    let found = bytes.get(start..)?.iter().position(|byte| *byte != 0)?;
-    Some(start + found)
-}
-
-/// Whether every byte is zero.
-fn zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Observed state of the guest: the input of a plan besides settings and journal.
 
+pub use super::mounted::Mounted;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +9,6 @@ use super::{
     clone::CloneState,
     device::{DevNumber, Device, DeviceId},
     probe::Probe,
-    wanted::Owner,
 };
 
 /// Snapshot of the guest.
@@ -70,26 +70,6 @@ pub struct Mapping {
     pub could_be: u64,
     /// Content. A new container has data that no tool recognises.
     pub probe: Probe,
-}
-
-/// Mount in the first process's namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Mounted {
-    /// Mount point.
-    pub mount_point: String,
-    /// Device number; for btrfs, whose mounts have other numbers, that of the source device.
-    pub number: DevNumber,
-    /// Path within the filesystem; `/` except for bind mounts and subvolumes.
-    pub root: String,
-    /// Filesystem type.
-    pub filesystem: String,
-    /// Mount options and superblock options.
-    pub options: Vec<String>,
-    /// Size of the filesystem in bytes according to its tool; `None` if the tool did not run.
-    pub filesystem_bytes: Option<u64>,
-    /// Owner and mode of its root directory, as numbers.
-    pub owner: Option<Owner>,
 }
 
 /// A declared mount point.

@@ -1,5 +1,6 @@
 //! Declared disk with checked settings.
 
+pub use super::owner::Owner;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -66,18 +67,6 @@ pub struct Encryption {
     pub key: KeySource,
     /// File with the recovery key; always present with a TPM.
     pub recovery: Option<String>,
-}
-
-/// Owner for chown(2), and a mode.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Owner {
-    /// User: a name or a number.
-    pub user: Option<String>,
-    /// Group: a name or a number.
-    pub group: Option<String>,
-    /// Permission bits.
-    pub mode: Option<u32>,
 }
 
 /// Declared disk with valid settings.

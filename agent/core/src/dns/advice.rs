@@ -1,18 +1,11 @@
 //! Advice for admins beside the steps: limits of this guest, and changes to make outside the agent.
 
-use std::{collections::BTreeSet, fmt, net::IpAddr};
+pub(super) use super::standing_advice::standing_advice;
+use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    asked::Asked,
-    effective::effective,
-    inherited::inherited,
-    kubelet, names, ours,
-    resolv::ResolvConf,
-    seen::{Owner, Seen},
-    split::{self, split_links},
-};
+use super::ours;
 
 /// File in which systemd-resolved lists its upstream nameservers.
 pub const UPSTREAMS: &str = "/run/systemd/resolve/resolv.conf";
@@ -150,48 +143,6 @@ impl fmt::Display for Advice {
 fn list(nameservers: &[IpAddr]) -> String {
     let all: Vec<String> = nameservers.iter().map(ToString::to_string).collect();
     all.join(", ")
-}
-
-/// Advice that does not depend on the plan's steps.
-pub(super) fn standing_advice(asked: &Asked, seen: &Seen, merged: &ResolvConf) -> Vec<Advice> {
-    let mut all = Vec::new();
-    all.extend(kubelet::advice(seen, merged));
-    all.extend(local_domain(asked, seen));
-    all.extend(split_links(seen).map(|link| {
-        Advice::SplitLink {
-            link: link.name.clone(),
-            domains: link.routes.clone(),
-            nameservers: split::nameservers(link)
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect(),
-        }
-    }));
-    all
-}
-
-/// Advice about a `.local` domain. Only if names of the cluster should be resolved: the policy says
-/// so, or the platform assigned a search domain of the cluster.
-fn local_domain(asked: &Asked, seen: &Seen) -> Option<Advice> {
-    let domain = asked.cluster_domain.as_str();
-    let written = seen
-        .files
-        .get(ours::RESOLVED)
-        .is_some_and(|text| ours::is_ours(text));
-    let concerned = seen.owner == Owner::Resolved && !written && names::below(domain, "local");
-    let meant = asked.cluster_first()
-        || inherited(seen)
-            .0
-            .searches
-            .iter()
-            .any(|search| names::below(search, domain));
-    let covered = effective(seen)
-        .searches
-        .iter()
-        .any(|search| names::below(domain, search));
-    (concerned && meant && !covered).then(|| Advice::LocalDomain {
-        domain: domain.to_owned(),
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Current DNS configuration, including the upstreams of a stub.
 
+pub(super) use super::stub::stub_only;
 use super::{
     given, ours, resolv,
     resolv::ResolvConf,
@@ -39,11 +40,6 @@ pub(super) fn named(seen: &Seen, mut conf: ResolvConf) -> ResolvConf {
         }
     }
     conf
-}
-
-/// Whether a file has only loopback addresses.
-pub(super) fn stub_only(conf: &ResolvConf) -> bool {
-    !conf.nameservers.is_empty() && conf.nameservers.iter().all(std::net::IpAddr::is_loopback)
 }
 
 /// Returns the configuration in the agent's own file, even if the resolver has not loaded it yet;

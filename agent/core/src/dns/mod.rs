@@ -30,13 +30,16 @@ pub mod inherited;
 pub mod kubelet;
 pub mod merge;
 pub mod names;
+mod our_file;
 pub mod ours;
 pub mod plan;
 pub mod render;
 pub mod resolv;
 pub mod seen;
 pub mod split;
+mod standing_advice;
 pub mod state;
+mod stub;
 
 pub use asked::Asked;
 pub use choice::Choice;

@@ -2,9 +2,13 @@
 //! changes nothing.
 
 mod refusal;
+mod refused;
+mod step;
 mod steps;
 
+pub use refused::{Refusal, RefusalKind};
 use std::{collections::BTreeMap, net::IpAddr};
+pub use step::{Service, Step};
 
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::DnsManage;
@@ -22,133 +26,8 @@ use super::{
     ours,
     render::{OurFile, Rendered, kubelets, render},
     resolv::ResolvConf,
-    seen::{File, Owner, Seen},
+    seen::{Owner, Seen},
 };
-
-/// Step of a plan. Steps run in order. If one fails, or the nameservers do not answer afterwards,
-/// the agent undoes all of them in reverse order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "step")]
-pub enum Step {
-    /// Write a file of the agent.
-    WriteFile {
-        /// Path of the file.
-        path: String,
-        /// Content of the file.
-        text: String,
-        /// Mode of the file, e.g. `0o644`.
-        mode: u32,
-    },
-    /// Remove a file of the agent.
-    RemoveFile {
-        /// Path of the file.
-        path: String,
-    },
-    /// Replace `/etc/resolv.conf` with a file of the agent, after saving the original.
-    TakeOver {
-        /// Content of the file.
-        text: String,
-    },
-    /// Restore the original `/etc/resolv.conf`.
-    GiveBack {
-        /// The original file or link.
-        original: File,
-    },
-    /// Make a service reload its configuration.
-    Reload {
-        /// The service.
-        service: Service,
-    },
-    /// Run `resolvectl revert` for a link. It removes from systemd-resolved what NetworkManager set
-    /// there and does not remove itself, or from networkd what was set at run time.
-    Revert {
-        /// Name of the link.
-        link: String,
-    },
-    /// Stop networkd from passing this link's DNS servers to systemd-resolved, without
-    /// reconfiguring the link (`resolvectl dns <link> ""`, which systemd-resolved forwards to
-    /// networkd). It lasts until networkd restarts and reads the drop-in.
-    Quiet {
-        /// Name of the link.
-        link: String,
-    },
-    /// Make networkd pass the link's DNS servers to systemd-resolved again (`resolvectl revert`).
-    /// If networkd has read a drop-in of the agent and so does not know them, set them explicitly
-    /// (`resolvectl dns`).
-    Speak {
-        /// Name of the link.
-        link: String,
-        /// Nameservers assigned on the link.
-        nameservers: Vec<String>,
-        /// Search domains assigned on the link.
-        searches: Vec<String>,
-    },
-    /// Flush the resolver's cache.
-    Flush,
-}
-
-impl Step {
-    /// Whether the step concerns kubelet's configuration drop-in. An obstacle to it must not block
-    /// other steps.
-    pub fn is_kubelets(&self) -> bool {
-        matches!(self, Self::WriteFile { path, .. } | Self::RemoveFile { path } if ours::is_kubelet_drop_in(path))
-    }
-}
-
-/// Service that reads a configuration file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Service {
-    /// `systemctl try-reload-or-restart systemd-resolved` (reload from version 254 on). After the
-    /// last file of the agent is removed, the agent resets its domains and reloads, or restarts the
-    /// service.
-    Resolved,
-    /// `networkctl reload`, which reconfigures links whose files changed.
-    Networkd,
-    /// `nmcli general reload`.
-    NetworkManager,
-    /// `resolvconf -u`.
-    Resolvconf,
-}
-
-/// Reason of a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RefusalKind {
-    /// The settings are invalid.
-    Settings,
-    /// No requested nameserver may be used and answers; the configuration in use stays.
-    NothingVerified,
-    /// A file of another owner is at the path, or `/etc/resolv.conf` cannot be changed.
-    NotOurs,
-    /// A tool is missing.
-    NoTool,
-    /// A link has its own nameservers for certain domains, and the agent's files would remove them.
-    SplitDns,
-    /// The current state cannot be determined.
-    Unreadable,
-}
-
-/// Refusal with its evidence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Refusal {
-    /// Reason.
-    pub kind: RefusalKind,
-    /// One sentence with what was found and where.
-    pub message: String,
-    /// What to do next.
-    pub remedy: String,
-    /// Evidence by name.
-    pub facts: Vec<(String, String)>,
-}
-
-impl Refusal {
-    /// Whether a file of another owner is at the path of kubelet's drop-in.
-    fn is_kubelets(&self) -> bool {
-        self.kind == RefusalKind::NotOurs && self.facts.iter().any(|(_, what)| ours::is_kubelet_drop_in(what))
-    }
-}
 
 /// DNS plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

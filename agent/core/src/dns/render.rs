@@ -1,5 +1,7 @@
 //! Content of all files that apply a choice to the resolver of the guest.
 
+pub use super::our_file::OurFile;
+pub(super) use super::our_file::{has_resolvectl, header};
 use std::collections::BTreeSet;
 // Writing to a string cannot fail, so the results are ignored.
 use std::fmt::Write as _;
@@ -16,20 +18,6 @@ use super::{
     split::{drop_in as drop_in_of_link, split_links},
 };
 
-/// Second part of the header of the agent's files.
-const HEADER_TEXT: &str = "from the settings `dns`. Changes are undone; `dns.manage: off` takes it away.";
-
-/// File of the agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OurFile {
-    /// Path.
-    pub path: String,
-    /// Content.
-    pub text: String,
-    /// Mode.
-    pub mode: u32,
-}
-
 /// Requested files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
@@ -39,16 +27,6 @@ pub struct Rendered {
     pub resolv_conf: Option<String>,
     /// Advice for the admin.
     pub advice: Vec<Advice>,
-}
-
-/// First line of a file of the agent.
-pub(super) fn header() -> String {
-    format!("{} {HEADER_TEXT}\n", ours::MARK)
-}
-
-/// Whether the per-link settings of systemd-resolved can be reverted.
-pub(super) fn has_resolvectl(seen: &Seen) -> bool {
-    !seen.missing_tools.iter().any(|tool| tool == "resolvectl")
 }
 
 /// Returns the files for a choice, by the owner of `/etc/resolv.conf` and the managers of the

@@ -1,12 +1,14 @@
 //! The plan for the queues of the network interfaces, and for disk schedulers.
 
 mod disk;
+mod nic_plan;
+mod refused;
 mod steering;
 mod step;
 mod verdict;
 
-use serde::{Deserialize, Serialize};
-use virtfleet_wire::settings::Multiqueue;
+pub use nic_plan::{NicPlan, Plan};
+pub use refused::{Refusal, RefusalKind};
 
 pub use step::{RingSizes, Step, Target};
 
@@ -20,88 +22,6 @@ use verdict::Verdict;
 /// Note for plans that add queues.
 const COST: &str = "more queues can cost: outgoing traffic of a few flows may get slower, and each queue takes memory and CPU time on guest and host; \
                     nic.json has the measurements, and nic.multiqueue: off restores the former number";
-
-/// Reason of a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RefusalKind {
-    /// The settings are invalid.
-    Settings,
-    /// The kernel or the driver does not support it.
-    Unsupported,
-    /// The current state cannot be read.
-    Unreadable,
-    /// The interface is no longer the one for which the plan was made.
-    Replaced,
-}
-
-/// Refusal with its evidence.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Refusal {
-    /// Reason.
-    pub kind: RefusalKind,
-    /// Subject, e.g. `eth0`, `vda` or a settings key.
-    pub subject: String,
-    /// One sentence with what was found.
-    pub message: String,
-    /// What to do next.
-    pub remedy: String,
-}
-
-/// Plan for one interface.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NicPlan {
-    /// Name.
-    pub nic: String,
-    /// Interface index.
-    pub index: u32,
-    /// MAC address.
-    pub mac: String,
-    /// Current number of queues.
-    pub current: Option<u32>,
-    /// Maximum number of queues.
-    pub possible: Option<u32>,
-    /// Requested number of queues; `None` if the agent does not manage them.
-    pub wanted: Option<u32>,
-    /// Current state.
-    pub standing: Standing,
-    /// Reason of the state, one sentence.
-    pub because: String,
-}
-
-/// Plan for all interfaces and disks. All keys are required: otherwise any JSON object would parse
-/// as an empty plan.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Plan {
-    /// Which changes of the number of queues are allowed.
-    pub multiqueue: Multiqueue,
-    /// Online CPUs.
-    pub online: Vec<u32>,
-    /// Interfaces by name.
-    pub nics: Vec<NicPlan>,
-    /// Steps in order; empty if everything is as requested.
-    pub steps: Vec<Step>,
-    /// Reasons why something is not done.
-    pub refusals: Vec<Refusal>,
-    /// Notes for the admin.
-    pub notes: Vec<String>,
-}
-
-impl Plan {
-    /// Returns the plan of the interface.
-    pub fn nic(&self, name: &str) -> Option<&NicPlan> {
-        self.nics.iter().find(|one| one.nic == name)
-    }
-
-    /// Whether two plans have the same steps for the same reasons.
-    pub fn is_same(&self, other: &Self) -> bool {
-        (&self.steps, &self.refusals, &self.nics, &self.online)
-            == (&other.steps, &other.refusals, &other.nics, &other.online)
-    }
-}
 
 /// Returns the plan. Pure; empty if it is computed again after its steps were applied. The caller
 /// decides which steps it may apply: `report-only` yields the same plan as `auto`.
@@ -134,15 +54,6 @@ pub fn plan(asked: &Asked, machine: &Machine, previous: &NicState) -> Plan {
 }
 
 impl Plan {
-    fn refuse(&mut self, kind: RefusalKind, subject: &str, message: String, remedy: &str) {
-        self.refusals.push(Refusal {
-            kind,
-            subject: subject.to_owned(),
-            message,
-            remedy: remedy.to_owned(),
-        });
-    }
-
     fn nic_of(&mut self, asked: &Asked, nic: &Nic, machine: &Machine, previous: &NicState) {
         let known = previous.nics.get(&nic.name).filter(|known| known.mac == nic.mac);
         let Verdict {

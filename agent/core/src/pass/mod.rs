@@ -3,48 +3,13 @@
 
 mod record;
 mod settings;
+mod stage;
 mod triggers;
 
 pub use record::{FORMAT, GuestRecord, Outcome, SettingsProblem, StageRecord, StepRecord};
 pub use settings::{Agent, SettingsPlan, SettingsSeen, plan_settings, serving, serving_words};
+pub use stage::Stage;
 pub use triggers::{MAX_TRIGGERS, trigger_names};
-
-use serde::{Deserialize, Serialize};
-
-/// Stage of a run. Each stage has its own systemd unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    /// Once per boot, before the network and the container runtime start.
-    Provision,
-    /// Once per boot, when the network is up.
-    Dns,
-    /// After each change, and periodically.
-    Reconcile,
-}
-
-impl Stage {
-    /// All stages, in boot order.
-    pub const ALL: [Self; 3] = [Self::Provision, Self::Dns, Self::Reconcile];
-
-    /// Name of the stage on the command line and in the record.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Provision => "provision",
-            Self::Dns => "dns",
-            Self::Reconcile => "reconcile",
-        }
-    }
-
-    /// Systemd unit that runs this stage.
-    pub fn unit(self) -> &'static str {
-        match self {
-            Self::Provision => "virtfleet-provision.service",
-            Self::Dns => "virtfleet-dns.service",
-            Self::Reconcile => "virtfleet-reconcile.service",
-        }
-    }
-}
 
 /// Definition of a step: its name, its stages and its dependencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,6 +13,7 @@ mod disk;
 pub mod features;
 mod findings;
 pub mod interrupts;
+mod kind;
 mod machine;
 mod network;
 

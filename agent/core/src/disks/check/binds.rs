@@ -9,9 +9,8 @@ use super::{
         binds::{Bind, default_directory},
         wanted::WantedProblem,
     },
-    One,
-    places::{self, is_at_or_below},
-    problem,
+    one::{One, problem},
+    paths::is_at_or_below,
 };
 
 /// Maximum number of places of one disk.
@@ -35,7 +34,7 @@ impl One<'_> {
         for (index, place) in places.iter().enumerate() {
             let at = |key: &str| format!("places[{index}].{key}");
             let path = place.path.as_str();
-            let wrong_path = places::objection(path);
+            let wrong_path = super::paths::objection(path);
             let has_path = wrong_path.is_none();
             if let Some(message) = wrong_path {
                 self.refuse(&at("path"), message);
@@ -100,7 +99,7 @@ pub(super) fn check_together(settings: &[DiskSettings], problems: &mut Vec<Wante
             let path = place.path.as_str();
             let mut others = settings.iter().enumerate().filter(|(other, _)| *other != index);
             let found = others.find_map(|(_, other)| {
-                let theirs = places::declared(other).into_iter();
+                let theirs = super::paths::declared(other).into_iter();
                 theirs
                     .map(|(_, theirs)| theirs)
                     .find(|theirs| is_at_or_below(path, theirs) || is_at_or_below(theirs, path))

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::{super::device::LEAST_BYTES, named::glob, *};
 use crate::disks::{
     device::{Bus, Device, DeviceId},
     fixtures::{GIB, VM, device, positional, wanted},

@@ -1,5 +1,8 @@
 //! Evaluates the content of a disk: make a filesystem, use the existing one, or refuse.
 
+use super::content_refusals::describe_foreign_content;
+pub(super) use super::content_refusals::{former, mixed_content, undetermined, unreadable};
+pub(super) use super::verdict::{LUKS, Verdict};
 use virtfleet_wire::settings::ProofKind;
 
 use super::{
@@ -17,28 +20,6 @@ use super::{
     foreign::foreign,
     placing::History,
 };
-
-/// Decision for a disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Make the filesystem or the container.
-    Make {
-        /// Evidence that the disk may be formatted.
-        evidence: Evidence,
-        /// Whether an unfinished `mkfs` of the agent is cleared first.
-        clear: bool,
-    },
-    /// Use what is on the disk.
-    Take {
-        /// UUID of the existing filesystem or container.
-        uuid: String,
-        /// Whether the agent has just made it, so that nothing was written to it yet.
-        fresh: bool,
-    },
-}
-
-/// blkid's name for a LUKS container.
-pub(super) const LUKS: &str = "crypto_LUKS";
 
 /// Declared content of the disk itself.
 #[derive(Debug, Clone, Copy)]
@@ -96,21 +77,6 @@ pub(super) fn judge(case: &Case<'_>, layer: Layer<'_>, notes: &mut Vec<String>) 
         Probe::HasData(content) if content.kind == layer.kind => declared(case, content, layer, notes),
         Probe::HasData(content) => Err(foreign(case, content, layer.kind, "")),
     }
-}
-
-pub(super) fn unreadable(case: &Case<'_>, reason: &str, passing: bool) -> Refusal {
-    let remedy = if passing {
-        "the next run probes it again: `systemctl start virtfleet-reconcile.service`"
-    } else {
-        "read the kernel log (`dmesg`) and check the volume; the agent changes nothing while the disk is unreadable"
-    };
-    let message = format!("cannot determine the content of {}: {reason}", case.device.node());
-    case.refuse(
-        RefusalKind::Unreadable,
-        message,
-        remedy,
-        vec![("reason", reason.to_owned())],
-    )
 }
 
 /// Refusal for a shared disk without known content. The agent never formats it: another VM may be
@@ -213,12 +179,6 @@ fn partly_proven(case: &Case<'_>, blankness: &Blankness) -> Option<Refusal> {
     Some(refusal)
 }
 
-/// Journal entry of this disk under a former name, if the agent made it.
-pub(super) fn former<'a>(case: &Case<'a>) -> Option<&'a Entry> {
-    let mut entries = case.journal.entries.iter();
-    entries.find(|entry| entry.key == case.key && entry.progress > Progress::Intended)
-}
-
 /// Describes the progress in the journal.
 fn progress_words(progress: Progress) -> &'static str {
     match progress {
@@ -272,17 +232,6 @@ fn unknown_bytes(case: &Case<'_>, content: &Content) -> Result<Verdict, Refusal>
         .map_or(String::new(), |byte| format!(", the first at byte {byte}"));
     let message = format!("{node} is not blank: it contains data that no tool recognises{at}");
     approved_or(case, approvable(case, RefusalKind::UnknownData, message, facts))
-}
-
-/// Describes the content that is not from the agent's `mkfs`.
-fn describe_foreign_content(content: &Content) -> String {
-    match &content.left {
-        Some(Left::Foreign { at }) => {
-            format!("that tool does not write the byte at {at}: something else wrote to the disk")
-        }
-        Some(Left::User { trace }) => format!("the filesystem was used since: {trace}"),
-        Some(Left::Tool) | None => "it is not proven that this tool wrote all of the content".to_owned(),
-    }
 }
 
 /// Plans a disk with the declared kind of content.
@@ -376,44 +325,6 @@ fn started_mkfs(
         }
         (Some(false), ..) => Err(mixed_content(case, &node, content, uuid)),
     }
-}
-
-/// Refusal: the disk has a filesystem with the agent's UUID and content that its `mkfs` did not
-/// write.
-pub(super) fn mixed_content(case: &Case<'_>, place: &str, content: &Content, uuid: String) -> Refusal {
-    let mut facts = vec![("uuid", uuid)];
-    match &content.left {
-        Some(Left::Foreign { at }) => facts.push(("foreignByte", at.to_string())),
-        Some(Left::User { trace }) => facts.push(("used", trace.clone())),
-        Some(Left::Tool) | None => {}
-    }
-    let refusal = case.refuse(
-        RefusalKind::Unfinished,
-        format!(
-            "{place} holds a filesystem of a mkfs that was started and not recorded as finished, and {}",
-            describe_foreign_content(content)
-        ),
-                "copy the data that you need; then remove the filesystem manually (`wipefs --all`, and write zeros over the \
-                 rest); an approval does not remove it",
-        facts,
-    );
-    refusal.beyond_approval()
-}
-
-/// Refusal: it is unknown whether the filesystem is complete, or something mounted it since. The
-/// agent does not clear it.
-pub(super) fn undetermined(case: &Case<'_>, place: &str, uuid: String) -> Refusal {
-    let refusal = case.refuse(
-        RefusalKind::Unfinished,
-        format!(
-                        "{place} holds the result of a mkfs that the agent started, and it is unknown whether it is complete: its checker \
-                         gave no answer, or it was mounted since"
-        ),
-                "check it (`e2fsck -n`, `xfs_repair -n`, `btrfs check`); known content cannot be approved, so remove it manually \
-                 (`wipefs`)",
-        vec![("uuid", uuid)],
-    );
-    refusal.beyond_approval()
 }
 
 /// Refusal: the header is the agent's, but the current key does not open it.

@@ -4,10 +4,11 @@
 //! it only if the journal records a container with the same header UUID that the agent made and
 //! that was never used.
 
+pub(super) use super::luks_key::key_refusal;
 use super::{
     super::{
         journal::{Entry, Evidence, Progress},
-        keys::{self, Shut},
+        keys::{self},
         mkfs,
         plan::{FormatIntent, Refusal, RefusalKind, Step},
         probe::{Content, Left, Probe},
@@ -239,20 +240,6 @@ fn key_files(case: &Case<'_>, encryption: &Encryption, header: &str, new: bool) 
         remedy,
         vec![("key", key.to_owned()), ("reason", why.clone())],
     ))
-}
-
-/// Data for messages about the key of the container.
-pub(super) fn key_refusal<'a>(
-    case: &'a Case<'_>,
-    encryption: &'a Encryption,
-    luks_uuid: &'a str,
-) -> Shut<'a> {
-    Shut {
-        name: &case.disk.name,
-        device: case.id(),
-        luks_uuid,
-        encryption,
-    }
 }
 
 /// Journal entry of a container that the agent made and in which nothing was ever mounted.

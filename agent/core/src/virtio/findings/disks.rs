@@ -1,5 +1,6 @@
 //! Findings about disks: number of hardware queues, and the write cache.
 
+pub(super) use super::works::works;
 use std::collections::BTreeMap;
 
 use virtfleet_wire::finding::{Finding, Severity};
@@ -9,10 +10,6 @@ use super::{
     words::{count, few},
 };
 use crate::virtio::{Disk, DiskKind, WriteCache};
-
-/// Minimum size of a data disk in bytes. Smaller disks contain only settings (cloud-init, config
-/// maps, secrets), and their performance does not matter.
-const MIN_DATA_BYTES: u64 = 64 << 20;
 
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let works = |disk: &&Disk| works(disk);
@@ -38,11 +35,6 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
         }));
     }
     all
-}
-
-/// Whether the performance of a disk matters: no CD, not read-only, no settings.
-pub(super) fn works(disk: &Disk) -> bool {
-    !disk.read_only && !disk.name.starts_with("sr") && disk.bytes >= MIN_DATA_BYTES
 }
 
 /// With `cache: none` QEMU uses direct I/O, and the guest sees a write-back cache. If the host's

@@ -20,6 +20,7 @@ mod traffic;
 mod vectors;
 mod view;
 mod words;
+mod works;
 
 use virtfleet_wire::{finding::Finding, settings::NicSettings};
 
