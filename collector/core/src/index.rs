@@ -8,6 +8,7 @@
 
 mod change;
 mod labels;
+mod touched;
 
 pub use self::labels::Owners;
 
@@ -18,7 +19,7 @@ use virtfleet_wire::{
     ids::{ClusterName, Uid, VmKey},
 };
 
-use self::change::Touched;
+use self::touched::Touched;
 use crate::{
     budget::{BudgetOwner, ReportBudget},
     detail,

@@ -10,6 +10,7 @@
 //!
 //! A contradiction prevents the join and is a finding.
 
+pub(crate) use super::node_match::NodeMatch;
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::{ClusterName, NodeName, Uuid, VmKey},
@@ -21,20 +22,6 @@ use crate::{
     keys::{MAX_NAMED_VMS, SharedValue},
     store::{Store, VmEntry},
 };
-
-/// Result of rules 1 and 2, which use only data of the Nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum NodeMatch {
-    /// No Node names it.
-    #[default]
-    None,
-    /// This one does.
-    Node(NodeName),
-    /// Several name it in their `providerID`; the first few, sorted.
-    Ambiguous(Vec<NodeName>),
-    /// This one has its name, a `providerID` of something else, and not its firmware UUID.
-    Contradicts(NodeName),
-}
 
 /// Applies rules 1 and 2 to `vm` in `cluster`; `firmware` is its `spec.domain.firmware.uuid`.
 pub(crate) fn node_match(

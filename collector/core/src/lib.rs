@@ -16,6 +16,7 @@
 
 mod agent;
 pub mod budget;
+mod cluster_label;
 mod derive;
 mod detail;
 pub mod dial;
@@ -28,9 +29,11 @@ mod join;
 mod keys;
 mod label_map;
 pub mod labels;
+mod node_match;
 pub mod pending;
 pub mod pull_result;
 pub mod report;
+mod selector;
 mod selectors;
 mod small_set;
 mod snapshot;

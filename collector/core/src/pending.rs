@@ -1,6 +1,7 @@
 //! VMs whose labels name a user cluster, although no `UserCluster` selects them. A label never assigns a
 //! VM to a user cluster: such a VM stays unassigned until a `UserCluster` selects it.
 
+pub(crate) use super::cluster_label::ClusterLabel;
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::{ClusterName, VmKey},
@@ -33,15 +34,6 @@ pub fn named(labels: &Labels) -> Option<(&'static str, ClusterName)> {
     CLUSTER_LABELS
         .into_iter()
         .find_map(|key| Some((key, labels.get(key)?.parse().ok()?)))
-}
-
-/// The label that names the user cluster of a VM that no `UserCluster` selects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClusterLabel {
-    /// Which of [`CLUSTER_LABELS`].
-    pub(crate) key: &'static str,
-    /// Its value.
-    pub(crate) cluster: ClusterName,
 }
 
 /// The label that names the user cluster.

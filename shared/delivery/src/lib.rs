@@ -15,6 +15,7 @@ pub mod cloud_init;
 pub mod guest;
 pub mod ignition;
 mod mime;
+mod own;
 pub mod payload;
 pub mod spec;
 mod splice;

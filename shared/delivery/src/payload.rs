@@ -1,5 +1,9 @@
 //! The files that must lie in the guest, whoever brings them.
 
+use super::own::DELIVER;
+pub(crate) use super::own::OWN;
+pub use super::own::SETTINGS;
+pub(crate) use super::own::TLS_PATHS;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
@@ -19,25 +23,6 @@ pub(crate) const UNIT: &str = "virtfleet-delivery.service";
 pub(crate) const WAITING: [&str; 2] = ["containerd.service", "kubelet.service"];
 /// The name of their drop-in.
 pub(crate) const DROP_IN: &str = "20-virtfleet-delivery.conf";
-/// Where the certificate, its key and the clients' authority are put.
-pub(crate) const TLS_PATHS: [&str; 3] = [
-    "/etc/virtfleet/tls/agent.crt",
-    "/etc/virtfleet/tls/agent.key",
-    "/etc/virtfleet/tls/ca.crt",
-];
-/// Where the settings are put.
-pub const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
-const DELIVER: &str = "/var/lib/virtfleet/delivery/deliver";
-/// Other paths that only the delivery writes.
-pub(crate) const OWN: [&str; 7] = [
-    SETTINGS,
-    DELIVER,
-    WANTED,
-    crate::INSTALLED,
-    "/etc/systemd/system/virtfleet-delivery.service",
-    "/etc/systemd/system/kubelet.service.d/20-virtfleet-delivery.conf",
-    "/etc/systemd/system/containerd.service.d/20-virtfleet-delivery.conf",
-];
 
 /// The most that all files together may weigh: a Secret holds 1 MiB, and base64 takes a third.
 const MAX_BYTES: usize = 700_000;

@@ -3,7 +3,10 @@
 //! Unknown fields are ignored and absent ones default, so a collector reads agents of two versions back and of a later one.
 
 mod census;
+mod error;
 
+pub use error::ReportError;
+pub use error::{MAX_REPORT_BYTES, REPORT_API_VERSION, REPORT_KIND};
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -18,13 +21,6 @@ pub use census::{
     MAX_FEATURES, MAX_FINDINGS, MAX_INTERFACES, MAX_KUBELET_LABELS, MAX_REPORT_VALUES, MAX_SECTION_ITEMS,
     MAX_SECTIONS,
 };
-
-/// The report's `apiVersion`.
-pub const REPORT_API_VERSION: &str = "report.virtfleet.io/v1";
-/// The report's `kind`.
-pub const REPORT_KIND: &str = "GuestReport";
-/// The most that a report may weigh, in bytes of JSON; a section that would pass it is cut and marked `truncated`.
-pub const MAX_REPORT_BYTES: usize = 256 * 1024;
 
 /// The program that speaks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -102,33 +98,6 @@ pub struct GuestReport {
     pub sections: BTreeMap<String, Section>,
     /// What somebody should know.
     pub findings: Vec<Finding>,
-}
-
-/// Why a document is not a report that this version reads.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    /// More bytes than a report may have.
-    #[error("{0} bytes, and a report has at most {MAX_REPORT_BYTES}")]
-    TooLarge(usize),
-    /// More of something than a report may have.
-    #[error("more than {limit} {what}")]
-    TooMany {
-        /// Of what, e.g. `sections`.
-        what: &'static str,
-        /// How many there may be.
-        limit: usize,
-    },
-    /// Not JSON of a report's shape.
-    #[error("not a report: {0}")]
-    Malformed(#[from] serde_json::Error),
-    /// JSON, but of another kind or of a version that this one does not know.
-    #[error("apiVersion {api_version:?}, kind {kind:?}; expected {REPORT_API_VERSION:?}, {REPORT_KIND:?}")]
-    Foreign {
-        /// What it says.
-        api_version: String,
-        /// What it says.
-        kind: String,
-    },
 }
 
 impl GuestReport {

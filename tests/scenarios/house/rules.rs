@@ -114,11 +114,8 @@ pub(crate) const CIRCLES: &[(&str, usize)] = &[
     ("agent/host/", 5),
     ("agent/metrics/", 3),
     ("agent/state/", 1),
-    ("collector/", 10),
-    ("collector/core/", 4),
-    ("shared/delivery/", 1),
-    ("shared/runtime/", 1),
-    ("shared/wire/", 2),
+    ("collector/", 9),
+    ("collector/core/", 1),
 ];
 
 /// The crates of the agent, each with the crates of the agent that it may depend on: what serves and reports cannot reach

@@ -1,5 +1,6 @@
 //! Applies a changed fact to the index: stores it, finds the affected VMs, and updates keys, then views.
 
+use super::touched::Touched;
 use std::{collections::BTreeSet, sync::Arc};
 
 use virtfleet_wire::{
@@ -15,17 +16,6 @@ use crate::{
     keys::{Keys, SharedValue, move_under},
     store::{PullHistory, VmEntry},
 };
-
-/// VMs that an event affects.
-#[derive(Debug, Default)]
-pub(super) struct Touched {
-    /// VMs whose keys may change; their views change only if the keys do.
-    pub(super) keys: BTreeSet<VmKey>,
-    /// VMs whose keys and views may change.
-    pub(super) views: BTreeSet<VmKey>,
-    /// VMs whose Nodes' desired labels may change, and nothing else.
-    pub(super) labels: BTreeSet<VmKey>,
-}
 
 impl FleetIndex {
     /// The keys of all objects.

@@ -7,7 +7,7 @@ use virtfleet_wire::{
     ids::{ClusterName, Namespace, NodeName, Uid, VmKey},
 };
 
-use super::{FleetIndex, change::Touched};
+use super::{FleetIndex, touched::Touched};
 use crate::{
     facts::{Labels, VmiMove},
     findings,

@@ -10,10 +10,12 @@
 //! plan: decide (one key) ─▶ pairs (beta and GA together) ─▶ safety (all changes) ─▶ decisions, labels, annotation
 //! ```
 
+mod action;
 mod decide;
 pub mod evidence;
 pub mod guard;
 pub mod merge;
+mod outcome;
 pub mod owned;
 mod pairs;
 pub mod plan;

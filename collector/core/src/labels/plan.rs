@@ -1,5 +1,6 @@
 //! Plans one Node: compares desired and actual labels key by key, and builds the patch.
 
+pub use super::action::Action;
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
@@ -93,22 +94,6 @@ pub struct Decision {
     pub message: String,
     /// Only a policy with `dryRun` selects it: shown, not sent.
     pub dry_run: bool,
-}
-
-/// Action on one key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum Action {
-    /// None: the key is in its desired state.
-    Keep,
-    /// Write the desired value.
-    Set,
-    /// Remove the label.
-    Remove,
-    /// Write back the value that the label had before the collector wrote it.
-    Restore,
-    /// None, although the value differs: a finding reports it.
-    Report,
 }
 
 /// Reason of a decision.

@@ -7,6 +7,7 @@
 
 mod admission;
 mod guarded;
+mod limits;
 mod metrics;
 mod server;
 mod write_deadline;

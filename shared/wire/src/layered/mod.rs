@@ -10,6 +10,7 @@
 //! Used for every settings file of both programs. Nothing here reads a file: the caller passes names and texts.
 
 mod load;
+mod origin;
 mod origins;
 mod path;
 mod problem;

@@ -4,9 +4,9 @@
 //! and an explicit null takes back what weaker files said. Merging is associative: folding three files from either end
 //! gives the same.
 
+pub use super::origin::Origin;
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
     sync::Arc,
 };
 
@@ -17,29 +17,6 @@ use super::{
     problem::Problem,
     yaml::{Node, NodeValue},
 };
-
-/// Who set a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// No file: the program's default stands.
-    Default,
-    /// A file, at a line (from 1).
-    File {
-        /// The file's name.
-        file: Arc<str>,
-        /// The line of the value's key.
-        line: usize,
-    },
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("(default)"),
-            Self::File { file, line } => write!(f, "{file}:{line}"),
-        }
-    }
-}
 
 /// What a value does to the weaker ones of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

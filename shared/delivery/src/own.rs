@@ -1,0 +1,26 @@
+//! Paths of the delivery itself.
+
+use crate::WANTED;
+
+/// Other paths that only the delivery writes.
+pub(crate) const OWN: [&str; 7] = [
+    SETTINGS,
+    DELIVER,
+    WANTED,
+    crate::INSTALLED,
+    "/etc/systemd/system/virtfleet-delivery.service",
+    "/etc/systemd/system/kubelet.service.d/20-virtfleet-delivery.conf",
+    "/etc/systemd/system/containerd.service.d/20-virtfleet-delivery.conf",
+];
+
+/// Where the settings are put.
+pub const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
+
+pub(super) const DELIVER: &str = "/var/lib/virtfleet/delivery/deliver";
+
+/// Where the certificate, its key and the clients' authority are put.
+pub(crate) const TLS_PATHS: [&str; 3] = [
+    "/etc/virtfleet/tls/agent.crt",
+    "/etc/virtfleet/tls/agent.key",
+    "/etc/virtfleet/tls/ca.crt",
+];
