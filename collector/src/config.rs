@@ -188,7 +188,8 @@ pub struct ScrapeTls {
     pub certificate: Option<String>,
     /// The certificate's private key.
     pub key: Option<String>,
-    /// The trust domain in agents' certificates: `spiffe://<trustDomain>/vmi/<namespace>/<name>/<uid>`.
+    /// The trust domain in agents' certificates:
+    /// `spiffe://<trustDomain>/vmi/<namespace>/<name>/<uid>`.
     pub trust_domain: Option<String>,
 }
 

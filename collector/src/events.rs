@@ -1,8 +1,8 @@
-//! Records Kubernetes Events in the infra cluster. Recording never blocks and never fails: Events above
-//! the rate limit are dropped and counted.
+//! Records Kubernetes Events in the infra cluster. Recording never blocks and never fails: Events
+//! above the rate limit are dropped and counted.
 //!
-//! kube's own recorder is not used: it aggregates events of one reason and keeps only the first one's
-//! text, but the second migration of a VM is not the first one again.
+//! kube's own recorder is not used: it aggregates events of one reason and keeps only the first
+//! one's text, but the second migration of a VM is not the first one again.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -166,8 +166,8 @@ impl EventFilter {
             return FilterResult::RateLimited;
         }
         self.bucket_time = bucket_time;
-        // A dropped Event is not inserted, so that it is sent when it is recorded again. The rate limit
-        // bounds the size of the map.
+        // A dropped Event is not inserted, so that it is sent when it is recorded again. The rate
+        // limit bounds the size of the map.
         self.sent.insert(event.clone(), now);
         FilterResult::Send
     }
@@ -232,8 +232,9 @@ async fn publish(
     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
     let params = PostParams::default();
     match api.create(&params, &event).await {
-        // An older API server (seen with 1.20) requires the Event's namespace here, also for cluster-scoped
-        // objects. With newer servers `kubectl describe` would then not find the Event.
+        // An older API server (seen with 1.20) requires the Event's namespace here, also for
+        // cluster-scoped objects. With newer servers `kubectl describe` would then not find the
+        // Event.
         Err(kube::Error::Api(status)) if status.code == 422 => match &mut event.regarding {
             Some(regarding) if regarding.namespace.is_none() => {
                 regarding.namespace = Some(namespace);
@@ -300,8 +301,8 @@ fn reference(about: &EventObject) -> ObjectReference {
     }
 }
 
-/// The UID of an object: `kubectl describe` finds Events by it. Cached without expiry: a recreated object
-/// is rare, and its Events are still listed.
+/// The UID of an object: `kubectl describe` finds Events by it. Cached without expiry: a recreated
+/// object is rare, and its Events are still listed.
 async fn uid(client: &Client, about: &EventObject, cache: &mut BTreeMap<String, String>) -> Option<String> {
     let (kind, name) = match about {
         EventObject::Vm(..) => return None,
@@ -324,7 +325,8 @@ async fn uid(client: &Client, about: &EventObject, cache: &mut BTreeMap<String, 
     Some(uid)
 }
 
-/// Records an Event when a user cluster becomes unreachable and when it is reachable again, until `stop`.
+/// Records an Event when a user cluster becomes unreachable and when it is reachable again, until
+/// `stop`.
 pub async fn follow_tenants(events: EventRecorder, tenants: Arc<Tenants>, stop: CancellationToken) {
     let mut changes = tenants.changes();
     let mut lost = BTreeMap::new();

@@ -11,7 +11,7 @@ use serde::{
 
 /// One page of a list.
 #[derive(Debug)]
-pub(crate) struct Page<K> {
+pub(crate) struct ListPage<K> {
     /// `items`.
     pub(crate) items: Vec<K>,
     /// `metadata.continue`, when there is more.
@@ -22,7 +22,7 @@ pub(crate) struct Page<K> {
 
 /// Why a page is not used. No message contains any part of the page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PageError {
+pub(crate) enum ListPageError {
     /// The answer is not a list.
     #[error("{0}")]
     Unreadable(String),
@@ -44,27 +44,27 @@ struct Metadata {
     r#continue: Option<String>,
 }
 
-impl<K: DeserializeOwned> Page<K> {
+impl<K: DeserializeOwned> ListPage<K> {
     /// Parses a page of at most `max` objects.
     ///
     /// # Errors
     /// The answer is not a list, or has more objects. The error contains no part of the answer.
-    pub(crate) fn read(text: &str, max: usize) -> Result<Self, PageError> {
+    pub(crate) fn read(text: &str, max: usize) -> Result<Self, ListPageError> {
         let mut json = serde_json::Deserializer::from_str(text);
         let too_many = Cell::new(false);
-        let seed = List {
+        let seed = ListVisitor {
             max,
             too_many: &too_many,
             kind: PhantomData,
         };
         let read = seed.deserialize(&mut json);
         if too_many.get() {
-            return Err(PageError::TooMany(max));
+            return Err(ListPageError::TooMany(max));
         }
-        let page: Self = read.map_err(|error| PageError::Unreadable(not_kubernetes(&error)))?;
+        let page: Self = read.map_err(|error| ListPageError::Unreadable(not_kubernetes(&error)))?;
         let long = |token: &Option<String>| token.as_ref().is_some_and(|token| token.len() > MAX_TOKEN_BYTES);
         if long(&page.more) || long(&page.version) {
-            return Err(PageError::LongToken);
+            return Err(ListPageError::LongToken);
         }
         Ok(page)
     }
@@ -81,34 +81,34 @@ pub(crate) fn not_kubernetes(error: &serde_json::Error) -> String {
     format!("an answer {what} (line {line}, column {column})")
 }
 
-struct List<'a, K> {
+struct ListVisitor<'a, K> {
     max: usize,
     too_many: &'a Cell<bool>,
     kind: PhantomData<K>,
 }
 
-impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for List<'_, K> {
-    type Value = Page<K>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Page<K>, D::Error> {
+impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for ListVisitor<'_, K> {
+    type Value = ListPage<K>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ListPage<K>, D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
-impl<'de, K: Deserialize<'de>> Visitor<'de> for List<'_, K> {
-    type Value = Page<K>;
+impl<'de, K: Deserialize<'de>> Visitor<'de> for ListVisitor<'_, K> {
+    type Value = ListPage<K>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Page<K>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<ListPage<K>, A::Error> {
         let (mut metadata, mut items) = (Metadata::default(), Vec::new());
         while let Some(key) = entries.next_key::<String>()? {
             match key.as_str() {
                 "metadata" => metadata = entries.next_value()?,
                 // Some servers send null for an empty list.
                 "items" => {
-                    items = entries.next_value_seed(Items {
+                    items = entries.next_value_seed(ItemsVisitor {
                         max: self.max,
                         too_many: self.too_many,
                         kind: PhantomData,
@@ -118,7 +118,7 @@ impl<'de, K: Deserialize<'de>> Visitor<'de> for List<'_, K> {
             }
         }
         let set = |text: Option<String>| text.filter(|text| !text.is_empty());
-        Ok(Page {
+        Ok(ListPage {
             items,
             more: set(metadata.r#continue),
             version: set(metadata.resource_version),
@@ -126,20 +126,20 @@ impl<'de, K: Deserialize<'de>> Visitor<'de> for List<'_, K> {
     }
 }
 
-struct Items<'a, K> {
+struct ItemsVisitor<'a, K> {
     max: usize,
     too_many: &'a Cell<bool>,
     kind: PhantomData<K>,
 }
 
-impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for Items<'_, K> {
+impl<'de, K: Deserialize<'de>> DeserializeSeed<'de> for ItemsVisitor<'_, K> {
     type Value = Vec<K>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de, K: Deserialize<'de>> Visitor<'de> for Items<'_, K> {
+impl<'de, K: Deserialize<'de>> Visitor<'de> for ItemsVisitor<'_, K> {
     type Value = Vec<K>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -168,8 +168,8 @@ impl<'de, K: Deserialize<'de>> Visitor<'de> for Items<'_, K> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Page<u8>, PageError> {
-        Page::read(text, 2)
+    fn read(text: &str) -> Result<ListPage<u8>, ListPageError> {
+        ListPage::read(text, 2)
     }
 
     #[test]
@@ -183,13 +183,13 @@ mod tests {
         assert_eq!(read(r#"{"metadata":{},"items":null}"#).unwrap().items, [0; 0]);
         for many in ["1,2,3", "1,2,3,4"] {
             let many = read(&format!(r#"{{"items":[{many}],"metadata":{{}}}}"#)).unwrap_err();
-            assert_eq!(many, PageError::TooMany(2));
+            assert_eq!(many, ListPageError::TooMany(2));
         }
         let long = format!(
             r#"{{"metadata":{{"continue":"{}"}}}}"#,
             "x".repeat(MAX_TOKEN_BYTES + 1)
         );
-        assert_eq!(read(&long).unwrap_err(), PageError::LongToken);
+        assert_eq!(read(&long).unwrap_err(), ListPageError::LongToken);
     }
 
     #[test]

@@ -38,7 +38,7 @@ const MAX_EXPLANATION_CHARS: usize = 1024;
 
 /// One user cluster.
 #[derive(Clone, Default)]
-pub struct Tenant {
+pub struct TenantEntry {
     /// State of the connection.
     pub state: TenantState,
     /// Its client. Present also while the cluster is unreachable, so that writes are tried; absent
@@ -56,7 +56,7 @@ pub struct Tenant {
     pub note: Option<String>,
 }
 
-impl Tenant {
+impl TenantEntry {
     /// State and explanation for display. The API and the `UserCluster`'s status use only this.
     pub fn status(&self) -> (ClusterState, String) {
         let (state, message) = match &self.state {
@@ -83,14 +83,14 @@ impl Tenant {
 
 /// The user clusters. Share it as `Arc<Tenants>`.
 pub struct Tenants {
-    all: RwLock<BTreeMap<ClusterName, Tenant>>,
+    all: RwLock<BTreeMap<ClusterName, TenantEntry>>,
     infra: RwLock<Option<Client>>,
     changes: watch::Sender<u64>,
 }
 
-impl fmt::Debug for Tenant {
+impl fmt::Debug for TenantEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("Tenant");
+        let mut out = f.debug_struct("TenantEntry");
         out.field("state", &self.state)
             .field("client_generation", &self.client_generation)
             .finish_non_exhaustive()
@@ -130,12 +130,12 @@ impl Tenants {
     }
 
     /// All data about a user cluster.
-    pub fn get(&self, name: &ClusterName) -> Option<Tenant> {
+    pub fn get(&self, name: &ClusterName) -> Option<TenantEntry> {
         self.read().get(name).cloned()
     }
 
     /// All user clusters, by name.
-    pub fn all(&self) -> Vec<(ClusterName, Tenant)> {
+    pub fn all(&self) -> Vec<(ClusterName, TenantEntry)> {
         let all = self.read();
         all.iter()
             .map(|(name, tenant)| (name.clone(), tenant.clone()))
@@ -144,7 +144,7 @@ impl Tenants {
 
     /// Status of each user cluster; without explanation for ready ones.
     pub fn statuses(&self) -> BTreeMap<ClusterName, ClusterStatus> {
-        let status = |tenant: &Tenant| {
+        let status = |tenant: &TenantEntry| {
             let (state, message) = tenant.status();
             ClusterStatus {
                 state,
@@ -174,7 +174,7 @@ impl Tenants {
     }
 
     /// Adds or changes a user cluster. `change` returns whether to notify.
-    pub fn update(&self, name: &ClusterName, change: impl FnOnce(&mut Tenant) -> bool) {
+    pub fn update(&self, name: &ClusterName, change: impl FnOnce(&mut TenantEntry) -> bool) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let new = !all.contains_key(name);
         let changed = change(all.entry(name.clone()).or_default());
@@ -218,7 +218,7 @@ impl Tenants {
         });
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ClusterName, Tenant>> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ClusterName, TenantEntry>> {
         self.all.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,8 +19,8 @@ use crate::{
 
 pub(crate) use answer::findings as answer_findings;
 
-/// Consecutive failed pulls before an agent gets a finding. A restart of the agent or a live migration
-/// causes one or two. `/sd` drops a VM after the same number.
+/// Consecutive failed pulls before an agent gets a finding. A restart of the agent or a live
+/// migration causes one or two. `/sd` drops a VM after the same number.
 const MIN_FAILED_PULLS: u32 = 3;
 
 /// The finding about the agent of `key`; none while it answers or is not expected to; see
@@ -38,9 +38,9 @@ pub(crate) fn finding(key: &VmKey, entry: &VmEntry) -> Option<Finding> {
     (runs && is_due && is_expected(entry, failure.class)).then(|| make(key, entry, failure, failing))
 }
 
-/// Whether this VM should have an agent: a `UserCluster` selects the VM, its agent has answered before,
-/// or a server with a certificate of the fleet answers now. Other VMs of the infra cluster may have no
-/// agent.
+/// Whether this VM should have an agent: a `UserCluster` selects the VM, its agent has answered
+/// before, or a server with a certificate of the fleet answers now. Other VMs of the infra cluster
+/// may have no agent.
 fn is_expected(entry: &VmEntry, class: FailureClass) -> bool {
     let answers = matches!(
         class,

@@ -1,6 +1,6 @@
-//! Memory budget for complete reports: in total and per tenant. Over the budget, the largest report of
-//! that tenant is dropped first, so a guest that sends much affects itself, then its tenant, and never
-//! another tenant.
+//! Memory budget for complete reports: in total and per tenant. Over the budget, the largest report
+//! of that tenant is dropped first, so a guest that sends much affects itself, then its tenant, and
+//! never another tenant.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -55,8 +55,8 @@ impl ReportBudget {
         }
     }
 
-    /// Sets the size of a VM's report in bytes. Returns the VMs whose reports the caller must drop; they
-    /// are no longer counted.
+    /// Sets the size of a VM's report in bytes. Returns the VMs whose reports the caller must drop;
+    /// they are no longer counted.
     pub(crate) fn set(&mut self, vm: &VmKey, budget_owner: &BudgetOwner, bytes: usize) -> Vec<VmKey> {
         if self
             .by_vm

@@ -70,8 +70,8 @@ pub(crate) fn keys(store: &Store, key: &VmKey, entry: &VmEntry) -> Keys {
     keys
 }
 
-/// The labels by which a VM is selected: those of the VMI, and those that only its VirtualMachine has.
-/// Gardener's machine-controller-manager labels the VirtualMachine and not the template.
+/// The labels by which a VM is selected: those of the VMI, and those that only its VirtualMachine
+/// has. Gardener's machine-controller-manager labels the VirtualMachine and not the template.
 pub(crate) fn labels(entry: &VmEntry) -> Labels {
     let of_vm = entry.vm.as_ref().map(|vm| &vm.labels);
     match (entry.vmi.as_ref().map(|vmi| &vmi.labels), of_vm) {
@@ -314,9 +314,9 @@ fn shared(store: &Store, key: &VmKey, entry: &VmEntry) -> Vec<Finding> {
     found
 }
 
-/// Severity of the finding that other guests report this VM's SMBIOS UUID or boot id too; none if the
-/// VM's own identity is confirmed. Otherwise a guest could cause findings on any VM whose values it
-/// knows. Depends on this VM alone, so that another VM's facts never change it.
+/// Severity of the finding that other guests report this VM's SMBIOS UUID or boot id too; none if
+/// the VM's own identity is confirmed. Otherwise a guest could cause findings on any VM whose
+/// values it knows. Depends on this VM alone, so that another VM's facts never change it.
 fn duplicate_claim_severity(entry: &VmEntry) -> Option<Severity> {
     match identity_verdict(entry) {
         IdentityVerdict::Disagrees => Some(Severity::Critical),
@@ -325,7 +325,8 @@ fn duplicate_claim_severity(entry: &VmEntry) -> Option<Severity> {
     }
 }
 
-/// Whether the guest's identity agrees with the VMI: by the firmware UUID, else by hardware addresses.
+/// Whether the guest's identity agrees with the VMI: by the firmware UUID, else by hardware
+/// addresses.
 fn identity_verdict(entry: &VmEntry) -> IdentityVerdict {
     let (Some(vmi), Some((_, answer))) = (&entry.vmi, &entry.pulls.answer) else {
         return IdentityVerdict::Unknown;

@@ -3,14 +3,14 @@
 //! An address must be in a range of `allowCIDRs`. Special ranges need an explicit entry: loopback,
 //! link-local (which includes the cloud metadata address), multicast, unspecified and the cluster's
 //! service range. There an entry of `allowCIDRs` applies only if it lies wholly inside the range:
-//! `127.0.0.0/8` allows loopback, `0.0.0.0/0` does not. An IPv4-mapped IPv6 address (`::ffff:a.b.c.d`) is
-//! checked as the IPv4 address that the kernel would connect to.
+//! `127.0.0.0/8` allows loopback, `0.0.0.0/0` does not. An IPv4-mapped IPv6 address
+//! (`::ffff:a.b.c.d`) is checked as the IPv4 address that the kernel would connect to.
 //!
 //! The addresses of a VM are those of its virt-launcher pod (`status.podIPs`), which the CNI plugin
 //! assigned. KubeVirt overwrites the VMI's `status.interfaces` with what the guest agent reports
-//! (kubevirt #18753, #18760), so in a live cluster they are never dialled. In a folder an admin vouches
-//! for each manifest: for VMs without a pod there, interface addresses that the guest agent did not
-//! report are dialled.
+//! (kubevirt #18753, #18760), so in a live cluster they are never dialled. In a folder an admin
+//! vouches for each manifest: for VMs without a pod there, interface addresses that the guest agent
+//! did not report are dialled.
 
 use std::{
     fmt,
@@ -33,8 +33,8 @@ use crate::{
 pub struct DialTarget {
     /// The VM.
     pub key: VmKey,
-    /// UID of the VMI: an answer is used only while the VMI has this UID, and the certificate may name
-    /// it.
+    /// UID of the VMI: an answer is used only while the VMI has this UID, and the certificate may
+    /// name it.
     pub uid: Option<Uid>,
     /// UID of its VirtualMachine, which survives restarts: the certificate may name it instead.
     pub vm_uid: Option<Uid>,
@@ -104,7 +104,8 @@ const fn v6(first: u16, prefix: u8) -> IpNet {
     ))
 }
 
-/// Private addresses: RFC 1918, carrier-grade NAT (RFC 6598, which pod networks use), IPv6 unique local (RFC 4193).
+/// Private addresses: RFC 1918, carrier-grade NAT (RFC 6598, which pod networks use), IPv6 unique
+/// local (RFC 4193).
 pub const DEFAULT_ALLOW: [IpNet; 5] = [
     v4(10, 0, 0, 0, 8),
     v4(172, 16, 0, 0, 12),
@@ -138,7 +139,8 @@ impl Default for DialRules {
 }
 
 impl DialRules {
-    /// Rules with these allowed ranges (`scrape.allowCIDRs`), service ranges (`scrape.serviceCIDRs`) and port.
+    /// Rules with these allowed ranges (`scrape.allowCIDRs`), service ranges
+    /// (`scrape.serviceCIDRs`) and port.
     pub fn new(allow: Vec<IpNet>, service: Vec<IpNet>, port: u16) -> Self {
         let plain = |nets: Vec<IpNet>| nets.into_iter().map(unmap_net).collect();
         Self {
@@ -151,8 +153,8 @@ impl DialRules {
         }
     }
 
-    /// Rules that allow addresses of virt-launcher pods only: for live clusters, where the guest agent may
-    /// have reported `status.interfaces`.
+    /// Rules that allow addresses of virt-launcher pods only: for live clusters, where the guest
+    /// agent may have reported `status.interfaces`.
     #[must_use]
     pub fn pods_only(mut self) -> Self {
         self.pods_only = true;
@@ -230,11 +232,12 @@ impl DialRules {
     }
 
     /// The address to dial for the agent of `vmi`: the first allowed one, in the order of the pod's
-    /// `status.podIPs`; without a `pod`, in the order of `status.interfaces` and of the addresses in each.
-    /// Neither IP family is preferred: Kubernetes lists the primary address first.
+    /// `status.podIPs`; without a `pod`, in the order of `status.interfaces` and of the addresses
+    /// in each. Neither IP family is preferred: Kubernetes lists the primary address first.
     ///
     /// # Errors
-    /// [`FailureClass::NoAddress`]: there is no address yet. [`FailureClass::NotAllowed`]: none of them may be dialled.
+    /// [`FailureClass::NoAddress`]: there is no address yet. [`FailureClass::NotAllowed`]: none of
+    /// them may be dialled.
     pub fn choose(&self, vmi: &Vmi, pod: Option<&LauncherPod>) -> Result<SocketAddr, Failure> {
         let mut refused = Vec::new();
         let mut allowed = |address: IpAddr, checked: Result<(), Refusal>| match checked {

@@ -1,8 +1,7 @@
-//! Facts of the inventory. The readers of the manifest folder and of the Kubernetes API both produce
-//! them; the rest of the collector uses no Kubernetes types.
+//! Facts of the inventory. The readers of the manifest folder and of the Kubernetes API both
+//! produce them; the rest of the collector uses no Kubernetes types.
 
-pub use super::selector::Selector;
-pub use super::selector::{Operator, Requirement};
+pub use super::selector::{Operator, Requirement, Selector};
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
@@ -13,9 +12,9 @@ use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, 
 pub use crate::label_map::Labels;
 use crate::labels::policy::LabelPolicy;
 
-/// Event of an inventory reader. After `Init` the reader applies all objects; `Synced` ends this full
-/// read, and objects that were known before `Init` and not applied since are removed. A broken source
-/// never emits `Delete`.
+/// Event of an inventory reader. After `Init` the reader applies all objects; `Synced` ends this
+/// full read, and objects that were known before `Init` and not applied since are removed. A broken
+/// source never emits `Delete`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InventoryEvent {
     /// A full read begins.
@@ -143,11 +142,12 @@ pub struct VmiInterface {
     /// `ipAddress` and `ipAddresses`, first one first, without repetition.
     pub addresses: Vec<IpAddr>,
     /// The guest agent may have reported the addresses, so they are never dialled (decision 9):
-    /// `infoSource` names the guest agent, alone or among others. KubeVirt overwrites an interface's
-    /// addresses with the guest agent's and writes `domain, guest-agent` (kubevirt #18753, #18760).
+    /// `infoSource` names the guest agent, alone or among others. KubeVirt overwrites an
+    /// interface's addresses with the guest agent's and writes `domain, guest-agent` (kubevirt
+    /// #18753, #18760).
     pub addresses_claimed: bool,
-    /// The guest agent may have reported the hardware address: `infoSource` names the guest agent and not
-    /// `domain`.
+    /// The guest agent may have reported the hardware address: `infoSource` names the guest agent
+    /// and not `domain`.
     pub mac_claimed: bool,
 }
 
@@ -228,7 +228,8 @@ impl InfraNode {
 pub struct UserCluster {
     /// Its name.
     pub name: ClusterName,
-    /// `spec.vmis.namespace`: the namespace in the infra cluster that holds its VMIs; others may share it.
+    /// `spec.vmis.namespace`: the namespace in the infra cluster that holds its VMIs; others may
+    /// share it.
     pub namespace: Namespace,
     /// `spec.vmis.selector`: which of them; empty selects all in the namespace.
     pub selector: Selector,
@@ -249,15 +250,16 @@ pub struct VmiMove {
     pub source: Option<NodeName>,
 }
 
-/// A virt-launcher pod: a VMI runs in it. Its addresses come from the infra cluster's CNI plugin, and no
-/// guest can change them.
+/// A virt-launcher pod: a VMI runs in it. Its addresses come from the infra cluster's CNI plugin,
+/// and no guest can change them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LauncherPod {
     /// Its namespace.
     pub namespace: Namespace,
     /// Its name.
     pub name: String,
-    /// The name of the VMI that controls it (`metadata.ownerReferences`), in the same namespace; none when no VMI does.
+    /// The name of the VMI that controls it (`metadata.ownerReferences`), in the same namespace;
+    /// none when no VMI does.
     pub vm: Option<VmName>,
     /// The UID of that VMI.
     pub vmi_uid: Option<Uid>,
@@ -301,7 +303,8 @@ pub struct UserNode {
     pub labels: Labels,
     /// `spec.providerID`, e.g. `kubevirt://worker-0`.
     pub provider_id: Option<String>,
-    /// `status.nodeInfo.systemUUID`, the DMI product UUID that its kubelet read; none when it is no UUID.
+    /// `status.nodeInfo.systemUUID`, the DMI product UUID that its kubelet read; none when it is no
+    /// UUID.
     pub system_uuid: Option<Uuid>,
     /// The `Ready` condition; none when it is absent or `Unknown`.
     pub ready: Option<bool>,
@@ -309,8 +312,8 @@ pub struct UserNode {
     pub owned: Option<String>,
     /// Keys of labels that its kubelet wrote last, from `metadata.managedFields`.
     pub kubelet_labels: BTreeSet<String>,
-    /// `metadata.resourceVersion`, of a live cluster. Every heartbeat changes it, so a new version alone
-    /// is no change.
+    /// `metadata.resourceVersion`, of a live cluster. Every heartbeat changes it, so a new version
+    /// alone is no change.
     pub resource_version: Option<String>,
 }
 

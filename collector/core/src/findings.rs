@@ -1,4 +1,5 @@
-//! Ids of the collector's findings and functions to make them. `docs/findings-collector.md` explains each.
+//! Ids of the collector's findings and functions to make them. `docs/findings-collector.md`
+//! explains each.
 
 use std::fmt::{self, Write as _};
 
@@ -71,10 +72,11 @@ pub const INVENTORY_KIND_ABSENT: &str = "inventory-kind-absent";
 pub const INVENTORY_OBJECT_UNREADABLE: &str = "inventory-object-unreadable";
 /// A user cluster has no kubeconfig yet.
 pub const USER_CLUSTER_PENDING: &str = "user-cluster-pending";
-/// A user cluster's kubeconfig cannot be used, or requests to its API server fail; its last known Nodes
-/// are used.
+/// A user cluster's kubeconfig cannot be used, or requests to its API server fail; its last known
+/// Nodes are used.
 pub const USER_CLUSTER_UNREACHABLE: &str = "user-cluster-unreachable";
-/// A user cluster's API server sends more data than the limits allow; its last known Nodes are used.
+/// A user cluster's API server sends more data than the limits allow; its last known Nodes are
+/// used.
 pub const USER_CLUSTER_FAILED: &str = "user-cluster-failed";
 /// A user cluster's VMs are in a namespace that is not watched.
 pub const USER_CLUSTER_UNWATCHED: &str = "user-cluster-unwatched";
@@ -120,9 +122,9 @@ pub fn leaves_gaps(id: &str) -> bool {
     .contains(&id)
 }
 
-/// The scope in which objects may be missing because of this finding; none when nothing is missing. The
-/// evidence `cluster` or `namespace` limits it, so that one tenant's broken object does not affect
-/// others.
+/// The scope in which objects may be missing because of this finding; none when nothing is missing.
+/// The evidence `cluster` or `namespace` limits it, so that one tenant's broken object does not
+/// affect others.
 pub fn gap(finding: &Finding) -> Option<Gap> {
     let named = |name: &str| finding.evidence.get(name).map(String::as_str);
     let of_cluster = [USER_CLUSTER_UNREACHABLE, USER_CLUSTER_FAILED].contains(&finding.id.as_str());
@@ -157,7 +159,8 @@ pub(crate) fn vm(id: &str, severity: Severity, vm: &VmKey, reason: &str, message
 /// Maximum characters of a guest's text in a view or a finding.
 const MAX_GUEST_TEXT_CHARS: usize = 200;
 
-/// A guest's text, safe for terminals and logs: control characters escaped, cut after 200 characters.
+/// A guest's text, safe for terminals and logs: control characters escaped, cut after 200
+/// characters.
 pub(crate) fn guest_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(MAX_GUEST_TEXT_CHARS));
     for (count, char) in text.chars().enumerate() {
@@ -170,9 +173,9 @@ pub(crate) fn guest_text(text: &str) -> String {
     out
 }
 
-/// Formats `text`, which may contain a guest's text of any length, safe for terminals and logs: control
-/// characters escaped, at most `limit` bytes, with an ellipsis where it was cut. The rest is not
-/// formatted.
+/// Formats `text`, which may contain a guest's text of any length, safe for terminals and logs:
+/// control characters escaped, at most `limit` bytes, with an ellipsis where it was cut. The rest
+/// is not formatted.
 pub(crate) fn escaped(text: impl fmt::Display, limit: usize) -> String {
     let mut out = Bounded {
         text: String::new(),
@@ -234,8 +237,8 @@ const MAX_GUEST_EVIDENCE: usize = 16;
 /// Maximum bytes of the message or remedy of one of a guest's findings.
 const MAX_GUEST_TEXT_BYTES: usize = 600;
 
-/// Converts a guest's findings: ids get the prefix [`GUEST_PREFIX`], texts are escaped and cut, a remedy
-/// is quoted. Sorted by severity; returns also the number of findings that were dropped.
+/// Converts a guest's findings: ids get the prefix [`GUEST_PREFIX`], texts are escaped and cut, a
+/// remedy is quoted. Sorted by severity; returns also the number of findings that were dropped.
 pub(crate) fn guest_findings(reported: &[Finding]) -> (Vec<Finding>, usize) {
     let mut worst: Vec<&Finding> = reported.iter().collect();
     worst.sort_by_key(|finding| std::cmp::Reverse(finding.severity));

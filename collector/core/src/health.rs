@@ -1,5 +1,5 @@
-//! Conditions and findings of one VM for its `GuestHealth`. They contain no measurements: those are in
-//! the metrics, and each new value would rewrite the object.
+//! Conditions and findings of one VM for its `GuestHealth`. They contain no measurements: those are
+//! in the metrics, and each new value would rewrite the object.
 
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -13,8 +13,8 @@ use crate::{
 pub const MAX_FINDINGS: usize = 20;
 /// Maximum characters of a message.
 pub const MAX_MESSAGE_CHARS: usize = 500;
-/// Silence of an agent, in milliseconds, after which `AgentReporting` is false: more than two missed
-/// pulls at the default interval.
+/// Silence of an agent, in milliseconds, after which `AgentReporting` is false: more than two
+/// missed pulls at the default interval.
 pub const SILENCE_THRESHOLD_MS: u64 = 90_000;
 
 /// Reason of `AgentReporting` where no agent is pulled. `Ready` does not depend on it then.

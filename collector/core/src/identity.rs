@@ -18,7 +18,8 @@ use crate::{
     view::{IdentityCheck, IdentityVerdict},
 };
 
-/// All comparisons, by name: `smbiosUuid`, `machineId` (which can only confirm), `hostname`, `macs`.
+/// All comparisons, by name: `smbiosUuid`, `machineId` (which can only confirm), `hostname`,
+/// `macs`.
 pub fn checks(vmi: &Vmi, report: Option<&KeptReport>) -> BTreeMap<String, IdentityCheck> {
     let nothing = Identity::default();
     let identity = report.map_or(&nothing, |report| &report.identity);
@@ -68,8 +69,8 @@ fn smbios_uuid(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
     check(expected.map(|uuid| uuid.to_string()), claimed, verdict)
 }
 
-/// systemd fills an empty machine-id from the DMI UUID on KVM (machine-id(5)), so an equal one confirms; a
-/// different one proves nothing, because images and admins may set any.
+/// systemd fills an empty machine-id from the DMI UUID on KVM (machine-id(5)), so an equal one
+/// confirms; a different one proves nothing, because images and admins may set any.
 fn machine_id(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
     let expected = expected_uuid(vmi);
     let claimed = identity.machine_id.as_ref();
@@ -84,7 +85,8 @@ fn machine_id(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
     check(expected.map(|uuid| uuid.to_string()), claimed, verdict)
 }
 
-/// The host name that KubeVirt gives the guest: `spec.hostname`, else the VMI's name up to its first dot, 63 characters.
+/// The host name that KubeVirt gives the guest: `spec.hostname`, else the VMI's name up to its
+/// first dot, 63 characters.
 fn hostname(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
     let first_label = |text: &str| {
         let label = text.split('.').next().unwrap_or_default();
@@ -195,8 +197,8 @@ pub fn identity_findings(vmi: &Vmi, checks: &BTreeMap<String, IdentityCheck>) ->
     found
 }
 
-/// Compares the topology that the guest reports with the VM's placement; `node` is the infra node of
-/// `vmi.node`.
+/// Compares the topology that the guest reports with the VM's placement; `node` is the infra node
+/// of `vmi.node`.
 pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(infra_node_claim(vmi, claims));
@@ -268,8 +270,9 @@ pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> V
     found
 }
 
-/// downwardMetrics follow a migration within seconds, and the last report may be older: while the VM
-/// migrates, or while the guest still names the migration's source, the finding has severity info.
+/// downwardMetrics follow a migration within seconds, and the last report may be older: while the
+/// VM migrates, or while the guest still names the migration's source, the finding has severity
+/// info.
 fn infra_node_claim(vmi: &Vmi, claims: &Claims) -> Option<Finding> {
     let claim = claims.infra_node.as_ref()?;
     let placed = vmi.node.as_ref()?;

@@ -1,10 +1,11 @@
-//! The fleet index: joins the facts of the inventory with the agents' answers into a view of every VM.
+//! The fleet index: joins the facts of the inventory with the agents' answers into a view of every
+//! VM.
 //!
 //! ```text
 //! event ─▶ store the fact ─▶ affected VMs ─▶ their keys ─▶ VMs that share a changed key ─▶ views of both
 //! ```
-//! The cost of an event depends on the VMs that it affects, not on the size of the fleet. In any order of
-//! events, equal facts give equal snapshots.
+//! The cost of an event depends on the VMs that it affects, not on the size of the fleet. In any
+//! order of events, equal facts give equal snapshots.
 
 mod change;
 mod labels;
@@ -66,11 +67,11 @@ impl FleetIndex {
         self.now = now;
     }
 
-    /// Applies one event. Returns the VMs whose view or dial target may have changed, including removed
-    /// ones, sorted.
+    /// Applies one event. Returns the VMs whose view or dial target may have changed, including
+    /// removed ones, sorted.
     ///
-    /// Between `Init` and `Synced` nothing is removed: objects deleted meanwhile are removed at `Synced`,
-    /// unless they were applied again. A `Synced` without `Init` removes nothing.
+    /// Between `Init` and `Synced` nothing is removed: objects deleted meanwhile are removed at
+    /// `Synced`, unless they were applied again. A `Synced` without `Init` removes nothing.
     pub fn apply(&mut self, event: InventoryEvent) -> Vec<VmKey> {
         let mut touched = Touched::default();
         match event {
@@ -110,8 +111,8 @@ impl FleetIndex {
         self.settle(touched)
     }
 
-    /// Records the result of a pull. A result for a VM without VMI is dropped. Returns whether it was
-    /// recorded.
+    /// Records the result of a pull. A result for a VM without VMI is dropped. Returns whether it
+    /// was recorded.
     pub fn record_pull(&mut self, pull: PullResult) -> bool {
         let Some(entry) = self
             .store
@@ -143,8 +144,8 @@ impl FleetIndex {
         true
     }
 
-    /// As [`FleetIndex::record_pull`], but only while the VMI still has the UID `dialled`: a pull that
-    /// started before a VM was replaced says nothing about the new VM of that name.
+    /// As [`FleetIndex::record_pull`], but only while the VMI still has the UID `dialled`: a pull
+    /// that started before a VM was replaced says nothing about the new VM of that name.
     pub fn record_pull_of(&mut self, dialled: Option<&Uid>, pull: PullResult) -> bool {
         let vmi = self.store.vms.get(&pull.vm).and_then(|entry| entry.vmi.as_ref());
         vmi.is_some_and(|vmi| vmi.uid.as_ref() == dialled) && self.record_pull(pull)

@@ -2,11 +2,11 @@
 //!
 //! 1. `providerID: kubevirt://<name>`;
 //! 2. a Node of the VM's name that has no `providerID`, or this VM's, or whose
-//!    `status.nodeInfo.systemUUID` is the VM's firmware UUID: k3s, RKE2 and Harvester write `providerID`s
-//!    of their own (`k3s://<name>`, `rke2://<name>`);
-//! 3. a Node with the host name that the guest reports, if that Node has no `providerID`, no VM of the
-//!    cluster has its name, and no other guest without a Node reports it. This join relies on the guest,
-//!    so it is a finding.
+//!    `status.nodeInfo.systemUUID` is the VM's firmware UUID: k3s, RKE2 and Harvester write
+//!    `providerID`s of their own (`k3s://<name>`, `rke2://<name>`);
+//! 3. a Node with the host name that the guest reports, if that Node has no `providerID`, no VM of
+//!    the cluster has its name, and no other guest without a Node reports it. This join relies on
+//!    the guest, so it is a finding.
 //!
 //! A contradiction prevents the join and is a finding.
 

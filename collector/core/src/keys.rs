@@ -1,7 +1,7 @@
 //! Keys of a VM: the index uses them to find all VMs that a change affects.
 //!
-//! A VM's keys depend on its own facts, the `UserCluster`s and the user-cluster Nodes, never on another VM,
-//! so that one update of the keys and one of the views is enough for any change.
+//! A VM's keys depend on its own facts, the `UserCluster`s and the user-cluster Nodes, never on
+//! another VM, so that one update of the keys and one of the views is enough for any change.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -54,8 +54,9 @@ impl SharedValues {
     pub(crate) fn members(&self, shared: &SharedValue) -> impl Iterator<Item = &VmKey> {
         self.0.get(shared).into_iter().flatten()
     }
-    /// The first [`MAX_NAMED_VMS`] other VMs that must not share `shared` with `vm`, and whether there are
-    /// more. For a firmware UUID these are the VMs of other names, the first of each name.
+    /// The first [`MAX_NAMED_VMS`] other VMs that must not share `shared` with `vm`, and whether
+    /// there are more. For a firmware UUID these are the VMs of other names, the first of each
+    /// name.
     pub(crate) fn others(&self, shared: &SharedValue, vm: &VmKey) -> (Vec<VmKey>, bool) {
         let members = self
             .0
@@ -96,8 +97,8 @@ impl SharedValues {
             } else {
                 members.remove(vm);
             }
-            // A finding names only the first few others: one more of thousands of equal guests changes
-            // few findings.
+            // A finding names only the first few others: one more of thousands of equal guests
+            // changes few findings.
             if visible(shared, members) != before {
                 touched.extend(members.iter().cloned());
             }
@@ -108,15 +109,15 @@ impl SharedValues {
     }
 }
 
-/// The members that can appear in a finding: the first that it could name (one may be the VM itself), and
-/// one more.
+/// The members that can appear in a finding: the first that it could name (one may be the VM
+/// itself), and one more.
 fn visible(shared: &SharedValue, members: &SmallSet<VmKey>) -> Vec<VmKey> {
     conflicting(shared, members).into_iter().cloned().collect()
 }
 
-/// The first conflicting members, two more than a finding names. For a firmware UUID, one VM of each name:
-/// without a UUID in the VM's spec, KubeVirt derives it from the VM's name alone, so VMs of one name in
-/// several namespaces share it; they are never Nodes of one cluster.
+/// The first conflicting members, two more than a finding names. For a firmware UUID, one VM of
+/// each name: without a UUID in the VM's spec, KubeVirt derives it from the VM's name alone, so VMs
+/// of one name in several namespaces share it; they are never Nodes of one cluster.
 fn conflicting<'a>(shared: &SharedValue, members: &'a SmallSet<VmKey>) -> Vec<&'a VmKey> {
     let all = members.iter();
     if !matches!(shared, SharedValue::Firmware(_)) {

@@ -1,5 +1,5 @@
-//! Label maps with interned strings: thousands of objects have the same keys and mostly the same values, so
-//! each string is stored once.
+//! Label maps with interned strings: thousands of objects have the same keys and mostly the same
+//! values, so each string is stored once.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -11,8 +11,8 @@ use std::{
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Labels or annotations, sorted by key. A clone shares everything; a change copies the list of pairs, but
-/// no string.
+/// Labels or annotations, sorted by key. A clone shares everything; a change copies the list of
+/// pairs, but no string.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Labels(Arc<[Pair]>);
 

@@ -1,5 +1,5 @@
-//! Pure core of the collector: joins, placement, findings, label plans. It has no async runtime, no files
-//! and no clock; the caller passes the time.
+//! Pure core of the collector: joins, placement, findings, label plans. It has no async runtime, no
+//! files and no clock; the caller passes the time.
 //!
 //! ```text
 //! facts (inventory) ──▶ index ──▶ view (API, metrics, CLI)
@@ -9,10 +9,10 @@
 //!                         └──▶ health: the conditions of its GuestHealth
 //! ```
 //!
-//! Inside the index: [`index`] applies events and finds the affected VMs; `keys` has the values that VMs
-//! share; [`tenant`] and `join` assign user cluster and Node; [`pending`] handles VMs without
-//! `UserCluster`; [`state`] and [`identity`] evaluate the VM; `derive` makes its view and findings;
-//! `snapshot` counts hosts and clusters.
+//! Inside the index: [`index`] applies events and finds the affected VMs; `keys` has the values
+//! that VMs share; [`tenant`] and `join` assign user cluster and Node; [`pending`] handles VMs
+//! without `UserCluster`; [`state`] and [`identity`] evaluate the VM; `derive` makes its view and
+//! findings; `snapshot` counts hosts and clusters.
 
 mod agent;
 pub mod budget;

@@ -1,5 +1,5 @@
-//! VMs whose labels name a user cluster, although no `UserCluster` selects them. A label never assigns a
-//! VM to a user cluster: such a VM stays unassigned until a `UserCluster` selects it.
+//! VMs whose labels name a user cluster, although no `UserCluster` selects them. A label never
+//! assigns a VM to a user cluster: such a VM stays unassigned until a `UserCluster` selects it.
 
 pub(crate) use super::cluster_label::ClusterLabel;
 use virtfleet_wire::{

@@ -14,8 +14,8 @@ pub type UnixMs = u64;
 /// Result of one finished pull.
 #[derive(Debug, Clone)]
 pub struct PullResult {
-    /// The VM that was pulled: known from the dialled address and the certificate, never from the guest's
-    /// report.
+    /// The VM that was pulled: known from the dialled address and the certificate, never from the
+    /// guest's report.
     pub vm: VmKey,
     /// End of the pull.
     pub at: UnixMs,
@@ -81,17 +81,18 @@ pub struct MetricsSummary {
 pub struct Failure {
     /// The class.
     pub class: FailureClass,
-    /// What was tried, where, the result, and what to do next. Private, so that every text is bounded and
-    /// escaped.
+    /// What was tried, where, the result, and what to do next. Private, so that every text is
+    /// bounded and escaped.
     message: String,
 }
 
-/// Maximum length of a failure's text, in bytes after escaping. It is in every list of VMs and in the log.
+/// Maximum length of a failure's text, in bytes after escaping. It is in every list of VMs and in
+/// the log.
 const MAX_FAILURE_BYTES: usize = 512;
 
 impl Failure {
-    /// A failure of this class. `message` may contain data from a guest or the network: control characters
-    /// are escaped, and it is cut after 512 bytes.
+    /// A failure of this class. `message` may contain data from a guest or the network: control
+    /// characters are escaped, and it is cut after 512 bytes.
     pub fn new(class: FailureClass, message: impl fmt::Display) -> Self {
         Self {
             class,

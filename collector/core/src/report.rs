@@ -1,8 +1,8 @@
-//! The stored form of a guest's report: the few bounded values that views and findings need, and the
-//! complete document, compressed, for the details of a VM.
+//! The stored form of a guest's report: the few bounded values that views and findings need, and
+//! the complete document, compressed, for the details of a VM.
 //!
-//! A parsed report takes many times its size in memory, and a hostile guest can choose the factor. So the
-//! parsed form exists only while [`KeptReport::read`] runs.
+//! A parsed report takes many times its size in memory, and a hostile guest can choose the factor.
+//! So the parsed form exists only while [`KeptReport::read`] runs.
 
 use std::io::{Read as _, Write as _};
 
@@ -16,9 +16,11 @@ use virtfleet_wire::{
 
 use crate::findings::{self, guest_text};
 
-/// Maximum size of a stored report, in bytes after compression. An unmodified agent's report has a tenth.
+/// Maximum size of a stored report, in bytes after compression. An unmodified agent's report has a
+/// tenth.
 pub const MAX_KEPT_BYTES: usize = 64 * 1024;
-/// Maximum number of hardware addresses that are compared with the VMI's. KubeVirt allows 32 interfaces.
+/// Maximum number of hardware addresses that are compared with the VMI's. KubeVirt allows 32
+/// interfaces.
 const MAX_MACS: usize = 64;
 /// Maximum length of a compared text, in bytes. The longest valid one is a DNS name.
 const MAX_COMPARED: usize = 256;
@@ -37,7 +39,8 @@ pub(crate) enum Document {
     Kept(Box<[u8]>),
     /// Its size in bytes after compression, more than [`MAX_KEPT_BYTES`].
     TooLarge(usize),
-    /// Its size in bytes; its tenant's reports, or all reports, exceed the budget, and it was the largest.
+    /// Its size in bytes; its tenant's reports, or all reports, exceed the budget, and it was the
+    /// largest.
     OverBudget(usize),
 }
 
@@ -166,8 +169,8 @@ fn identity(said: &Identity) -> Identity {
     }
 }
 
-/// Hardware addresses of the physical interfaces; of all interfaces if none is marked as physical. A node
-/// with many pods has one veth each.
+/// Hardware addresses of the physical interfaces; of all interfaces if none is marked as physical.
+/// A node with many pods has one veth each.
 fn macs(interfaces: &[Interface]) -> Vec<Interface> {
     let any = interfaces.iter().any(|interface| interface.physical);
     let meant = interfaces.iter().filter(|interface| interface.physical || !any);

@@ -15,35 +15,6 @@ pub struct Selector {
     pub match_expressions: Vec<Requirement>,
 }
 
-impl Selector {
-    /// Whether `labels` match.
-    pub fn matches(&self, labels: &Labels) -> bool {
-        self.matches_with(|key| labels.get(key))
-    }
-
-    /// Whether labels match; `get` returns the value of a key.
-    pub fn matches_with<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
-        let mut equal = self.match_labels.iter();
-        let mut others = self.match_expressions.iter();
-        equal.all(|(key, value)| get(key) == Some(value))
-            && others.all(|requirement| requirement.holds(get(&requirement.key)))
-    }
-
-    /// The first condition that `labels` do not meet, in the syntax of kubectl's `-l`; none when they meet
-    /// all.
-    pub fn unmet(&self, labels: &Labels) -> Option<String> {
-        let mut equal = self.match_labels.iter();
-        let mut others = self.match_expressions.iter();
-        equal
-            .find(|(key, value)| labels.get(key) != Some(*value))
-            .map(|(key, value)| format!("{key}={value}"))
-            .or_else(|| {
-                let unmet = others.find(|requirement| !requirement.holds(labels.get(&requirement.key)))?;
-                Some(unmet.to_string())
-            })
-    }
-}
-
 /// One of a selector's `matchExpressions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -64,6 +35,35 @@ pub enum Operator {
     NotIn,
     Exists,
     DoesNotExist,
+}
+
+impl Selector {
+    /// Whether `labels` match.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.matches_with(|key| labels.get(key))
+    }
+
+    /// Whether labels match; `get` returns the value of a key.
+    pub fn matches_with<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        let mut equal = self.match_labels.iter();
+        let mut others = self.match_expressions.iter();
+        equal.all(|(key, value)| get(key) == Some(value))
+            && others.all(|requirement| requirement.holds(get(&requirement.key)))
+    }
+
+    /// The first condition that `labels` do not meet, in the syntax of kubectl's `-l`; none when
+    /// they meet all.
+    pub fn unmet(&self, labels: &Labels) -> Option<String> {
+        let mut equal = self.match_labels.iter();
+        let mut others = self.match_expressions.iter();
+        equal
+            .find(|(key, value)| labels.get(key) != Some(*value))
+            .map(|(key, value)| format!("{key}={value}"))
+            .or_else(|| {
+                let unmet = others.find(|requirement| !requirement.holds(labels.get(&requirement.key)))?;
+                Some(unmet.to_string())
+            })
+    }
 }
 
 impl Requirement {

@@ -1,8 +1,8 @@
-//! Index of the selectors of a namespace's user clusters: each cluster is stored under a label that its
-//! selector requires, so that not every selector is tried on a VM.
+//! Index of the selectors of a namespace's user clusters: each cluster is stored under a label that
+//! its selector requires, so that not every selector is tried on a VM.
 //!
-//! Several user clusters may share a namespace (KKP's namespaced mode, Gardener), and then hundreds of selectors differ in the
-//! value of one label.
+//! Several user clusters may share a namespace (KKP's namespaced mode, Gardener), and then hundreds
+//! of selectors differ in the value of one label.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -62,8 +62,8 @@ impl Selectors {
         }
     }
 
-    /// The pairs of which a VM must have one: of the requirements with values, the one that the fewest
-    /// other clusters share. `role=worker`, which all share, would exclude none.
+    /// The pairs of which a VM must have one: of the requirements with values, the one that the
+    /// fewest other clusters share. `role=worker`, which all share, would exclude none.
     fn anchor(&self, selector: &Selector) -> Vec<(String, String)> {
         let equal = selector.match_labels.iter();
         let equal = equal.map(|(key, value)| vec![(key.to_owned(), value.to_owned())]);
@@ -79,7 +79,8 @@ impl Selectors {
         equal.chain(listed).min_by_key(shared).unwrap_or_default()
     }
 
-    /// The clusters whose selectors may match these labels, sorted by name; no other cluster matches.
+    /// The clusters whose selectors may match these labels, sorted by name; no other cluster
+    /// matches.
     pub(crate) fn candidates(&self, labels: &Labels) -> BTreeSet<&ClusterName> {
         let of = |(key, value): (&str, &str)| self.by_pair.get(key)?.get(value);
         let named = labels.iter().filter_map(of).flatten();

@@ -7,8 +7,8 @@ use crate::{
 
 /// The state of a VM whose VMI is `vmi`; none: only the VirtualMachine exists.
 ///
-/// Precedence: ended (`Succeeded`, `Failed`), deletion, pause, migration. The earlier one says more about
-/// whether an agent can answer.
+/// Precedence: ended (`Succeeded`, `Failed`), deletion, pause, migration. The earlier one says more
+/// about whether an agent can answer.
 pub fn vm_state(vmi: Option<&Vmi>) -> VmState {
     let Some(vmi) = vmi else { return VmState::Stopped };
     if !vmi.has_status {

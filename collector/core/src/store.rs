@@ -70,8 +70,8 @@ pub(crate) struct Verified {
     missed: u8,
 }
 
-/// Consecutive pulls without verification after which a VM is no longer verified: its address may belong to
-/// another VM.
+/// Consecutive pulls without verification after which a VM is no longer verified: its address may
+/// belong to another VM.
 const MAX_UNVERIFIED: u8 = 3;
 
 impl PullHistory {
@@ -126,7 +126,8 @@ pub(crate) struct VmEntry {
     pub(crate) findings: Vec<Finding>,
 }
 
-/// Data of the index. Large values are boxed, because the leaves of a B-tree are often only half full.
+/// Data of the index. Large values are boxed, because the leaves of a B-tree are often only half
+/// full.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) rules: DialRules,
@@ -173,7 +174,8 @@ impl Store {
         found.inspect(|_| self.count_selection())
     }
 
-    /// Whether a cluster selects a VM, by the labels of the VMI and those that only its VirtualMachine has.
+    /// Whether a cluster selects a VM, by the labels of the VMI and those that only its
+    /// VirtualMachine has.
     pub(crate) fn selects(&self, cluster: &UserCluster, entry: &VmEntry) -> bool {
         self.count_selection();
         let vmi = entry.vmi.as_ref().map(|vmi| &vmi.labels);

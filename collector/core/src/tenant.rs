@@ -1,6 +1,8 @@
-//! Assigns a VM to a user cluster: the one whose `UserCluster` names its namespace and selects its labels.
+//! Assigns a VM to a user cluster: the one whose `UserCluster` names its namespace and selects its
+//! labels.
 //!
-//! The namespace alone is not enough, because several user clusters may share one (KKP's namespaced mode).
+//! The namespace alone is not enough, because several user clusters may share one (KKP's namespaced
+//! mode).
 
 use virtfleet_wire::{
     finding::{Finding, Severity},

@@ -30,9 +30,9 @@ pub struct List<T> {
     /// Pass it as `continue` to get the next page; absent on the last.
     #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
     pub continue_token: Option<String>,
-    /// The source of the list has not been read completely, so missing items may exist. Unreadable objects
-    /// of one user cluster set this only if the request names that cluster; they also set its own
-    /// `partial`.
+    /// The source of the list has not been read completely, so missing items may exist. Unreadable
+    /// objects of one user cluster set this only if the request names that cluster; they also set
+    /// its own `partial`.
     pub partial: bool,
 }
 
@@ -201,8 +201,8 @@ pub struct AgentView {
     pub status: AgentStatus,
     /// The address that is dialled.
     pub address: Option<SocketAddr>,
-    /// Time of the last verification of its certificate at that address; none if the last pulls did not
-    /// verify it.
+    /// Time of the last verification of its certificate at that address; none if the last pulls did
+    /// not verify it.
     pub verified_ms: Option<UnixMs>,
     /// Version in its last answer.
     pub version: Option<String>,
@@ -337,7 +337,8 @@ pub enum ClusterState {
     Connecting,
     /// Its Nodes are watched; or they are read from a folder.
     Ready,
-    /// Its kubeconfig cannot be used, or requests to its API server fail; its last known Nodes are used.
+    /// Its kubeconfig cannot be used, or requests to its API server fail; its last known Nodes are
+    /// used.
     Unreachable,
     /// Its API server sends more data than the limits allow; its last known Nodes are used.
     Failed,
@@ -423,9 +424,10 @@ pub struct FleetSnapshot {
     pub vms: BTreeMap<VmKey, Arc<VmView>>,
     /// Every infra node of the inventory or that a VMI names, by name.
     pub hosts: Vec<HostView>,
-    /// Every user cluster, by name: those with a `UserCluster` and those that only labels of VMs name.
+    /// Every user cluster, by name: those with a `UserCluster` and those that only labels of VMs
+    /// name.
     pub clusters: Vec<ClusterView>,
-    /// Findings about no particular VM: broken files, unused objects, missing nodes and clusters. Findings
-    /// about a VM are in its detail.
+    /// Findings about no particular VM: broken files, unused objects, missing nodes and clusters.
+    /// Findings about a VM are in its detail.
     pub findings: Vec<Finding>,
 }

@@ -21,7 +21,8 @@ pub struct ErrorBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDetail {
     /// Stable, for programs: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
-    /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_leading`, `agent_failed`, `internal`.
+    /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_leading`, `agent_failed`,
+    /// `internal`.
     pub code: String,
     /// One sentence that names the parameter, the path or the object.
     pub message: String,

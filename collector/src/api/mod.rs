@@ -50,7 +50,8 @@ pub use sd::TargetGroup;
 
 use crate::{fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy};
 
-/// The header with the revision of a response; pass it as `long_poll` to long_poll for the next one.
+/// The header with the revision of a response; pass it as `long_poll` to long_poll for the next
+/// one.
 pub const REVISION_HEADER: &str = "virtfleet-revision";
 
 /// State of the handlers. Cheap to clone.

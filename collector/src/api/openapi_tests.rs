@@ -36,7 +36,8 @@ fn every_reference_resolves() {
     }
 }
 
-/// OpenAPI 3.1, sections "Paths Object", "Operation Object", "Parameter Object", "Responses Object", "Components Object".
+/// OpenAPI 3.1, sections "Paths Object", "Operation Object", "Parameter Object", "Responses
+/// Object", "Components Object".
 #[test]
 fn the_structure_follows_openapi_3_1() {
     let document = document();
@@ -88,7 +89,7 @@ fn the_structure_follows_openapi_3_1() {
 #[tokio::test]
 async fn responses_of_all_paths_match_their_schemas() {
     let document = document();
-    let router = api::router(testing::state(testing::Fleet::new(testing::fleet())));
+    let router = api::router(testing::state(testing::TestFleet::new(testing::fleet())));
     for (path, item) in document["paths"].as_object().unwrap() {
         let uri = path
             .replace("{namespace}", "cluster-a")

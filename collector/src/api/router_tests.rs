@@ -12,17 +12,17 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::{
-    api::testing::{self, Fleet},
+    api::testing::{self, TestFleet},
     fleet::FleetRead as _,
 };
 
-struct Answer {
+struct TestResponse {
     status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl TestResponse {
     async fn of(response: Response<Body>) -> Self {
         let (parts, body) = response.into_parts();
         Self {
@@ -52,17 +52,17 @@ impl Answer {
     }
 }
 
-async fn request_status(fleet: &Arc<Fleet>, request: Request<Body>) -> Answer {
+async fn request_status(fleet: &Arc<TestFleet>, request: Request<Body>) -> TestResponse {
     let router = router(testing::state(fleet.clone()));
-    Answer::of(router.oneshot(request).await.unwrap()).await
+    TestResponse::of(router.oneshot(request).await.unwrap()).await
 }
 
-async fn get_path(fleet: &Arc<Fleet>, path: &str) -> Answer {
+async fn get_path(fleet: &Arc<TestFleet>, path: &str) -> TestResponse {
     request_status(fleet, Request::get(path).body(Body::empty()).unwrap()).await
 }
 
-fn fleet() -> Arc<Fleet> {
-    Fleet::new(testing::fleet())
+fn fleet() -> Arc<TestFleet> {
+    TestFleet::new(testing::fleet())
 }
 
 #[tokio::test]
@@ -331,7 +331,7 @@ async fn a_long_poll_answers_on_change_on_time_out_and_on_shutdown() {
             .unwrap();
         let response = router(state.clone()).oneshot(request);
         async {
-            Answer::of(response.await.unwrap()).await.json()["revision"]
+            TestResponse::of(response.await.unwrap()).await.json()["revision"]
                 .as_u64()
                 .unwrap()
         }
@@ -419,11 +419,13 @@ async fn long_polls_never_block_other_requests() {
 
 #[tokio::test]
 async fn the_probe_router_serves_only_liveness_and_readiness() {
-    let fleet = Fleet::new(testing::fleet());
+    let fleet = TestFleet::new(testing::fleet());
     let request_status = async |path: &str| {
         let router = probes(testing::state(fleet.clone()));
         let request = Request::get(path).body(Body::empty()).unwrap();
-        Answer::of(router.oneshot(request).await.unwrap()).await.status
+        TestResponse::of(router.oneshot(request).await.unwrap())
+            .await
+            .status
     };
     for (path, status) in [
         ("/healthz", 200),

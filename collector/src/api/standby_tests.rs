@@ -13,14 +13,14 @@ use virtfleet_collector_core::labels::plan::{Action, Decision, NodePlan, Reason}
 
 use super::*;
 use crate::{
-    api::testing::{self, Fleet},
+    api::testing::{self, TestFleet},
     labels::LabelStatus,
     leader::{LeaseView, WriteAccess},
 };
 
 /// The API of a collector that led before, with a label that differs from its policy.
 fn api(write_access: WriteAccess) -> Router {
-    let mut state = testing::state(Fleet::new(testing::fleet()));
+    let mut state = testing::state(TestFleet::new(testing::fleet()));
     state.write_access = write_access;
     let drifted = Decision {
         key: "zone".into(),

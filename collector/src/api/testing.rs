@@ -48,12 +48,12 @@ pub(crate) fn key(namespace: &str, name: &str) -> VmKey {
 }
 
 /// A fleet whose snapshot is set by the test.
-pub(crate) struct Fleet {
+pub(crate) struct TestFleet {
     now: Mutex<(Arc<FleetSnapshot>, BTreeMap<VmKey, VmDetail>)>,
     revisions: watch::Sender<u64>,
 }
 
-impl Fleet {
+impl TestFleet {
     pub(crate) fn new(snapshot: FleetSnapshot) -> Arc<Self> {
         let details = details(&snapshot);
         Arc::new(Self {
@@ -80,7 +80,7 @@ impl Fleet {
     }
 }
 
-impl FleetRead for Fleet {
+impl FleetRead for TestFleet {
     fn snapshot(&self) -> Arc<FleetSnapshot> {
         self.now.lock().unwrap().0.clone()
     }
@@ -146,7 +146,7 @@ pub(crate) fn label_inputs() -> Vec<LabelInput> {
     vec![input("worker-0", Some("r2")), input("worker-1", None)]
 }
 
-pub(crate) fn state(fleet: Arc<Fleet>) -> ApiState {
+pub(crate) fn state(fleet: Arc<TestFleet>) -> ApiState {
     let mut registry = Registry::default();
     let pulls = prometheus_client::metrics::counter::Counter::<u64>::default();
     pulls.inc_by(3);

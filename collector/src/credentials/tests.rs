@@ -102,7 +102,7 @@ fn unusable_files_are_named_with_their_key() {
     swapped.server.tls.key.clone_from(&config.server.tls.client_ca);
     let line = only(&swapped);
     assert_eq!(line.what, "server.tls.key");
-    assert!(line.detail.contains("holds no private key"), "{line:?}");
+    assert!(line.detail.contains("contains no private key"), "{line:?}");
     let mut other = config.clone();
     other.server.tls.key.clone_from(&config.scrape.tls.key);
     let line = only(&other);

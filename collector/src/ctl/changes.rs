@@ -1,9 +1,10 @@
-//! What has changed between two answers that are lists: the rows that are printed where nothing can be drawn in place.
+//! Differences between two responses that are lists: the rows printed by `--watch` when the output
+//! is not a terminal.
 
 use serde_json::Value;
 
-/// Fields that say which thing an item is about, as far as it has them.
-const NAMES: [&str; 8] = [
+/// Fields that identify an item; an item has some of them.
+const IDENTITY_FIELDS: [&str; 8] = [
     "namespace",
     "name",
     "cluster",
@@ -13,15 +14,15 @@ const NAMES: [&str; 8] = [
     "subject",
     "dryRun",
 ];
-/// Fields that change with every pull and with the clock, wherever they are.
-const PASSING: [&str; 4] = ["lastSeenMs", "lastTryMs", "tookMs", "since"];
+/// Fields that change with every pull or with time.
+const VOLATILE: [&str; 4] = ["lastSeenMs", "lastTryMs", "tookMs", "since"];
 
-/// What is to be printed.
+/// Changes to print.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Changes {
-    /// Items that are new or other, as they are now.
+    /// New and changed items.
     pub(super) changed: Vec<Value>,
-    /// What is gone, in words.
+    /// Names of removed items.
     pub(super) gone: Vec<String>,
 }
 
@@ -32,43 +33,43 @@ impl Changes {
     }
 }
 
-/// The changes from one list to the next; none when they are no lists.
+/// The changes from one list to the next; none if the responses are not lists.
 pub(super) fn between(before: &Value, after: &Value) -> Option<Changes> {
     let (before, after) = (before["items"].as_array()?, after["items"].as_array()?);
-    let lasting_before: Vec<Value> = before.iter().map(lasting).collect();
+    let lasting_before: Vec<Value> = before.iter().map(without_volatile).collect();
     let changed = after
         .iter()
-        .filter(|item| !lasting_before.contains(&lasting(item)));
+        .filter(|item| !lasting_before.contains(&without_volatile(item)));
     let is_there = |item: &&Value| after.iter().any(|other| identity(other) == identity(item));
     let gone = before.iter().filter(|item| !is_there(item));
     Some(Changes {
         changed: changed.cloned().collect(),
-        gone: gone.map(words).collect(),
+        gone: gone.map(display_name).collect(),
     })
 }
 
 fn identity(item: &Value) -> [&Value; 8] {
-    NAMES.map(|name| &item[name])
+    IDENTITY_FIELDS.map(|name| &item[name])
 }
 
-fn words(item: &Value) -> String {
+fn display_name(item: &Value) -> String {
     let names = identity(item).into_iter().filter_map(Value::as_str);
     names.collect::<Vec<_>>().join("/")
 }
 
-fn lasting(value: &Value) -> Value {
+fn without_volatile(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let fields = fields
                 .iter()
-                .filter(|(name, _)| !PASSING.contains(&name.as_str()));
+                .filter(|(name, _)| !VOLATILE.contains(&name.as_str()));
             Value::Object(
                 fields
-                    .map(|(name, value)| (name.clone(), lasting(value)))
+                    .map(|(name, value)| (name.clone(), without_volatile(value)))
                     .collect(),
             )
         }
-        Value::Array(items) => items.iter().map(lasting).collect(),
+        Value::Array(items) => items.iter().map(without_volatile).collect(),
         other => other.clone(),
     }
 }
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_is_no_change_and_what_is_gone_is_named() {
+    fn volatile_fields_are_ignored_and_removed_items_are_named() {
         let vm = |name: &str, host: &str, seen: u64| json!({ "namespace": "a", "name": name, "infraNode": host, "agent": { "lastSeenMs": seen } });
         let list = |items: &[Value]| json!({ "items": items });
         let before = list(&[vm("x", "h1", 1), vm("y", "h1", 1)]);

@@ -1,4 +1,4 @@
-//! The command line: its words, and nothing of what they do. Completions and man pages are made from [`command`].
+//! Definition of the command line. Completions and man pages are generated from [`command`].
 
 use std::path::PathBuf;
 
@@ -6,32 +6,34 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use virtfleet_collector_core::view::VmState;
 use virtfleet_wire::duration::Span;
 
-/// The whole command, for completions and man pages.
+/// The clap command, for completions and man pages.
 pub fn command() -> clap::Command {
     Program::command()
 }
 
-/// Shows KubeVirt VMs that serve as Kubernetes nodes: where each stands, whom it serves, how its agent is.
+/// Shows KubeVirt VMs that serve as Kubernetes nodes: placement, user cluster and state of the
+/// agent.
 #[derive(Debug, Parser)]
 #[command(name = "virtfleetctl", version, max_term_width = 110)]
 pub(super) struct Program {
     #[command(flatten)]
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionArgs,
     #[command(subcommand)]
-    pub(super) word: Word,
+    pub(super) command: TopLevelCommand,
 }
 
-/// Verbs that ask the collector, and those that need none.
+/// Commands that query the collector, and local ones.
 #[derive(Debug, Subcommand)]
-pub(super) enum Word {
+pub(super) enum TopLevelCommand {
     #[command(flatten)]
-    Ask(Verb),
-    /// Print what brings the agent into a guest, made from one small file (kind: Delivery); asks no collector
+    Query(QueryCommand),
+    /// Generate user-data or an Ignition config that brings the agent into a guest, from one input
+    /// file (kind: Delivery); does not connect to the collector
     #[command(subcommand)]
     Render(Render),
-    /// Say what a finding means and what to do; asks no collector
+    /// Explain a finding and its remedy; does not connect to the collector
     Explain {
-        /// The finding's id, as `virtfleetctl findings` prints it
+        /// The finding's id, as shown by `virtfleetctl findings`
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -41,34 +43,36 @@ pub(super) enum Word {
 pub(super) enum Render {
     /// Print user-data for cloud-init
     CloudInit {
-        /// The input; `-` reads standard input
+        /// The input file; `-` reads standard input
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Send files that do not lie beside the input, too: whoever wrote it chooses which
+        /// Also include files outside of the input's folder; its author chooses which
         #[arg(long)]
         files_from_anywhere: bool,
-        /// Render although no certificate is named: the guest's image has to set server.tls, or nothing reads the agent
+        /// Render without certificates: the guest's image must set server.tls, otherwise the
+        /// collector cannot read the agent
         #[arg(long)]
         without_tls: bool,
-        /// One cloud-config with a boot command in front, or a MIME message with a boothook
+        /// One cloud-config that starts with a boot command, or a MIME message with a boothook
         #[arg(long, value_enum, default_value = "cloud-config")]
         form: Form,
-        /// User-data that the guest has already; may be given again; `-` reads standard input
+        /// Existing user-data to merge; may be repeated; `-` reads standard input
         #[arg(long, value_name = "USER-DATA")]
         with: Vec<PathBuf>,
     },
-    /// Print a configuration for Ignition, spec 3.3.0
+    /// Print an Ignition config, spec 3.3.0
     Ignition {
-        /// The input; `-` reads standard input
+        /// The input file; `-` reads standard input
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Send files that do not lie beside the input, too: whoever wrote it chooses which
+        /// Also include files outside of the input's folder; its author chooses which
         #[arg(long)]
         files_from_anywhere: bool,
-        /// Render although no certificate is named: the guest's image has to set server.tls, or nothing reads the agent
+        /// Render without certificates: the guest's image must set server.tls, otherwise the
+        /// collector cannot read the agent
         #[arg(long)]
         without_tls: bool,
-        /// A configuration that the guest has already; `-` reads standard input
+        /// An existing config to merge; `-` reads standard input
         #[arg(long, value_name = "IGN")]
         with: Option<PathBuf>,
     },
@@ -80,20 +84,20 @@ pub(super) enum Form {
     Mime,
 }
 
-/// A verb that asks the collector, with how it is reached.
+/// A command that queries the collector, and the connection to it.
 #[derive(Debug, Parser)]
 #[command(name = "virtfleetctl")]
 pub(super) struct Cli {
     #[command(flatten)]
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionArgs,
     #[command(subcommand)]
-    pub(super) verb: Verb,
+    pub(super) command: QueryCommand,
 }
 
-/// How the collector is reached.
+/// Connection to the collector.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
-pub(super) struct Connection {
+pub(super) struct ConnectionArgs {
     /// The collector's address
     #[arg(
         long,
@@ -103,36 +107,36 @@ pub(super) struct Connection {
         default_value = "http://127.0.0.1:10912"
     )]
     pub(super) server: String,
-    /// PEM file with the CA that signed the collector's certificate (https only)
+    /// PEM file with the CA of the collector's certificate (https only)
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) cacert: Option<PathBuf>,
-    /// PEM file with the client certificate, when the collector asks for one
+    /// PEM file with the client certificate, if the collector requires one
     #[arg(long, global = true, value_name = "FILE", requires = "key")]
     pub(super) cert: Option<PathBuf>,
     /// PEM file with the client certificate's key
     #[arg(long, global = true, value_name = "FILE", requires = "cert")]
     pub(super) key: Option<PathBuf>,
-    /// How long one answer may take, e.g. 10s
+    /// Timeout of a request, e.g. 10s
     #[arg(long, global = true, value_name = "TIME", default_value = "10s")]
     pub(super) timeout: Span,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Verb {
+pub(super) enum QueryCommand {
     /// List VMs
     Vms {
         #[command(flatten)]
         filters: VmFilters,
         #[command(flatten)]
-        show: Show,
+        show: OutputOptions,
     },
-    /// Show one VM in full
+    /// OutputOptions all details of one VM
     Vm {
-        /// The VM: its name, or namespace/name when several have that name
+        /// The VM: its name, or namespace/name if several VMs have that name
         #[arg(value_name = "[NAMESPACE/]NAME")]
         name: String,
         #[command(flatten)]
-        show: Show,
+        show: OutputOptions,
     },
     /// List infra nodes with the VMs on each
     Hosts {
@@ -142,18 +146,18 @@ pub(super) enum Verb {
         /// Only hosts of these regions
         #[arg(long, value_delimiter = ',', value_name = "REGION")]
         region: Vec<String>,
-        /// Only hosts that are ready, or not, or do not say
+        /// Only hosts with this status of the condition Ready
         #[arg(long, value_delimiter = ',', value_parser = ["true", "false", "unknown"])]
         ready: Vec<String>,
         #[command(flatten)]
-        show: Show,
+        show: OutputOptions,
     },
     /// List user clusters
     Clusters {
         #[command(flatten)]
-        show: Show,
+        show: OutputOptions,
     },
-    /// List what somebody should know, with what to do about it
+    /// List findings and their remedies
     Findings {
         /// Only findings of these severities
         #[arg(long, value_delimiter = ',', value_parser = ["info", "warning", "critical"])]
@@ -168,16 +172,17 @@ pub(super) enum Verb {
         #[arg(long, value_delimiter = ',')]
         cluster: Vec<String>,
         #[command(flatten)]
-        show: Show,
+        show: OutputOptions,
     },
-    /// Labels of user-cluster Nodes: what would change, where a value came from, what another policy would do
+    /// Labels of user-cluster Nodes: pending changes, the source of a value, the effect of another
+    /// policy
     #[command(subcommand)]
     Labels(Labels),
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Labels {
-    /// List labels that differ from what they should be, with what is done about each
+    /// List labels that differ from their desired values, and the actions
     Diff {
         /// Only Nodes of these user clusters
         #[arg(long, value_delimiter = ',')]
@@ -188,51 +193,52 @@ pub(super) enum Labels {
         /// Only labels of these keys
         #[arg(long, value_delimiter = ',', value_name = "KEY")]
         label: Vec<String>,
-        /// Labels that are as they should be, too
+        /// Also labels that have their desired values
         #[arg(long)]
         all: bool,
         #[command(flatten)]
-        show: Show,
+        show: OutputOptions,
     },
-    /// Say where a label of a Node comes from, and why it is as it is
+    /// OutputOptions the source of a Node's label, and the reason for its state
     Why {
-        /// The user cluster's Node; with its cluster when several have that Node
+        /// The user cluster's Node; with its cluster if several clusters have a Node of that name
         #[arg(value_name = "[CLUSTER/]NODE")]
         node: String,
         /// The label's key
         #[arg(value_name = "KEY")]
         label: String,
         #[command(flatten)]
-        show: Show,
+        show: OutputOptions,
     },
-    /// Try a LabelPropagation without applying it
+    /// Test a LabelPropagation without applying it
     #[command(subcommand)]
     Policy(Policy),
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Policy {
-    /// List what LabelPropagation objects in a file would change in the live fleet; one of the same name is replaced
+    /// List the changes that LabelPropagation objects in a file would cause in the live fleet; an
+    /// object of the same name is replaced
     #[command(group(clap::ArgGroup::new("what").args(["file", "delete", "delete_all"]).multiple(true).required(true)))]
     Test {
         /// YAML with one or more LabelPropagation objects; `-` reads standard input
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
-        /// As if this LabelPropagation was deleted; may be given again
+        /// Assume that this LabelPropagation is deleted; may be repeated
         #[arg(long, value_name = "NAME")]
         delete: Vec<String>,
-        /// As if every LabelPropagation was deleted
+        /// Assume that all LabelPropagations are deleted
         #[arg(long, conflicts_with = "delete")]
         delete_all: bool,
-        /// Decisions that differ without a write, too
+        /// Also changed decisions that write no label
         #[arg(long)]
         all: bool,
         #[command(flatten)]
-        show: Show,
+        show: OutputOptions,
     },
 }
 
-/// Which VMs. Several values of one filter mean "one of these".
+/// Selects VMs. Several values of one filter mean "one of these".
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Filters")]
 pub(super) struct VmFilters {
@@ -254,25 +260,25 @@ pub(super) struct VmFilters {
     /// Only VMs in these states
     #[arg(long, value_delimiter = ',', value_parser = VmState::ALL.map(VmState::as_str))]
     pub(super) state: Vec<String>,
-    /// Only VMs whose agent is so
+    /// Only VMs whose agents have these states
     #[arg(long, value_delimiter = ',', value_parser = ["up", "silent", "waiting", "off", "disabled"])]
     pub(super) agent: Vec<String>,
-    /// Only VMs whose name holds this text
+    /// Only VMs whose names contain this text
     #[arg(short, value_name = "TEXT")]
     pub(super) q: Option<String>,
 }
 
-/// How it is shown.
+/// Output options.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Output")]
-pub(super) struct Show {
-    /// More columns, or the API's answer as it is
+pub(super) struct OutputOptions {
+    /// More columns, or the response of the API
     #[arg(short, long, value_enum)]
     pub(super) output: Option<Output>,
-    /// Leave the line of column names out
+    /// Omit the header line
     #[arg(long)]
     pub(super) no_headers: bool,
-    /// Show it again whenever it changes, until Ctrl-C
+    /// OutputOptions changes continuously, until Ctrl-C
     #[arg(short, long)]
     pub(super) watch: bool,
 }

@@ -1,4 +1,4 @@
-//! Asks the collector.
+//! HTTP client of the collector's API.
 
 use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
@@ -10,17 +10,17 @@ use ureq::{
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
 
-use super::{cli::Connection, fail::Fail};
+use super::{cli::ConnectionArgs, fail::Fail};
 use crate::api::{ErrorBody, REVISION_HEADER};
 
-/// An answer may be this large: a fleet of 100,000 VMs, with room.
-const LARGEST: u64 = 512 * 1024 * 1024;
+/// Maximum size of a response: enough for a fleet of 100,000 VMs.
+const MAX_RESPONSE_BYTES: u64 = 512 * 1024 * 1024;
 
-/// Connections that are made until the leader answers what only it knows: behind a Service of two replicas each is the leader with a
-/// probability of one half.
+/// Maximum connections tried until the leader answers a request that only the leader can answer:
+/// behind a Service with two replicas each connection reaches it with a probability of one half.
 const MAX_LEADER_TRIES: usize = 8;
 
-/// A collector, as it is reached. Cheap to clone.
+/// A connection to a collector. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     config: Config,
@@ -29,42 +29,43 @@ pub(super) struct Client {
     timeout: Duration,
 }
 
-/// An answer with status 200.
+/// A response with status 200.
 #[derive(Debug)]
-pub(super) struct Answer {
-    /// Where it came from.
+pub(super) struct ApiResponse {
+    /// Its URL.
     pub(super) url: String,
     pub(super) body: Value,
     /// The fleet's revision.
     pub(super) revision: Option<u64>,
 }
 
-impl Answer {
-    /// The body as what the path promises.
+impl ApiResponse {
+    /// The body as the type of the path.
     pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, Fail> {
         T::deserialize(&self.body).map_err(|error| Fail::Foreign {
             url: self.url.clone(),
-            what: format!("JSON that this version of virtfleetctl cannot read ({error}; -o json shows it)"),
+            what: format!("JSON that this version of virtfleetctl cannot parse ({error}; -o json shows it)"),
         })
     }
 }
 
 impl Client {
-    pub(super) fn new(connection: &Connection) -> Result<Self, Fail> {
+    pub(super) fn new(connection: &ConnectionArgs) -> Result<Self, Fail> {
         let server = connection.server.trim_end_matches('/').to_owned();
         let uri: http::Uri = server.parse().map_err(|error| {
             Fail::Usage(format!(
-                "--server {server:?} is no URL ({error}); write it as http://host:10912"
+                "--server {server:?} is not a URL ({error}); use the form http://host:10912"
             ))
         })?;
         let https = uri.scheme_str() == Some("https");
         let Some(host) = uri.host().filter(|_| https || uri.scheme_str() == Some("http")) else {
             let message =
-                format!("--server {server:?} is no http or https URL; write it as http://host:10912");
+                format!("--server {server:?} is not an http or https URL; use the form http://host:10912");
             return Err(Fail::Usage(message));
         };
         if !https && (connection.cacert.is_some() || connection.cert.is_some()) {
-            let message = format!("--cacert, --cert and --key need an https URL, and --server is {server:?}");
+            let message =
+                format!("--cacert, --cert and --key require an https URL, but --server is {server:?}");
             return Err(Fail::Usage(message));
         }
         let mut config = Agent::config_builder()
@@ -72,7 +73,7 @@ impl Client {
             .max_redirects(0)
             .user_agent(concat!("virtfleetctl/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls(connection)?);
-        // A proxy could only reach its own loopback, not ours.
+        // A proxy would connect to its own loopback address.
         if matches!(host, "localhost" | "[::1]") || host.starts_with("127.") {
             config = config.proxy(None);
         }
@@ -85,19 +86,19 @@ impl Client {
         })
     }
 
-    /// `GET path?query`. `patience` is how much longer than `--timeout` the answer may take, for a long poll.
+    /// Sends `GET path?query`. `extra_timeout` extends the timeout for a long poll.
     pub(super) fn get(
         &self,
         path: &str,
         query: &[(&str, String)],
-        patience: Duration,
-    ) -> Result<Answer, Fail> {
-        let mut answer = self.get_by(&self.agent, path, query, patience);
+        extra_timeout: Duration,
+    ) -> Result<ApiResponse, Fail> {
+        let mut answer = self.get_by(&self.agent, path, query, extra_timeout);
         for _ in 1..MAX_LEADER_TRIES {
             match &answer {
-                // A new agent makes a new connection.
+                // A new agent opens a new connection.
                 Err(Fail::Refused(error)) if error.code == "not_leading" => {
-                    answer = self.get_by(&self.config.new_agent(), path, query, patience);
+                    answer = self.get_by(&self.config.new_agent(), path, query, extra_timeout);
                 }
                 _ => break,
             }
@@ -110,8 +111,8 @@ impl Client {
         agent: &Agent,
         path: &str,
         query: &[(&str, String)],
-        patience: Duration,
-    ) -> Result<Answer, Fail> {
+        extra_timeout: Duration,
+    ) -> Result<ApiResponse, Fail> {
         let mut url = format!("{}{path}", self.server);
         for (index, (name, value)) in query.iter().enumerate() {
             url.push(if index == 0 { '?' } else { '&' });
@@ -128,7 +129,7 @@ impl Client {
             .header("accept", "application/json")
             .config()
             .timeout_connect(Some(self.timeout))
-            .timeout_global(Some(self.timeout.saturating_add(patience)))
+            .timeout_global(Some(self.timeout.saturating_add(extra_timeout)))
             .build()
             .call()
             .map_err(unreachable)?;
@@ -140,7 +141,7 @@ impl Client {
         let bytes = response
             .body_mut()
             .with_config()
-            .limit(LARGEST)
+            .limit(MAX_RESPONSE_BYTES)
             .read_to_vec()
             .map_err(unreachable)?;
         let body: Option<Value> = serde_json::from_slice(&bytes).ok();
@@ -149,7 +150,7 @@ impl Client {
             what,
         };
         match body {
-            Some(body) if status.is_success() => Ok(Answer { url, body, revision }),
+            Some(body) if status.is_success() => Ok(ApiResponse { url, body, revision }),
             Some(body) => match serde_json::from_value::<ErrorBody>(body) {
                 Ok(body) => Err(Fail::Refused(body.error)),
                 Err(_) => Err(foreign(format!("{status} with other JSON"))),
@@ -158,7 +159,7 @@ impl Client {
         }
     }
 
-    /// The cause in words that name no type of ours.
+    /// The cause, without names of Rust types.
     fn why(&self, error: &ureq::Error) -> String {
         match error {
             ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -171,7 +172,7 @@ impl Client {
                 Some(inner) => tls_failure(inner),
                 None => error.to_string(),
             },
-            ureq::Error::HostNotFound => "there is no host of that name".to_owned(),
+            ureq::Error::HostNotFound => "unknown host name".to_owned(),
             ureq::Error::ConnectionFailed => "connection failed".to_owned(),
             ureq::Error::Timeout(_) => {
                 format!(
@@ -185,12 +186,12 @@ impl Client {
     }
 }
 
-/// Either side may have refused the other.
+/// Either side may have rejected the other.
 fn tls_failure(error: &rustls::Error) -> String {
     format!("TLS: {error} (see --cacert, --cert and --key)")
 }
 
-fn tls(connection: &Connection) -> Result<TlsConfig, Fail> {
+fn tls(connection: &ConnectionArgs) -> Result<TlsConfig, Fail> {
     let mut config = TlsConfig::builder();
     if let Some(path) = &connection.cacert {
         config = config.root_certs(RootCerts::Specific(Arc::new(certificates("--cacert", path)?)));
@@ -215,10 +216,7 @@ fn certificates(option: &str, path: &Path) -> Result<Vec<Certificate<'static>>, 
         })
         .collect();
     if found.is_empty() {
-        let message = format!(
-            "{option} {}: there is no certificate in it; it must be PEM",
-            path.display()
-        );
+        let message = format!("{option} {}: contains no certificate in PEM form", path.display());
         return Err(Fail::Usage(message));
     }
     Ok(found)

@@ -1,8 +1,8 @@
-//! `virtfleetctl explain`: what a finding's id means and what to do, from the same pages that people read.
+//! `virtfleetctl explain`: explains a finding from the embedded documentation.
 
 use super::{fail::Fail, text::safe};
 
-/// The pages with tables of findings, and who reports what stands there.
+/// Pages with tables of findings, and the reporter of these findings.
 const PAGES: [(&str, &str); 2] = [
     (
         "the collector",
@@ -14,9 +14,9 @@ const PAGES: [(&str, &str); 2] = [
     ),
 ];
 
-/// One row of a table.
+/// One row of a table of findings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Row<'a> {
+struct FindingRow<'a> {
     by: &'static str,
     ids: Vec<&'a str>,
     severity: &'a str,
@@ -25,7 +25,7 @@ struct Row<'a> {
     remedy: &'a str,
 }
 
-fn rows() -> impl Iterator<Item = Row<'static>> {
+fn rows() -> impl Iterator<Item = FindingRow<'static>> {
     PAGES.into_iter().flat_map(|(by, page)| {
         page.lines().filter_map(move |line| {
             let cells: Vec<&str> = line
@@ -34,7 +34,7 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
                 .split(" | ")
                 .map(str::trim)
                 .collect();
-            // A word between backticks is every second part.
+            // Every second part is between backticks.
             let ids: Vec<&str> = cells.first()?.split('`').skip(1).step_by(2).collect();
             let (subject, rest) = match cells.as_slice() {
                 [_, severity, when, remedy] => (None, [*severity, *when, *remedy]),
@@ -42,7 +42,7 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
                 _ => return None,
             };
             let [severity, when, remedy] = rest;
-            (!ids.is_empty()).then_some(Row {
+            (!ids.is_empty()).then_some(FindingRow {
                 by,
                 ids,
                 severity,
@@ -54,12 +54,15 @@ fn rows() -> impl Iterator<Item = Row<'static>> {
     })
 }
 
-/// What is known of an id, as lines. Errors: nobody reports such a finding.
+/// The explanation of a finding, as lines.
+///
+/// # Errors
+/// No finding has this id.
 pub(super) fn explain(id: &str) -> Result<String, Fail> {
     let plain = id.rsplit(['/', ':']).next().unwrap_or(id);
-    let named = |row: &Row<'_>| row.ids.contains(&plain);
-    // A refusal's id is made of its kind.
-    let of_kind = |row: &Row<'_>| plain.starts_with("disk-") && row.ids.contains(&"disk-<kind>");
+    let named = |row: &FindingRow<'_>| row.ids.contains(&plain);
+    // Ids of refusals contain the kind of the refusal.
+    let of_kind = |row: &FindingRow<'_>| plain.starts_with("disk-") && row.ids.contains(&"disk-<kind>");
     let Some(row) = rows().find(named).or_else(|| rows().find(of_kind)) else {
         return Err(unknown(id, plain));
     };
@@ -84,7 +87,7 @@ fn unknown(id: &str, plain: &str) -> Fail {
         .max_by(|a, b| strsim::jaro_winkler(a, plain).total_cmp(&strsim::jaro_winkler(b, plain)));
     let near = near.filter(|near| strsim::jaro_winkler(near, plain) > 0.8);
     let hint = near.map_or_else(
-        || "virtfleetctl findings lists those that there are".to_owned(),
+        || "virtfleetctl findings lists the present findings".to_owned(),
         |near| format!("did you mean {near}?"),
     );
     Fail::NotFound(format!("no finding has the id {id:?}: {hint}"))
@@ -117,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_nobody_has_is_told_with_the_nearest() {
+    fn unknown_ids_are_reported_with_the_most_similar_one() {
         let error = explain("dns-lop").unwrap_err();
         assert_eq!(error.exit_code(), 4);
         assert!(error.to_string().contains("dns-loop"), "{error}");

@@ -1,16 +1,16 @@
-//! Why the CLI ends without having shown what was asked for, and with which exit code.
+//! Errors of the CLI and their exit codes.
 
 use virtfleet_runtime::exit::Code;
 
 use crate::api::ErrorDetail;
 
-/// One class for each thing that a person does next.
+/// One variant per kind of remedy.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fail {
     #[error("cannot reach {server}: {why}. Is virtfleet-collector running? Set --server or VIRTFLEET_SERVER")]
     Unreachable { server: String, why: String },
     #[error(
-        "{url} answered {what}, which is no answer of virtfleet-collector. Is --server (or VIRTFLEET_SERVER) right?"
+        "{url} returned {what}, which is not a response of virtfleet-collector. Is --server (or VIRTFLEET_SERVER) correct?"
     )]
     Foreign { url: String, what: String },
     #[error("{}{}", .0.message, remedy(&.0.remedy))]
@@ -21,7 +21,7 @@ pub(super) enum Fail {
     NotFound(String),
     #[error("{0}")]
     Usage(String),
-    /// What is wrong with files that were named, a line each.
+    /// Problems of input files, a line each.
     #[error("{0}")]
     Input(String),
     #[error("cannot write the output")]
@@ -39,7 +39,7 @@ fn remedy(text: &str) -> String {
 }
 
 impl Fail {
-    /// Ok when the reader of a pipe has had enough.
+    /// 0 if the reader of a pipe has closed it.
     pub(super) fn exit_code(&self) -> u8 {
         let code = match self {
             Self::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Code::Ok,
@@ -58,8 +58,8 @@ impl Fail {
         code.number()
     }
 
-    /// Whether the same question may be answered later: the collector is away, being replaced, or not ready yet.
-    pub(super) fn may_pass(&self) -> bool {
+    /// Whether a retry may help: the collector is away, being replaced, or not ready yet.
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Foreign { .. } => true,
             Self::Refused(detail) => matches!(detail.code.as_str(), "not_synced" | "internal"),

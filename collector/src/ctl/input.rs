@@ -1,4 +1,4 @@
-//! Files that a person names; `-` is standard input.
+//! Input files; `-` is standard input.
 
 use std::{
     fs::File,
@@ -8,10 +8,10 @@ use std::{
 
 use super::fail::Fail;
 
-/// The most that is read of one file.
+/// Maximum size of an input file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// How messages name it.
+/// Its name in messages.
 pub(super) fn shown(path: &Path) -> String {
     if is_standard_input(path) {
         "standard input".to_owned()
@@ -20,7 +20,7 @@ pub(super) fn shown(path: &Path) -> String {
     }
 }
 
-/// The folder in which it lies; of standard input, the one in which this process runs.
+/// Its folder; for standard input the current folder.
 pub(super) fn folder(path: &Path) -> &Path {
     let folder = path.parent().filter(|_| !is_standard_input(path));
     folder
@@ -28,14 +28,20 @@ pub(super) fn folder(path: &Path) -> &Path {
         .unwrap_or(Path::new("."))
 }
 
-/// Its text. Errors: it cannot be read, is no UTF-8 text, or is larger than 1 MiB.
+/// Its text.
+///
+/// # Errors
+/// It cannot be read, is not UTF-8 text, or is larger than 1 MiB.
 pub(super) fn read(path: &Path) -> Result<String, Fail> {
     let failed = |why: &str| Fail::Input(format!("{}: {why}", shown(path)));
     let bytes = bytes(path).map_err(|error| failed(&error.to_string()))?;
-    String::from_utf8(bytes).map_err(|_| failed("it is no UTF-8 text"))
+    String::from_utf8(bytes).map_err(|_| failed("it is not UTF-8 text"))
 }
 
-/// Its content. Errors: it cannot be read, or is larger than 1 MiB.
+/// Its content.
+///
+/// # Errors
+/// It cannot be read, or is larger than 1 MiB.
 pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if is_standard_input(path) {

@@ -1,9 +1,9 @@
-//! `virtfleetctl labels` against a real listener.
+//! Tests of `virtfleetctl labels` with a real listener.
 
 use super::tests::Server;
 
 #[test]
-fn what_differs_and_why() {
+fn differences_and_their_reasons() {
     let server = Server::new();
     let (code, out, _) = server.run(&["labels", "diff"]);
     assert_eq!(code, 0);
@@ -34,11 +34,11 @@ fn what_differs_and_why() {
     "#);
     let (code, _, err) = server.run(&["labels", "why", "worker-0", "example.com/row"]);
     assert_eq!(code, 4);
-    assert!(err.contains("no policy asks for that key"), "{err}");
+    assert!(err.contains("no policy selects that key"), "{err}");
 }
 
 #[test]
-fn another_policy_is_tried_and_nothing_is_sent() {
+fn another_policy_is_tested_without_a_write() {
     let server = Server::new();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("policy.yaml");
@@ -64,7 +64,7 @@ fn another_policy_is_tried_and_nothing_is_sent() {
     assert_eq!(
         changes.lines().count(),
         2,
-        "what is neither written before nor after: {changes}"
+        "no row for a key that is written neither before nor after: {changes}"
     );
     let (code, out, _) = run(&policy(
         "{ key: example.com/rack, target: infra.example.com/rack, mode: Follow }",
@@ -85,7 +85,7 @@ fn another_policy_is_tried_and_nothing_is_sent() {
 }
 
 #[test]
-fn what_an_uninstallation_would_take_back_is_shown() {
+fn deleting_policies_shows_reverted_labels() {
     let server = Server::new();
     for what in [&["--delete", "racks"][..], &["--delete-all"]] {
         let (code, out, _) = server.run(&[&["labels", "policy", "test"], what].concat());

@@ -1,5 +1,5 @@
-//! The CLI as a library (room: collector/src/bin/virtfleetctl): asks the collector's API and prints. It decides nothing and
-//! changes nothing. `render` asks nobody: it prints what brings the agent into a guest.
+//! virtfleetctl as a library: queries the collector's API and prints the results. It is read-only.
+//! `render` and `explain` work without a collector.
 //!
 //! ```text
 //! arguments ─ cli ─▶ target (path, query, view) ─ client ─▶ answer ─ view ─▶ text ─ console ─▶ terminal

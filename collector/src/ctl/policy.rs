@@ -1,4 +1,5 @@
-//! `virtfleetctl labels policy test`: another policy tried on the live fleet, on this side. Nothing is sent.
+//! `virtfleetctl labels policy test`: plans the labels of the live fleet with other policies,
+//! locally. Nothing is sent.
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
@@ -9,7 +10,7 @@ use virtfleet_collector_core::labels::{
 };
 
 use super::{
-    client::{Answer, Client},
+    client::{ApiResponse, Client},
     fail::Fail,
     input,
 };
@@ -18,22 +19,22 @@ use crate::{
     inventory::folder,
 };
 
-/// What is tried.
+/// Policies to test.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Trial<'a> {
-    /// YAML with policies, each of which takes the place of the one with its name.
+pub(super) struct PolicyTest<'a> {
+    /// YAML with policies, each of which replaces the one with its name.
     pub(super) file: Option<&'a Path>,
-    /// Policies that are gone.
+    /// Names of policies to remove.
     pub(super) delete: &'a [String],
-    /// All policies that there are now are gone.
+    /// Remove all present policies.
     pub(super) delete_all: bool,
-    /// Every decision that differs, not only those by which a label is written, removed or left alone instead.
+    /// Show every changed decision, not only those that write a label before or after.
     pub(super) all: bool,
 }
 
-/// The decisions that differ, as a list of labels.
-pub(super) fn test(trial: &Trial<'_>, client: &Client) -> Result<Answer, Fail> {
-    let policies = match trial.file {
+/// The changed decisions, as a list of labels.
+pub(super) fn test(test_case: &PolicyTest<'_>, client: &Client) -> Result<ApiResponse, Fail> {
+    let policies = match test_case.file {
         Some(file) => {
             let shown = input::shown(file);
             let text = input::read(file)?;
@@ -41,7 +42,7 @@ pub(super) fn test(trial: &Trial<'_>, client: &Client) -> Result<Answer, Fail> {
         }
         None => Vec::new(),
     };
-    let mut unknown: BTreeSet<&str> = trial.delete.iter().map(String::as_str).collect();
+    let mut unknown: BTreeSet<&str> = test_case.delete.iter().map(String::as_str).collect();
     let (mut views, mut query, mut partial) = (Vec::new(), Vec::new(), false);
     loop {
         let answer = client.get("/api/v1/labels/inputs", &query, Duration::ZERO)?;
@@ -52,7 +53,7 @@ pub(super) fn test(trial: &Trial<'_>, client: &Client) -> Result<Answer, Fail> {
             for policy in &input.policies {
                 unknown.remove(policy.name.as_str());
             }
-            views.extend(changed(input, &policies, trial));
+            views.extend(changed(input, &policies, test_case));
         }
         if let Some(next) = next {
             query = vec![("continue", next)];
@@ -65,18 +66,18 @@ pub(super) fn test(trial: &Trial<'_>, client: &Client) -> Result<Answer, Fail> {
             return Err(Fail::NotFound(why));
         }
         views.sort_by(|a, b| a.key().cmp(&b.key()));
-        return Ok(Answer {
+        return Ok(ApiResponse {
             body: json!({ "items": views, "revision": revision, "partial": partial }),
             ..answer
         });
     }
 }
 
-fn changed(mut input: LabelInput, policies: &[LabelPolicy], trial: &Trial<'_>) -> Vec<LabelView> {
+fn changed(mut input: LabelInput, policies: &[LabelPolicy], test_case: &PolicyTest<'_>) -> Vec<LabelView> {
     let before = plan(&input, None).decisions;
     let stays = |old: &LabelPolicy| {
         let replaced = policies.iter().any(|new| new.name == old.name);
-        !(replaced || trial.delete_all || trial.delete.contains(&old.name))
+        !(replaced || test_case.delete_all || test_case.delete.contains(&old.name))
     };
     input.policies.retain(stays);
     let selecting = policies
@@ -90,17 +91,17 @@ fn changed(mut input: LabelInput, policies: &[LabelPolicy], trial: &Trial<'_>) -
             .iter()
             .find(|old| old.key == new.key && old.dry_run == new.dry_run);
         let differs = old.is_none_or(|old| !same(old, new));
-        differs && (trial.all || writes(new) || old.is_some_and(writes))
+        differs && (test_case.all || writes(new) || old.is_some_and(writes))
     });
     LabelView::of(&input, after).collect()
 }
 
-/// Whether it changes a label.
+/// Whether the decision writes a label.
 fn writes(decision: &Decision) -> bool {
     matches!(decision.action, Action::Set | Action::Remove | Action::Restore)
 }
 
-/// The message names policies and is no difference of its own.
+/// Differences of the message alone are ignored: it names policies.
 fn same(old: &Decision, new: &Decision) -> bool {
     let what = |one: &Decision| {
         let Decision {

@@ -1,4 +1,5 @@
-//! `virtfleetctl render`: reads the input and what it names, and prints user-data or a configuration.
+//! `virtfleetctl render`: reads the input and its files, and prints user-data or an Ignition
+//! config.
 
 mod settings;
 
@@ -23,8 +24,8 @@ use super::{
     input::{self, bytes},
 };
 
-/// The most user-data that KubeVirt takes in the VM itself (its `cloudInitUserMaxLen`).
-const INLINE: usize = 2048;
+/// Maximum user-data in the VM object itself (KubeVirt: `cloudInitUserMaxLen`).
+const MAX_INLINE_BYTES: usize = 2048;
 
 pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> {
     match what {
@@ -85,9 +86,9 @@ pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> 
     Ok(())
 }
 
-/// JSON has no comments, so only user-data says how it was made.
+/// Only user-data has this comment, because JSON has no comments.
 fn made(what: &str, file: &Path) -> String {
-    // A name with control characters in it must not end the comment.
+    // Control characters in a name must not end the comment.
     let name: String = file
         .display()
         .to_string()
@@ -101,35 +102,35 @@ fn made(what: &str, file: &Path) -> String {
 }
 
 fn advise(bytes: usize, console: &mut Console<'_>) {
-    if bytes > INLINE {
+    if bytes > MAX_INLINE_BYTES {
         console.note(&format!(
-            "note: {bytes} bytes; KubeVirt takes at most {INLINE} in the VM itself. Put it into a Secret under the key \
-             `userdata` and name that in cloudInitNoCloud.secretRef (userDataSecretRef)"
+            "note: {bytes} bytes; KubeVirt accepts at most {MAX_INLINE_BYTES} in the VM object. Store it in a Secret under the key \
+             `userdata`, and set cloudInitNoCloud.secretRef (userDataSecretRef)"
         ));
     }
 }
 
-/// An input, and what is accepted of it.
+/// An input, and the options for it.
 struct Input<'a> {
     file: &'a Path,
-    /// Files that do not lie beside it.
+    /// `--files-from-anywhere`: also files outside of the input's folder.
     files_from_anywhere: bool,
-    /// Settings that name no certificate.
+    /// `--without-tls`: settings without certificates.
     without_tls: bool,
 }
 
-/// Standard input can be read once.
+/// Standard input can be read only once.
 fn one_reads_standard_input(file: &Path, with: &[PathBuf]) -> Result<(), Fail> {
     let all = std::iter::once(file).chain(with.iter().map(PathBuf::as_path));
     if all.filter(|path| input::is_standard_input(path)).count() > 1 {
         let why =
-            "`-` is given more than once, and standard input can be read once; name the others as files";
+            "`-` is given more than once, but standard input can be read only once; use files for the others";
         return Err(Fail::Usage(why.to_owned()));
     }
     Ok(())
 }
 
-/// The payload that an input describes, with settings that the agent accepts.
+/// The payload of an input, with settings validated as by the agent.
 fn load(input: &Input<'_>, console: &mut Console<'_>) -> Result<Payload, Fail> {
     let Input {
         file,
@@ -146,7 +147,7 @@ fn load(input: &Input<'_>, console: &mut Console<'_>) -> Result<Payload, Fail> {
             return Ok(found);
         }
         Err(format!(
-            "it lies outside of {}: copy it there, or give --files-from-anywhere if you trust the input",
+            "it is outside of {}: copy it there, or use --files-from-anywhere if you trust the input",
             here.display()
         ))
     };
@@ -158,7 +159,7 @@ fn load(input: &Input<'_>, console: &mut Console<'_>) -> Result<Payload, Fail> {
     let with_tls = settings::check(&checked, &payload, without_tls).map_err(|found| problems(&found))?;
     if !with_tls {
         console.note(
-            "warning: --without-tls: no certificate is named; unless the guest's image sets server.tls, the agent does not \
+            "warning: --without-tls: no certificate is set; unless the guest's image sets server.tls, the agent does not \
              serve with TLS and the collector cannot read it",
         );
     }
@@ -174,7 +175,7 @@ fn problems(found: &[Problem]) -> Fail {
     Fail::Input(text)
 }
 
-/// The text of a file that has to be JSON.
+/// The text of a file that must be JSON.
 fn json(path: &Path) -> Result<String, Fail> {
     let text = text(path)?;
     serde_json::from_str::<serde::de::IgnoredAny>(&text).map_err(|error| {

@@ -1,4 +1,4 @@
-//! From arguments to an exit code.
+//! Runs the program: from arguments to an exit code.
 
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
@@ -7,26 +7,26 @@ use virtfleet_collector_core::view::List;
 use virtfleet_wire::{finding::Severity, layered::to_yaml};
 
 use super::{
-    cli::{Cli, Labels, Output, Policy, Program, Show, Verb, Word},
-    client::{Answer, Client},
+    cli::{Cli, Labels, Output, OutputOptions, Policy, Program, QueryCommand, TopLevelCommand},
+    client::{ApiResponse, Client},
     console::Console,
     explain::explain,
     fail::Fail,
     policy, render as files,
-    table::LONGEST_CELL,
+    table::MAX_CELL_CHARS,
     target::{self, Target},
     text::{count, safe_json},
-    view::Look,
+    view::ViewOptions,
     watch,
 };
 use crate::api::FindingView;
 
-/// The program: 0 ok, 1 failure, 2 usage, 4 not found. `args[0]` is only shown, so the program may be called
-/// `kubectl-virtfleet` as well.
+/// The program. Exit codes: 0 ok, 1 failure, 2 usage, 4 not found. `args[0]` is used only for
+/// display, so that `kubectl-virtfleet` works as well.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let program = match Program::try_parse_from(args) {
         Ok(program) => program,
-        // Help and version end here too, with 0.
+        // Help and version also end here, with 0.
         Err(error) => {
             let code = u8::try_from(error.exit_code()).unwrap_or(1);
             return match error.print() {
@@ -35,26 +35,28 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             };
         }
     };
-    let Program { connection, word } = program;
+    let Program { connection, command } = program;
     Console::with_real(|mut console| {
-        ExitCode::from(match word {
-            Word::Ask(verb) => run(&Cli { connection, verb }, &mut console),
-            Word::Render(what) => match files::run(&what, &mut console) {
+        ExitCode::from(match command {
+            TopLevelCommand::Query(command) => run(&Cli { connection, command }, &mut console),
+            TopLevelCommand::Render(what) => match files::run(&what, &mut console) {
                 Ok(()) => 0,
                 Err(fail) => report(&fail, &mut console),
             },
-            Word::Explain { id } => match explain(&id).and_then(|text| Ok(console.print(&text)?)) {
-                Ok(()) => 0,
-                Err(fail) => report(&fail, &mut console),
-            },
+            TopLevelCommand::Explain { id } => {
+                match explain(&id).and_then(|text| Ok(console.print(&text)?)) {
+                    Ok(()) => 0,
+                    Err(fail) => report(&fail, &mut console),
+                }
+            }
         })
     })
 }
 
 pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
-    let done = if target::show(&cli.verb).watch {
-        if matches!(cli.verb, Verb::Labels(Labels::Policy(_))) {
-            let once = "labels policy test answers once: leave --watch out".to_owned();
+    let done = if target::show(&cli.command).watch {
+        if matches!(cli.command, QueryCommand::Labels(Labels::Policy(_))) {
+            let once = "labels policy test does not support --watch".to_owned();
             return report(&Fail::Usage(once), console);
         }
         watch::until_interrupted(cli, console)
@@ -67,7 +69,7 @@ pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
     }
 }
 
-/// Says why, and gives the exit code.
+/// Prints the error and returns its exit code.
 fn report(fail: &Fail, console: &mut Console<'_>) -> u8 {
     let code = fail.exit_code();
     if code != 0 {
@@ -79,19 +81,19 @@ fn report(fail: &Fail, console: &mut Console<'_>) -> u8 {
     code
 }
 
-/// Asks and shows once.
+/// Queries and prints once.
 fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
     let client = Client::new(&cli.connection)?;
-    let target = Target::of(&cli.verb, &client)?;
-    let answer = match &cli.verb {
-        Verb::Labels(Labels::Policy(Policy::Test {
+    let target = Target::of(&cli.command, &client)?;
+    let answer = match &cli.command {
+        QueryCommand::Labels(Labels::Policy(Policy::Test {
             file,
             delete,
             delete_all,
             all,
             ..
         })) => {
-            let trial = policy::Trial {
+            let trial = policy::PolicyTest {
                 file: file.as_deref(),
                 delete,
                 delete_all: *delete_all,
@@ -101,7 +103,7 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
         }
         _ => client.get(&target.path, &target.query, Duration::ZERO)?,
     };
-    let text = render(target::show(&cli.verb), &target, &answer, console)?;
+    let text = render(target::show(&cli.command), &target, &answer, console)?;
     console.print(&text)?;
     if let Some(line) = summary(&client, &target, &answer) {
         console.note(&line);
@@ -109,11 +111,11 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The answer as `-o` asks for it.
+/// The response in the format of `-o`.
 pub(super) fn render(
-    show: &Show,
+    show: &OutputOptions,
     target: &Target,
-    answer: &Answer,
+    answer: &ApiResponse,
     console: &Console<'_>,
 ) -> Result<String, Fail> {
     match show.output {
@@ -121,29 +123,29 @@ pub(super) fn render(
         Some(Output::Yaml) => Ok(to_yaml(&answer.body)),
         None | Some(Output::Wide) => {
             let wide = show.output == Some(Output::Wide);
-            // A screen shows the beginning of a long text; a pipe gets all of it.
+            // A terminal shows truncated texts; a pipe gets all of them.
             let whole = wide && !console.terminal;
-            let look = Look {
+            let options = ViewOptions {
                 wide,
                 headers: !show.no_headers,
                 colour: console.colour,
-                longest: if whole { usize::MAX } else { LONGEST_CELL },
+                max_chars: if whole { usize::MAX } else { MAX_CELL_CHARS },
                 now: (console.now)(),
             };
-            (target.view)(answer, &look)
+            (target.view)(answer, &options)
         }
     }
 }
 
-/// The line after a list: whether it is complete, and what is wrong with the inventory. It is an extra: when it cannot be
-/// had, the list stands without it.
-pub(super) fn summary(client: &Client, target: &Target, answer: &Answer) -> Option<String> {
+/// The line after a list: whether the list is complete, and findings about the inventory. It is
+/// omitted if it cannot be read.
+pub(super) fn summary(client: &Client, target: &Target, answer: &ApiResponse) -> Option<String> {
     if !target.list {
         return None;
     }
     let mut parts = Vec::new();
     if answer.body["partial"] == true {
-        parts.push("the inventory is incomplete, so what is missing here may exist all the same".to_owned());
+        parts.push("the inventory is incomplete, so objects may be missing here".to_owned());
     }
     if target.path != "/api/v1/findings" {
         let query = [("scope", "inventory".to_owned())];

@@ -1,14 +1,14 @@
-//! Tables as kubectl prints them: upper-case names, two spaces between columns, no lines.
+//! Tables in the style of kubectl: upper-case headers, two spaces between columns, no lines.
 
 use anstyle::{AnsiColor, Style};
 use comfy_table::Table as Grid;
 
 use super::text::safe;
 
-/// The longest that a cell may be, in characters.
-pub(super) const LONGEST_CELL: usize = 100;
+/// Maximum characters of a cell.
+pub(super) const MAX_CELL_CHARS: usize = 100;
 
-/// What a colour would say.
+/// Meaning of a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -30,7 +30,7 @@ impl Tone {
         }
     }
 
-    /// `text` in this tone.
+    /// `text` in this tone's colour.
     pub(super) fn paint(self, text: &str, colour: bool) -> String {
         if colour && self != Self::Plain {
             let style = self.style();
@@ -41,7 +41,7 @@ impl Tone {
     }
 }
 
-/// One cell: never empty, on one line, safe for a terminal.
+/// One cell: never empty, on one line, without control characters.
 #[derive(Debug, Clone)]
 pub(super) struct Cell {
     text: String,
@@ -57,9 +57,9 @@ impl Cell {
         let text = if text.is_empty() { "-".to_owned() } else { text };
         Self { text, tone }
     }
-    /// With at most so many characters.
-    fn cut(&self, longest: usize) -> Self {
-        let mut text: String = self.text.chars().take(longest).collect();
+    /// The cell, truncated to this number of characters.
+    fn cut(&self, max_chars: usize) -> Self {
+        let mut text: String = self.text.chars().take(max_chars).collect();
         if text.len() < self.text.len() {
             text.push('…');
         }
@@ -68,13 +68,13 @@ impl Cell {
             tone: self.tone,
         }
     }
-    /// `-` when there is none.
+    /// A cell with `-` for none.
     pub(super) fn maybe<T: ToString>(value: Option<T>) -> Self {
         Self::new(value.map(|value| value.to_string()).unwrap_or_default())
     }
 }
 
-/// A table: names and rows of as many cells.
+/// A table: headers, and rows with as many cells.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) headers: Vec<String>,
@@ -89,12 +89,12 @@ impl Table {
         }
     }
 
-    /// The lines, without a space at their ends; no cell is longer than `longest` characters.
-    pub(super) fn lines(&self, headers: bool, colour: bool, longest: usize) -> Vec<String> {
+    /// The lines, without trailing spaces; no cell is longer than `max_chars` characters.
+    pub(super) fn lines(&self, headers: bool, colour: bool, max_chars: usize) -> Vec<String> {
         let rows: Vec<Vec<Cell>> = self
             .rows
             .iter()
-            .map(|row| row.iter().map(|cell| cell.cut(longest)).collect())
+            .map(|row| row.iter().map(|cell| cell.cut(max_chars)).collect())
             .collect();
         let mut grid = Grid::new();
         grid.load_style(comfy_table::presets::NOTHING);
@@ -121,8 +121,8 @@ impl Table {
     }
 }
 
-/// Colours the cells of a line that was made of `row`. No cell is empty or begins with a space, so what stands between two
-/// cells is spaces and nothing else.
+/// Colours the cells of a line made of `row`. No cell is empty or starts with a space, so there are
+/// only spaces between two cells.
 fn paint(line: &str, row: &[Cell]) -> String {
     let mut painted = String::with_capacity(line.len() + 32);
     let mut rest = line;
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_by_width_on_screen() {
-        let lines = table().lines(true, false, LONGEST_CELL);
+        let lines = table().lines(true, false, MAX_CELL_CHARS);
         assert_eq!(
             lines,
             [
@@ -171,13 +171,13 @@ mod tests {
                 "x\\u{a}y  up up  -"
             ]
         );
-        assert_eq!(table().lines(false, false, LONGEST_CELL).len(), 2);
+        assert_eq!(table().lines(false, false, MAX_CELL_CHARS).len(), 2);
     }
 
     #[test]
-    fn colours_change_nothing_but_the_colour() {
-        let plain = table().lines(true, false, LONGEST_CELL);
-        let coloured = table().lines(true, true, LONGEST_CELL);
+    fn colours_do_not_change_the_text() {
+        let plain = table().lines(true, false, MAX_CELL_CHARS);
+        let coloured = table().lines(true, true, MAX_CELL_CHARS);
         assert!(coloured[1].contains("\x1b[32mup\x1b[0m"), "{:?}", coloured[1]);
         let stripped: Vec<_> = coloured
             .iter()

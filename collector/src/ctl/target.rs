@@ -1,44 +1,44 @@
-//! What a verb asks for: a path, a query, and the view that shows the answer.
+//! The request of a command: path, query, and the view for the response.
 
 use virtfleet_collector_core::view::{List, VmView};
 use virtfleet_wire::ids::{InvalidId, Namespace, VmName};
 
 use super::{
-    cli::{Labels, Policy, Show, Verb, VmFilters},
-    client::{Answer, Client},
+    cli::{Labels, OutputOptions, Policy, QueryCommand, VmFilters},
+    client::{ApiResponse, Client},
     fail::Fail,
-    view::{self, Look},
+    view::{self, ViewOptions},
 };
 
-/// One question to the API.
+/// One request to the API.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) path: String,
     pub(super) query: Vec<(&'static str, String)>,
-    pub(super) view: fn(&Answer, &Look) -> Result<String, Fail>,
-    /// It is a list: `partial` and the inventory's findings are worth a line after it.
+    pub(super) view: fn(&ApiResponse, &ViewOptions) -> Result<String, Fail>,
+    /// Whether it is a list, which may be partial and has a summary line.
     pub(super) list: bool,
 }
 
 impl Target {
-    /// What `verb` asks for. A VM named without its namespace is looked up first.
-    pub(super) fn of(verb: &Verb, client: &Client) -> Result<Self, Fail> {
-        Ok(match verb {
-            Verb::Vms { filters, .. } => Self::list("/api/v1/vms", vm_query(filters), view::vms),
-            Verb::Vm { name, .. } => Self {
+    /// The request of `command`. A VM without namespace is looked up first.
+    pub(super) fn of(command: &QueryCommand, client: &Client) -> Result<Self, Fail> {
+        Ok(match command {
+            QueryCommand::Vms { filters, .. } => Self::list("/api/v1/vms", vm_query(filters), view::vms),
+            QueryCommand::Vm { name, .. } => Self {
                 path: vm_path(name, client)?,
                 query: Vec::new(),
                 view: view::vm,
                 list: false,
             },
-            Verb::Hosts {
+            QueryCommand::Hosts {
                 zone, region, ready, ..
             } => {
                 let query = query(&[("zone", zone), ("region", region), ("ready", ready)]);
                 Self::list("/api/v1/hosts", query, view::hosts)
             }
-            Verb::Clusters { .. } => Self::list("/api/v1/clusters", Vec::new(), view::clusters),
-            Verb::Findings {
+            QueryCommand::Clusters { .. } => Self::list("/api/v1/clusters", Vec::new(), view::clusters),
+            QueryCommand::Findings {
                 severity,
                 scope,
                 namespace,
@@ -53,12 +53,12 @@ impl Target {
                 ]);
                 Self::list("/api/v1/findings", query, view::findings)
             }
-            Verb::Labels(verb) => Self::labels(verb),
+            QueryCommand::Labels(command) => Self::labels(command),
         })
     }
 
-    fn labels(verb: &Labels) -> Self {
-        match verb {
+    fn labels(command: &Labels) -> Self {
+        match command {
             Labels::Diff {
                 cluster,
                 namespace,
@@ -92,7 +92,7 @@ impl Target {
     fn list(
         path: &str,
         query: Vec<(&'static str, String)>,
-        view: fn(&Answer, &Look) -> Result<String, Fail>,
+        view: fn(&ApiResponse, &ViewOptions) -> Result<String, Fail>,
     ) -> Self {
         Self {
             path: path.to_owned(),
@@ -103,15 +103,15 @@ impl Target {
     }
 }
 
-/// How `verb` is to be shown.
-pub(super) fn show(verb: &Verb) -> &Show {
-    match verb {
-        Verb::Vms { show, .. }
-        | Verb::Vm { show, .. }
-        | Verb::Hosts { show, .. }
-        | Verb::Clusters { show }
-        | Verb::Findings { show, .. }
-        | Verb::Labels(
+/// Output options of `command`.
+pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
+    match command {
+        QueryCommand::Vms { show, .. }
+        | QueryCommand::Vm { show, .. }
+        | QueryCommand::Hosts { show, .. }
+        | QueryCommand::Clusters { show }
+        | QueryCommand::Findings { show, .. }
+        | QueryCommand::Labels(
             Labels::Diff { show, .. } | Labels::Why { show, .. } | Labels::Policy(Policy::Test { show, .. }),
         ) => show,
     }
@@ -138,7 +138,7 @@ fn vm_query(filters: &VmFilters) -> Vec<(&'static str, String)> {
     asked
 }
 
-/// The path of the VM that `text` names.
+/// The path of the VM in `text`.
 fn vm_path(text: &str, client: &Client) -> Result<String, Fail> {
     let usage = |error: InvalidId| Fail::Usage(error.to_string());
     if let Some((namespace, name)) = text.split_once('/') {
@@ -159,17 +159,17 @@ fn vm_path(text: &str, client: &Client) -> Result<String, Fail> {
         [] => {
             let near: Vec<_> = list.items.iter().take(5).map(full).collect();
             let mut message = if near.is_empty() {
-                format!("there is no VM {name}: virtfleetctl vms lists them all")
+                format!("there is no VM {name}: virtfleetctl vms lists all VMs")
             } else {
                 format!("there is no VM {name}: did you mean {}", near.join(", "))
             };
             if list.partial {
-                message.push_str(". The inventory is incomplete, so it may exist all the same");
+                message.push_str(". The inventory is incomplete, so the VM may exist");
             }
             Err(Fail::NotFound(message))
         }
         several => Err(Fail::Ambiguous(format!(
-            "several VMs are named {name}; say which:\n  {}",
+            "several VMs have the name {name}; specify one:\n  {}",
             several.join("\n  ")
         ))),
     }

@@ -1,4 +1,4 @@
-//! The CLI against a real listener.
+//! Tests of the CLI with a real listener.
 
 use std::{
     io::{self, Write},
@@ -14,23 +14,23 @@ use tokio::{net::TcpListener, runtime::Runtime, sync::Notify};
 use super::{cli::Cli, client::Client, console::Console, run::run, target::Target, watch};
 use crate::api::{
     self,
-    testing::{self, Fleet, NOW},
+    testing::{self, NOW, TestFleet},
 };
 
 /// A server on its own runtime, which ends with the test.
 pub(super) struct Server {
     address: SocketAddr,
-    fleet: Arc<Fleet>,
+    fleet: Arc<TestFleet>,
     runtime: Runtime,
 }
 
 impl Server {
     pub(super) fn new() -> Self {
-        let fleet = Fleet::new(testing::fleet());
+        let fleet = TestFleet::new(testing::fleet());
         Self::serving(api::router(testing::state(fleet.clone())), fleet)
     }
 
-    fn serving(router: Router, fleet: Arc<Fleet>) -> Self {
+    fn serving(router: Router, fleet: Arc<TestFleet>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -51,7 +51,7 @@ impl Server {
         Cli::try_parse_from(["virtfleetctl", "--server", &server].iter().chain(args)).unwrap()
     }
 
-    /// Exit code, standard output, standard error with the server's address blotted out.
+    /// Exit code, standard output, and standard error with the server's address replaced.
     pub(super) fn run(&self, args: &[&str]) -> (u8, String, String) {
         let (code, out, err) = run_cli(&self.cli(args), false);
         (code, out, err.replace(&self.address.to_string(), "SERVER"))
@@ -76,7 +76,7 @@ pub(super) fn run_cli(cli: &Cli, colour: bool) -> (u8, String, String) {
 }
 
 #[test]
-fn tables_as_they_are() {
+fn snapshots_of_tables() {
     let server = Server::new();
     for (name, args) in [
         ("vms", &["vms"][..]),
@@ -104,7 +104,7 @@ fn tables_as_they_are() {
 }
 
 #[test]
-fn colours_are_only_colours() {
+fn colours_do_not_change_the_text() {
     let server = Server::new();
     for args in [&["vms"][..], &["vm", "worker-1"], &["findings"]] {
         let (_, coloured, _) = run_cli(&server.cli(args), true);
@@ -115,7 +115,7 @@ fn colours_are_only_colours() {
 }
 
 #[test]
-fn json_and_yaml_are_the_answer_itself() {
+fn json_and_yaml_are_the_response() {
     let server = Server::new();
     let (_, json, _) = server.run(&["vms", "--agent", "up", "-o", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -133,7 +133,7 @@ fn errors_name_the_cause_and_the_next_step() {
         (
             &["vm", "worker-0"][..],
             1,
-            "several VMs are named worker-0; say which:\n  cluster-a/worker-0\n  cluster-b/worker-0",
+            "several VMs have the name worker-0; specify one:\n  cluster-a/worker-0\n  cluster-b/worker-0",
         ),
         (
             &["vm", "worker"],
@@ -143,13 +143,13 @@ fn errors_name_the_cause_and_the_next_step() {
         (
             &["vm", "nobody"],
             4,
-            "there is no VM nobody: virtfleetctl vms lists them all",
+            "there is no VM nobody: virtfleetctl vms lists all VMs",
         ),
         (&["vm", "cluster-a/nobody"], 4, "there is no VM cluster-a/nobody"),
         (&["vm", "Cluster/x"], 2, "\"Cluster\" is not a valid namespace"),
         (&["vms", "--zone", ""], 2, "\"zone\" is empty"),
-        (&["vms", "--server", "ftp://x"], 2, "no http or https URL"),
-        (&["vms", "--cacert", "/nonexistent"], 2, "need an https URL"),
+        (&["vms", "--server", "ftp://x"], 2, "not an http or https URL"),
+        (&["vms", "--cacert", "/nonexistent"], 2, "require an https URL"),
         (
             &["vms", "--server", "https://x", "--cacert", "/nonexistent"],
             2,
@@ -158,7 +158,7 @@ fn errors_name_the_cause_and_the_next_step() {
         (
             &["vms", "--server", "https://x", "--cacert", "/dev/null"],
             2,
-            "there is no certificate in it",
+            "contains no certificate",
         ),
     ] {
         let mut all: Vec<&str> = vec!["virtfleetctl"];
@@ -177,7 +177,7 @@ fn errors_name_the_cause_and_the_next_step() {
 }
 
 #[test]
-fn a_collector_that_is_away_is_named() {
+fn an_unreachable_collector_is_named() {
     let free = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -196,20 +196,20 @@ fn a_collector_that_is_away_is_named() {
 }
 
 #[test]
-fn what_a_server_says_in_an_error_cannot_move_the_cursor() {
+fn control_characters_in_errors_are_escaped() {
     let refuse = || async {
         let body =
             serde_json::json!({ "error": { "code": "x", "message": "a\u{1b}[2J\u{9b}b", "remedy": "" } });
         (http::StatusCode::BAD_REQUEST, body.to_string())
     };
     let other = Router::new().route("/api/v1/vms", axum::routing::get(refuse));
-    let server = Server::serving(other, Fleet::new(testing::fleet()));
+    let server = Server::serving(other, TestFleet::new(testing::fleet()));
     let (code, _, err) = server.run(&["vms"]);
     assert_eq!((code, err.as_str()), (1, "error: a\\u{1b}[2J\\u{9b}b\n"));
 }
 
 #[test]
-fn a_collector_that_says_nothing_is_given_up() {
+fn a_silent_collector_times_out() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let cli = Cli::try_parse_from(["virtfleetctl", "vms", "--server", &url, "--timeout", "50ms"]).unwrap();
@@ -219,16 +219,16 @@ fn a_collector_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn another_server_is_told_from_a_collector() {
-    let fleet = Fleet::new(testing::fleet());
+fn other_servers_are_detected() {
+    let fleet = TestFleet::new(testing::fleet());
     let other = Router::new()
         .route("/api/v1/vms", axum::routing::get(|| async { "<html>" }))
         .route("/api/v1/hosts", axum::routing::get(|| async { "{\"a\":1}" }));
     let server = Server::serving(other, fleet);
     for (verb, part) in [
-        ("vms", "answered 200 OK without JSON"),
-        ("hosts", "cannot read"),
-        ("clusters", "answered 404 Not Found without JSON"),
+        ("vms", "returned 200 OK without JSON"),
+        ("hosts", "cannot parse"),
+        ("clusters", "returned 404 Not Found without JSON"),
     ] {
         let (code, _, err) = server.run(&[verb]);
         assert_eq!(code, 1);
@@ -240,7 +240,7 @@ fn another_server_is_told_from_a_collector() {
 }
 
 #[test]
-fn an_incomplete_inventory_is_told() {
+fn an_incomplete_inventory_is_reported() {
     let server = Server::new();
     server.fleet.change(|fleet| {
         fleet.partial = true;
@@ -250,7 +250,7 @@ fn an_incomplete_inventory_is_told() {
     assert_eq!(code, 0);
     assert_eq!(
         err,
-        "warning: the inventory is incomplete, so what is missing here may exist all the same\n"
+        "warning: the inventory is incomplete, so objects may be missing here\n"
     );
 }
 
@@ -271,7 +271,7 @@ fn usage_errors_are_exit_code_2_and_help_is_0() {
     super::cli::command().debug_assert();
 }
 
-/// What was written so far, and a bell for each write.
+/// The text written so far, with a notification for each write.
 #[derive(Clone, Default)]
 struct Screen {
     text: Arc<Mutex<String>>,
@@ -303,11 +303,11 @@ impl Write for Screen {
     }
 }
 
-/// Watches until the script has seen what it waits for, and gives what was written.
+/// Runs `--watch` until the script ends, and returns the text written.
 fn watched(server: &Server, args: &[&str], terminal: bool, script: impl AsyncFnOnce(Screen)) -> String {
     let cli = server.cli(args);
     let client = Client::new(&cli.connection).unwrap();
-    let target = Target::of(&cli.verb, &client).unwrap();
+    let target = Target::of(&cli.command, &client).unwrap();
     let screen = Screen::default();
     let (mut out, mut err) = (screen.clone(), Vec::new());
     let mut console = Console {
@@ -323,7 +323,7 @@ fn watched(server: &Server, args: &[&str], terminal: bool, script: impl AsyncFnO
             let deadline = Duration::from_secs(30);
             tokio::time::timeout(deadline, script(seen))
                 .await
-                .expect("what was waited for was never shown");
+                .expect("the expected text was never shown");
         };
         watch::watch(&cli, &client, &target, &mut console, script)
             .await
@@ -333,7 +333,7 @@ fn watched(server: &Server, args: &[&str], terminal: bool, script: impl AsyncFnO
 }
 
 #[test]
-fn watching_in_a_pipe_appends_what_has_changed() {
+fn watching_in_a_pipe_appends_changes() {
     let server = Server::new();
     let text = watched(&server, &["vms", "-w"], false, async |screen| {
         screen.until(|screen| screen.count("NAMESPACE") == 1).await;
@@ -358,7 +358,7 @@ fn watching_in_a_pipe_appends_what_has_changed() {
 }
 
 #[test]
-fn watching_on_a_terminal_draws_in_place() {
+fn watching_on_a_terminal_redraws() {
     let server = Server::new();
     let text = watched(&server, &["hosts", "-w"], true, async |screen| {
         screen

@@ -1,17 +1,17 @@
-//! Values as people read them.
+//! Formatting of values.
 
 use std::fmt::Write as _;
 
-/// Text that others wrote, made safe for a terminal and for one line: control characters, line separators, and characters
-/// that hide or turn text are shown as escapes; at most `most` characters.
-pub(super) fn safe(text: &str, most: usize) -> String {
-    let mut plain = String::with_capacity(text.len().min(most));
+/// Text of other writers, on one line and safe for a terminal: control characters, line separators,
+/// and characters that hide or reorder text are escaped; truncated to `max` characters.
+pub(super) fn safe(text: &str, max: usize) -> String {
+    let mut plain = String::with_capacity(text.len().min(max));
     for (count, c) in text.trim().chars().enumerate() {
-        if count == most {
+        if count == max {
             plain.push('…');
             break;
         }
-        if deceives(c) {
+        if is_unsafe(c) {
             plain.extend(c.escape_unicode());
         } else {
             plain.push(c);
@@ -20,19 +20,20 @@ pub(super) fn safe(text: &str, most: usize) -> String {
     plain
 }
 
-/// Whether a terminal obeys a character, or shows nothing or something else for it.
-fn deceives(c: char) -> bool {
+/// Whether a terminal interprets, hides or reorders a character.
+fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A document in JSON for a terminal: the same document, with such characters as JSON's own escapes (RFC 8259, section 7).
-/// JSON itself escapes only those below U+0020; U+009B, for one, begins an escape sequence, too.
+/// A JSON document, safe for a terminal: such characters are replaced by JSON escapes (RFC 8259,
+/// section 7). JSON itself requires escapes only below U+0020; e.g. U+009B also starts an escape
+/// sequence.
 pub(super) fn safe_json(document: &str) -> String {
     let mut plain = String::with_capacity(document.len());
     for c in document.chars() {
-        if c != '\n' && deceives(c) {
+        if c != '\n' && is_unsafe(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 write!(plain, "\\u{unit:04x}").ok();
             }
@@ -43,7 +44,7 @@ pub(super) fn safe_json(document: &str) -> String {
     plain
 }
 
-/// A length of time as kubectl prints ages: `5s`, `3m12s`, `4h5m`, `2d`.
+/// A duration in kubectl's form: `5s`, `3m12s`, `4h5m`, `2d`.
 pub(super) fn age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let two = |large: u64, unit: char, small: u64, part: char| match small {
@@ -62,7 +63,8 @@ pub(super) fn age(seconds: u64) -> String {
     }
 }
 
-/// How long before `now` something was, both in milliseconds since 1970. Clocks differ a little: the future is `0s`.
+/// The time from `then` to `now`, both in milliseconds since 1970. Clocks may differ: a future time
+/// is `0s`.
 pub(super) fn since(now: u64, then: u64) -> String {
     age(now.saturating_sub(then) / 1000)
 }
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_is_shown_and_not_obeyed() {
+    fn hostile_text_is_escaped() {
         assert_eq!(
             safe(" a\u{1b}[2J\nb\u{202e}c ", 80),
             "a\\u{1b}[2J\\u{a}b\\u{202e}c"

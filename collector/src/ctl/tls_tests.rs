@@ -16,7 +16,7 @@ use super::{cli::Cli, tests::run_cli};
 use crate::{
     api::{
         self,
-        testing::{self, Fleet},
+        testing::{self, TestFleet},
     },
     tls_testing::TlsListener,
 };
@@ -66,7 +66,7 @@ fn certificates_are_checked_on_both_sides() {
         .unwrap();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let server = format!("https://{}", listener.local_addr().unwrap());
-    let router = api::router(testing::state(Fleet::new(testing::fleet())));
+    let router = api::router(testing::state(TestFleet::new(testing::fleet())));
     let tls = TlsListener(listener, acceptor(&ours));
     runtime.spawn(async move { axum::serve(tls, router).await });
 

@@ -1,11 +1,11 @@
-//! `--watch`: asks again and again by long poll, and shows every change until Ctrl-C.
+//! `--watch`: long polls repeatedly, and prints every change until Ctrl-C.
 
 use std::{future::Future, time::Duration};
 
 use super::{
     changes::{self, Changes},
-    cli::{Cli, Output, Show},
-    client::{Answer, Client},
+    cli::{Cli, Output, OutputOptions},
+    client::{ApiResponse, Client},
     console::Console,
     fail::Fail,
     run::{render, summary},
@@ -13,32 +13,32 @@ use super::{
     text::safe,
 };
 
-/// How long one long poll waits. On a terminal, ages are redrawn at least this often.
-const POLL: Duration = Duration::from_secs(30);
-const POLL_ON_TERMINAL: Duration = Duration::from_secs(5);
-/// The shortest time between two answers: a large fleet changes many times a second.
-const BREATH: Duration = Duration::from_millis(500);
-/// How long to wait for a collector that has gone away.
-const RETRY: Duration = Duration::from_secs(2);
+/// Duration of a long poll. On a terminal, ages are redrawn at least at this interval.
+const POLL_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_TIMEOUT_ON_TERMINAL: Duration = Duration::from_secs(5);
+/// Minimum interval between two responses: a large fleet changes many times a second.
+const MIN_INTERVAL: Duration = Duration::from_millis(500);
+/// Delay before a retry while the collector is unavailable.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Watches until Ctrl-C, which is a clean end.
+/// Watches until Ctrl-C, which is a normal end.
 pub(super) fn until_interrupted(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
     let client = Client::new(&cli.connection)?;
-    let target = Target::of(&cli.verb, &client)?;
+    let target = Target::of(&cli.command, &client)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Fail::Start(error.to_string()))?;
     let done = runtime.block_on(async {
         let stop = async {
-            // Without a handler for it, Ctrl-C ends the process by itself.
+            // Without a handler, Ctrl-C ends the process.
             if tokio::signal::ctrl_c().await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
         watch(cli, &client, &target, console, stop).await
     });
-    // A request may be under way; nobody waits for its answer.
+    // A running request is abandoned.
     runtime.shutdown_background();
     done
 }
@@ -59,10 +59,10 @@ pub(super) async fn watch(
 
 async fn forever(cli: &Cli, client: &Client, target: &Target, console: &mut Console<'_>) -> Result<(), Fail> {
     let mut shown: Option<u64> = None;
-    let mut before: Option<Answer> = None;
-    let show = target::show(&cli.verb);
+    let mut before: Option<ApiResponse> = None;
+    let show = target::show(&cli.command);
     loop {
-        match ask(client, target, shown, console.terminal).await {
+        match request(client, target, shown, console.terminal).await {
             Ok((answer, line)) => {
                 let Some(revision) = answer.revision else {
                     return Err(Fail::Foreign {
@@ -85,46 +85,50 @@ async fn forever(cli: &Cli, client: &Client, target: &Target, console: &mut Cons
                 }
                 shown = Some(revision);
                 before = Some(answer);
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(MIN_INTERVAL).await;
             }
-            Err(fail) if shown.is_some() && fail.may_pass() => {
-                console.note(&format!("warning: {fail}; trying again"));
-                tokio::time::sleep(RETRY).await;
+            Err(fail) if shown.is_some() && fail.is_transient() => {
+                console.note(&format!("warning: {fail}; retrying"));
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
             Err(fail) => return Err(fail),
         }
     }
 }
 
-/// One answer and its summary. The client blocks, so it has a thread of its own.
-async fn ask(
+/// One response and its summary. The client blocks, so it runs on a thread of its own.
+async fn request(
     client: &Client,
     target: &Target,
     known: Option<u64>,
     terminal: bool,
-) -> Result<(Answer, Option<String>), Fail> {
+) -> Result<(ApiResponse, Option<String>), Fail> {
     let (client, target) = (client.clone(), target.clone());
     let asked = tokio::task::spawn_blocking(move || {
         let mut query = target.query.clone();
-        let mut patience = Duration::ZERO;
+        let mut extra_timeout = Duration::ZERO;
         if let Some(known) = known {
-            patience = if terminal { POLL_ON_TERMINAL } else { POLL };
+            extra_timeout = if terminal {
+                POLL_TIMEOUT_ON_TERMINAL
+            } else {
+                POLL_TIMEOUT
+            };
             query.push(("wait", known.to_string()));
-            query.push(("timeout", format!("{}s", patience.as_secs())));
+            query.push(("timeout", format!("{}s", extra_timeout.as_secs())));
         }
-        let answer = client.get(&target.path, &query, patience)?;
+        let answer = client.get(&target.path, &query, extra_timeout)?;
         let line = summary(&client, &target, &answer);
         Ok((answer, line))
     });
     asked.await.map_err(|error| Fail::Start(error.to_string()))?
 }
 
-/// The rows that have changed, and what is gone, below what was printed before.
+/// Prints changed rows, and the names of removed items.
 fn append(
-    show: &Show,
+    show: &OutputOptions,
     console: &mut Console<'_>,
     target: &Target,
-    answer: &Answer,
+    answer: &ApiResponse,
     changes: Changes,
 ) -> Result<(), Fail> {
     if changes.is_empty() {
@@ -132,13 +136,13 @@ fn append(
     }
     let mut text = String::new();
     if !changes.changed.is_empty() {
-        let mut rows_only = Answer {
+        let mut rows_only = ApiResponse {
             url: answer.url.clone(),
             body: answer.body.clone(),
             revision: answer.revision,
         };
         rows_only.body["items"] = changes.changed.into();
-        let rows = Show {
+        let rows = OutputOptions {
             no_headers: true,
             ..show.clone()
         };
@@ -150,12 +154,12 @@ fn append(
     Ok(console.print(&text)?)
 }
 
-/// In place on a terminal, one after the other elsewhere.
+/// Redraws on a terminal, appends elsewhere.
 fn draw(
-    show: &Show,
+    show: &OutputOptions,
     console: &mut Console<'_>,
     target: &Target,
-    answer: &Answer,
+    answer: &ApiResponse,
     line: Option<&str>,
     first: bool,
 ) -> Result<(), Fail> {

@@ -40,7 +40,8 @@ pub(super) fn check(setting: &str, address: &str) -> CheckResult {
     }
 }
 
-/// Process id and name of the process that listens on a TCP port; none if there is none, or its descriptors cannot be read.
+/// Process id and name of the process that listens on a TCP port; none if there is none, or its
+/// descriptors cannot be read.
 fn holder(port: u16) -> Option<(u32, String)> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|file| fs::read_to_string(file).unwrap_or_default());
     let sockets: Vec<_> = tables

@@ -1,5 +1,5 @@
-//! Converts the conditions and findings of the domain into the status of a `GuestHealth`, starting from
-//! the status published before.
+//! Converts the conditions and findings of the domain into the status of a `GuestHealth`, starting
+//! from the status published before.
 
 use virtfleet_collector_core::{
     findings::is_of_agent,
@@ -60,8 +60,8 @@ fn time(text: Option<&str>) -> Option<String> {
     text.filter(is_time).map(str::to_owned)
 }
 
-/// The `Ready` condition: `True` if all conditions are, else like the first `False` one, else like the
-/// first `Unknown` one.
+/// The `Ready` condition: `True` if all conditions are, else like the first `False` one, else like
+/// the first `Unknown` one.
 fn ready(conditions: &[Condition]) -> Condition {
     let first = |status| {
         let mut considered = conditions.iter().filter(|one| one.reason != health::NOT_PULLED);
@@ -93,9 +93,10 @@ fn condition(new: VmCondition, before: &[Condition], now: &str) -> Condition {
     Condition::new(new.kind, status, new.reason, new.message).at(before, now)
 }
 
-/// Findings for the status. A finding that was in `before` keeps its message, because messages may hold
-/// numbers that change with every report. A collector that has just started has not pulled the agent
-/// often enough to report it as failing: until then findings about the agent in `before` are kept.
+/// Findings for the status. A finding that was in `before` keeps its message, because messages may
+/// hold numbers that change with every report. A collector that has just started has not pulled the
+/// agent often enough to report it as failing: until then findings about the agent in `before` are
+/// kept.
 fn findings(vm: &VmDetail, silent_ms: u64, before: &[GuestHealthFinding]) -> Vec<GuestHealthFinding> {
     let worst = health::worst(&vm.findings_list).into_iter();
     let keep = |(id, severity, message): (String, _, String)| {

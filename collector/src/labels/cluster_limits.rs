@@ -28,8 +28,8 @@ impl ClusterLimits {
         }
     }
 
-    /// Takes `tokens` from the rate limit and waits until they may be used; returns whether that took
-    /// time.
+    /// Takes `tokens` from the rate limit and waits until they may be used; returns whether that
+    /// took time.
     pub(super) async fn wait(&self, tokens: u32) -> bool {
         let at = {
             let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Worker of one user cluster, with its own queue, rate limit, parallelism and circuit breaker, so that
-//! it never waits for another cluster.
+//! Worker of one user cluster, with its own queue, rate limit, parallelism and circuit breaker, so
+//! that it never waits for another cluster.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Delays changes of an infra node's labels until they are stable: a label that flaps must not rewrite
-//! the Nodes of every tenant. Pure: the caller passes the time.
+//! Delays changes of an infra node's labels until they are stable: a label that flaps must not
+//! rewrite the Nodes of every tenant. Pure: the caller passes the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,8 +21,8 @@ pub struct ConfirmationDelays {
     pub change: Duration,
 }
 
-/// Labels of one VM's infra node that differ from the user cluster's Node and are not confirmed yet, by
-/// the key on the infra node.
+/// Labels of one VM's infra node that differ from the user cluster's Node and are not confirmed
+/// yet, by the key on the infra node.
 #[derive(Debug, Default)]
 pub(super) struct UnconfirmedChanges {
     /// The infra node of the last plan that had one.
@@ -55,9 +55,9 @@ impl PendingValue {
 impl UnconfirmedChanges {
     /// Updates the pending labels from a plan made at `now`. If [`Self::keys`] changes, plan again.
     ///
-    /// A lost label always waits. Another value waits if the infra node had a different one in the last
-    /// plan or, in the first plan, if the Node's value was copied from that infra node: a VM that has
-    /// moved follows at once.
+    /// A lost label always waits. Another value waits if the infra node had a different one in the
+    /// last plan or, in the first plan, if the Node's value was copied from that infra node: a VM
+    /// that has moved follows at once.
     pub(super) fn update(&mut self, input: &LabelInput, decisions: &[Decision], now: Instant) {
         let first = self.host.is_none();
         if let Some(host) = &input.host
@@ -76,8 +76,8 @@ impl UnconfirmedChanges {
         let waits = |one: &Decision, source: &str| match (&one.desired, self.planned.get(source)) {
             (None, _) => true,
             (Some(_), Some(known)) if *known == one.desired => {
-                // As in the last plan: the VM has moved or the policy was edited, unless the value was
-                // already pending.
+                // As in the last plan: the VM has moved or the policy was edited, unless the value
+                // was already pending.
                 let pending = self.pending.get(source);
                 pending.is_some_and(|pending| pending.desired == one.desired)
             }

@@ -1,5 +1,5 @@
-//! Plans the labels of one VM's Node: with evidence where the plan needs it, and without what is not
-//! confirmed or is contested.
+//! Plans the labels of one VM's Node: with evidence where the plan needs it, and without what is
+//! not confirmed or is contested.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -37,7 +37,8 @@ pub(super) struct Draft {
 }
 
 impl<W: NodeWriter> LabelReconciler<W> {
-    /// Plans for a VM without any request and stores the status: for a cluster that does not answer.
+    /// Plans for a VM without any request and stores the status: for a cluster that does not
+    /// answer.
     pub(super) fn plan_without_requests(&self, limits: &ClusterLimits, key: &VmKey) {
         if let Some(input) = self.input(limits, key) {
             let plan = (self.plan)(&input, None);
@@ -55,8 +56,8 @@ impl<W: NodeWriter> LabelReconciler<W> {
         input.filter(|input| input.cluster == limits.cluster)
     }
 
-    /// Plans for a VM, with evidence if the plan needs it, and stores the status. None for a VM that has
-    /// no Node in this cluster.
+    /// Plans for a VM, with evidence if the plan needs it, and stores the status. None for a VM
+    /// that has no Node in this cluster.
     pub(super) async fn draft(
         &self,
         limits: &ClusterLimits,

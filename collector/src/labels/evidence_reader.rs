@@ -1,8 +1,8 @@
-//! Reads the objects that depend on a Node's labels, on demand and without a watch: its pods, the volumes
-//! that they use, its CSI drivers.
+//! Reads the objects that depend on a Node's labels, on demand and without a watch: its pods, the
+//! volumes that they use, its CSI drivers.
 //!
-//! Only the needed fields are decoded. The list of a cluster's volumes is cached for a few seconds and
-//! serves many Nodes; a claim that the cached list does not have causes another list.
+//! Only the needed fields are decoded. The list of a cluster's volumes is cached for a few seconds
+//! and serves many Nodes; a claim that the cached list does not have causes another list.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,13 +27,14 @@ use virtfleet_collector_core::{
 use virtfleet_wire::ids::{ClusterName, NodeName};
 
 use super::writer::SendError;
-use crate::page::Page;
+use crate::page::ListPage;
 
 /// Time for which a list of volumes is cached.
 const VOLUME_CACHE_TTL: Duration = Duration::from_secs(5);
 /// Objects per page of a list: a pod may have some tens of KiB, and an answer 4 MiB.
 const PAGE_SIZE: u32 = 100;
-/// Maximum objects of a list. A cluster of 5,000 Nodes has some thousands of volumes, of 2 KiB each.
+/// Maximum objects of a list. A cluster of 5,000 Nodes has some thousands of volumes, of 2 KiB
+/// each.
 const MAX_LIST_OBJECTS: usize = 20_000;
 /// Maximum bytes of a list.
 const MAX_LIST_BYTES: usize = 32 << 20;
@@ -124,8 +125,8 @@ type CsiNodeFields = Object<CsiSpec, NotUsed>;
 /// The bound volume and its required node affinity, by the claim's namespace and name.
 type Volumes = BTreeMap<(String, String), (String, Option<NodeSelector>)>;
 
-/// One cluster's volumes and the time of the list. The lock is held during the list, so that concurrent
-/// readers share it.
+/// One cluster's volumes and the time of the list. The lock is held during the list, so that
+/// concurrent readers share it.
 type CachedVolumes = Arc<Mutex<Option<(Instant, Arc<Volumes>)>>>;
 
 /// Cached volumes of each cluster.
@@ -139,8 +140,8 @@ impl VolumeCache {
     }
 }
 
-/// Reads all evidence about one Node. Partial evidence would be mistaken for all of it, so any failure
-/// fails the read.
+/// Reads all evidence about one Node. Partial evidence would be mistaken for all of it, so any
+/// failure fails the read.
 ///
 /// # Errors
 /// The first request that failed.
@@ -224,7 +225,7 @@ where
         let request = Request::new(api.resource_url()).list(&params);
         let request = request.map_err(|error| SendError::Unreachable(error.to_string()))?;
         let text = api.clone().into_client().request_text(request).await?;
-        let page: Page<Object<P, U>> = Page::read(&text, PAGE_SIZE as usize)
+        let page: ListPage<Object<P, U>> = ListPage::read(&text, PAGE_SIZE as usize)
             .map_err(|error| SendError::Unreachable(error.to_string()))?;
         (pages, bytes) = (pages + 1, bytes + text.len());
         all.extend(page.items);
@@ -286,8 +287,8 @@ fn dependent(pod: &PodFields, node: &NodeName) -> Option<Dependent> {
     })
 }
 
-/// The terms that may match this Node. Empty if one of them matches whatever the labels are, as that of
-/// a DaemonSet's pod does: it names its Node in `matchFields`.
+/// The terms that may match this Node. Empty if one of them matches whatever the labels are, as
+/// that of a DaemonSet's pod does: it names its Node in `matchFields`.
 fn terms(required: &NodeSelector, node: &NodeName) -> Vec<Term> {
     let mut terms = Vec::new();
     for term in &required.node_selector_terms {
@@ -306,8 +307,8 @@ fn terms(required: &NodeSelector, node: &NodeName) -> Vec<Term> {
     terms
 }
 
-/// Whether a `matchFields` requirement holds on `node`; `metadata.name` is the only field that Kubernetes
-/// supports.
+/// Whether a `matchFields` requirement holds on `node`; `metadata.name` is the only field that
+/// Kubernetes supports.
 fn field_holds(field: &NodeSelectorRequirement, node: &NodeName) -> bool {
     let named = field.values.iter().flatten().any(|value| value == node.as_str());
     match field.operator.as_str() {

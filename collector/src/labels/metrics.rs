@@ -1,5 +1,5 @@
-//! Metrics of the label writer. The number of series is bounded: by results, reasons, user clusters, and
-//! the keys that policies name.
+//! Metrics of the label writer. The number of series is bounded: by results, reasons, user
+//! clusters, and the keys that policies name.
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +22,7 @@ struct ResultLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClusterLabel {
+struct ClusterMetricLabel {
     cluster: String,
 }
 
@@ -31,12 +31,12 @@ struct ClusterLabel {
 pub struct LabelMetrics {
     patches: Family<ResultLabel, Counter>,
     evidence: Family<ResultLabel, Counter>,
-    queue: Family<ClusterLabel, Gauge>,
+    queue: Family<ClusterMetricLabel, Gauge>,
 }
 
 impl LabelMetrics {
-    /// Registers all of them as `label…`. Every result exists from the start, so that a rate has a first
-    /// sample.
+    /// Registers all of them as `label…`. Every result exists from the start, so that a rate has a
+    /// first sample.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             patches: Family::default(),
@@ -74,7 +74,7 @@ impl LabelMetrics {
     }
 
     pub(super) fn queue(&self, cluster: &ClusterName, len: usize) {
-        let label = ClusterLabel {
+        let label = ClusterMetricLabel {
             cluster: cluster.to_string(),
         };
         self.queue
@@ -83,7 +83,7 @@ impl LabelMetrics {
     }
 
     pub(super) fn remove_cluster(&self, cluster: &ClusterName) {
-        self.queue.remove(&ClusterLabel {
+        self.queue.remove(&ClusterMetricLabel {
             cluster: cluster.to_string(),
         });
     }
@@ -112,7 +112,8 @@ pub fn drift_series(drift: Drift) -> Vec<(String, String, &'static str, u64)> {
     series
 }
 
-/// Limits log messages to the first one per cluster and class: a broken cluster must not fill the disk.
+/// Limits log messages to the first one per cluster and class: a broken cluster must not fill the
+/// disk.
 #[derive(Debug, Default)]
 pub(super) struct LogOnce(Mutex<BTreeSet<(ClusterName, &'static str)>>);
 

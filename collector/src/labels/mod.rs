@@ -4,8 +4,8 @@
 //! changed VMs ─▶ run ─┬▶ worker of cluster a: queue ─▶ reconcile: plan, evidence, patch ─▶ API server of a
 //!    new leader ──────┘  worker of cluster b: …               └─▶ LabelStatusStore, Events, metrics
 //! ```
-//! Only the leader sends patches, of metadata only, and only for the Node UID and version of the plan.
-//! Each user cluster has its own worker, so that a slow or dead cluster delays no other.
+//! Only the leader sends patches, of metadata only, and only for the Node UID and version of the
+//! plan. Each user cluster has its own worker, so that a slow or dead cluster delays no other.
 
 mod cluster_limits;
 mod cluster_worker;
@@ -137,7 +137,8 @@ struct WorkerHandle {
 }
 
 impl<W: NodeWriter> ClusterWorkers<W> {
-    /// Queues each VM at the worker of its cluster, and a VM that left a cluster also at its old worker.
+    /// Queues each VM at the worker of its cluster, and a VM that left a cluster also at its old
+    /// worker.
     fn push(&mut self, keys: &[VmKey]) {
         let mut batches: HashMap<ClusterName, Vec<VmKey>> = HashMap::new();
         for key in keys {

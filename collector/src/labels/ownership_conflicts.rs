@@ -1,5 +1,5 @@
-//! Detects another writer that keeps changing a label that the collector writes, so that the Node does
-//! not flap. Pure: the caller passes the time.
+//! Detects another writer that keeps changing a label that the collector writes, so that the Node
+//! does not flap. Pure: the caller passes the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -10,7 +10,8 @@ use virtfleet_collector_core::labels::plan::NodePatch;
 
 /// Rewrites of one value within [`REWRITE_WINDOW`] that make a key contested.
 const MAX_REWRITES: usize = 5;
-/// Time for which a rewrite counts, and for which a contested key is not written after the last one.
+/// Time for which a rewrite counts, and for which a contested key is not written after the last
+/// one.
 const REWRITE_WINDOW: Duration = Duration::from_mins(10);
 
 /// Recent writes to one Node, by label key.
@@ -42,8 +43,8 @@ const PAIRS: [(&str, &str); 3] = [
 ];
 
 impl OwnershipConflicts {
-    /// Removes the keys from `patch` that are contested at `now`, and returns them. A new value is never
-    /// contested: the VM has moved.
+    /// Removes the keys from `patch` that are contested at `now`, and returns them. A new value is
+    /// never contested: the VM has moved.
     pub(super) fn remove_contested(&self, patch: &mut NodePatch, now: Instant) -> BTreeSet<String> {
         let contested = |key: &str, value: &Option<String>| {
             self.0.get(key).is_some_and(|written| {

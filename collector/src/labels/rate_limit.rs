@@ -1,4 +1,5 @@
-//! Rate limit and circuit breaker for requests to one user cluster. Pure: the caller passes the time.
+//! Rate limit and circuit breaker for requests to one user cluster. Pure: the caller passes the
+//! time.
 
 use std::time::{Duration, Instant};
 
@@ -42,8 +43,8 @@ pub(super) fn backoff(min: Duration, max: Duration) -> ExponentialBackoff {
     builder.build()
 }
 
-/// Circuit breaker: after [`FAILURE_THRESHOLD`](Self::FAILURE_THRESHOLD) consecutive failures it lets
-/// one request through at a time, at growing intervals, until the cluster answers.
+/// Circuit breaker: after [`FAILURE_THRESHOLD`](Self::FAILURE_THRESHOLD) consecutive failures it
+/// lets one request through at a time, at growing intervals, until the cluster answers.
 #[derive(Debug)]
 pub(super) struct CircuitBreaker {
     failures: u32,

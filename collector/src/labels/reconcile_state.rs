@@ -11,8 +11,8 @@ use super::{
     writer::NodeMetadata,
 };
 
-/// Maximum time for which the answer to a request is preferred to the watch, if their versions cannot
-/// be compared.
+/// Maximum time for which the answer to a request is preferred to the watch, if their versions
+/// cannot be compared.
 const MAX_WATCH_LAG: Duration = Duration::from_secs(30);
 
 /// State of one VM between two reconcile runs.
@@ -26,8 +26,8 @@ pub(super) struct ReconcileState {
 }
 
 impl ReconcileState {
-    /// Replaces the Node in `input` with the one that the last request returned, until the watch has
-    /// caught up.
+    /// Replaces the Node in `input` with the one that the last request returned, until the watch
+    /// has caught up.
     pub(super) fn overlay(&mut self, mut input: LabelInput, now: Instant) -> LabelInput {
         let Some((node, latest, since)) = &self.latest else {
             return input;

@@ -25,8 +25,8 @@ use super::{
 };
 use crate::{events::EventRecorder, fleet::Fleet, leader::WriteAccess};
 
-/// Time after a patch in which changes of the same Node are merged; the last of them is still written
-/// within a second.
+/// Time after a patch in which changes of the same Node are merged; the last of them is still
+/// written within a second.
 const COALESCE_WINDOW: Duration = Duration::from_millis(500);
 /// A request starts only if the term as leader lasts at least this much longer.
 pub(super) const LEADERSHIP_MARGIN: Duration = Duration::from_secs(1);
@@ -71,8 +71,9 @@ pub struct LabelReconciler<W> {
     /// Plans the labels of one Node.
     pub plan: PlanFn,
     pub(super) log_once: LogOnce,
-    /// A request was skipped because this process did not lead. A term may end and start again between
-    /// two checks of the leadership, so the next leader checks this too and reconciles everything.
+    /// A request was skipped because this process did not lead. A term may end and start again
+    /// between two checks of the leadership, so the next leader checks this too and reconciles
+    /// everything.
     pub(super) skipped_as_standby: AtomicBool,
 }
 
@@ -223,8 +224,8 @@ impl<W: NodeWriter> LabelReconciler<W> {
         }
     }
 
-    /// Whether this process leads. If it does not, the next term starts with a reconcile run for every
-    /// VM.
+    /// Whether this process leads. If it does not, the next term starts with a reconcile run for
+    /// every VM.
     pub(super) fn leads_or_skips(&self) -> bool {
         let leads = self.write_access.leads();
         if !leads {
@@ -255,7 +256,8 @@ impl<W: NodeWriter> LabelReconciler<W> {
         let seconds = Duration::from_secs;
         let (min, max) = match error {
             SendError::Refused(_) => (seconds(30), seconds(600)),
-            // An API server that has just started denies every request until it has loaded its roles.
+            // An API server that has just started denies every request until it has loaded its
+            // roles.
             SendError::Denied(_) => (Duration::from_millis(500), seconds(60)),
             _ => (Duration::from_millis(500), seconds(30)),
         };

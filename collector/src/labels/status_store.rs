@@ -33,8 +33,8 @@ pub struct LabelStatus {
     pub error: Option<String>,
     /// Keys that another writer keeps changing: not written for a while.
     pub contested: BTreeSet<String>,
-    /// Whether this process led when it planned. A standby does not read the objects that depend on a
-    /// Node, so it does not know what is safe.
+    /// Whether this process led when it planned. A standby does not read the objects that depend on
+    /// a Node, so it does not know what is safe.
     pub by_leader: bool,
 }
 
@@ -104,8 +104,8 @@ impl LabelStatusStore {
         Some(hasher.finish())
     }
 
-    /// Counts keys that do not have their desired value, without dry runs. Empty on a standby, so that
-    /// only the leader exports the metric.
+    /// Counts keys that do not have their desired value, without dry runs. Empty on a standby, so
+    /// that only the leader exports the metric.
     pub fn drift(&self) -> Drift {
         let mut drift = Drift::new();
         for status in self.read().values().filter(|status| status.by_leader) {

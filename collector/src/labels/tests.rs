@@ -1,4 +1,5 @@
-//! The label writer with fake clusters: Nodes with versions, faults on demand, tokio's clock paused.
+//! The label writer with fake clusters: Nodes with versions, faults on demand, tokio's clock
+//! paused.
 
 mod harness;
 

@@ -17,20 +17,20 @@ use super::reconciler::now;
 /// Queue of VMs with a time at which each is due. Pure: the caller passes the time.
 #[derive(Debug, Default)]
 pub(super) struct DelayQueue {
-    slots: HashMap<VmKey, Slot>,
+    slots: HashMap<VmKey, QueueEntry>,
     due: BTreeSet<(Instant, VmKey)>,
     pushed: BTreeSet<VmKey>,
 }
 
 #[derive(Debug)]
-struct Slot {
-    state: SlotState,
+struct QueueEntry {
+    state: QueueEntryState,
     /// Not due before this time: the VM's Node was just patched, or the last run failed.
     not_before: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SlotState {
+enum QueueEntryState {
     Waiting(Instant),
     Running {
         /// Whether the VM changed during the run.
@@ -57,28 +57,31 @@ pub(super) enum Requeue {
 impl DelayQueue {
     /// Number of VMs that are due, delayed or running.
     pub(super) fn len(&self) -> usize {
-        let busy = self.slots.values().filter(|slot| slot.state != SlotState::Idle);
+        let busy = self
+            .slots
+            .values()
+            .filter(|slot| slot.state != QueueEntryState::Idle);
         busy.count()
     }
 
     /// Queues a VM, due as soon as its delay allows.
     pub(super) fn push(&mut self, key: &VmKey, now: Instant) {
         self.pushed.insert(key.clone());
-        let slot = self.slots.entry(key.clone()).or_insert(Slot {
-            state: SlotState::Idle,
+        let slot = self.slots.entry(key.clone()).or_insert(QueueEntry {
+            state: QueueEntryState::Idle,
             not_before: None,
         });
         let at = slot.not_before.map_or(now, |earliest| earliest.max(now));
         match &mut slot.state {
-            SlotState::Running { changed } => *changed = true,
-            SlotState::Waiting(due) if *due <= at => {}
-            SlotState::Waiting(due) => {
+            QueueEntryState::Running { changed } => *changed = true,
+            QueueEntryState::Waiting(due) if *due <= at => {}
+            QueueEntryState::Waiting(due) => {
                 self.due.remove(&(*due, key.clone()));
-                slot.state = SlotState::Waiting(at);
+                slot.state = QueueEntryState::Waiting(at);
                 self.due.insert((at, key.clone()));
             }
-            SlotState::Idle => {
-                slot.state = SlotState::Waiting(at);
+            QueueEntryState::Idle => {
+                slot.state = QueueEntryState::Waiting(at);
                 self.due.insert((at, key.clone()));
             }
         }
@@ -90,7 +93,7 @@ impl DelayQueue {
         for (due, key) in waiting {
             let at = due.min(now);
             if let Some(slot) = self.slots.get_mut(&key) {
-                slot.state = SlotState::Waiting(at);
+                slot.state = QueueEntryState::Waiting(at);
                 slot.not_before = None;
             }
             self.due.insert((at, key));
@@ -115,7 +118,7 @@ impl DelayQueue {
         let (_, key) = self.due.pop_first()?;
         self.pushed.remove(&key);
         if let Some(slot) = self.slots.get_mut(&key) {
-            slot.state = SlotState::Running { changed: false };
+            slot.state = QueueEntryState::Running { changed: false };
         }
         Some(key)
     }
@@ -125,7 +128,7 @@ impl DelayQueue {
         let Some(slot) = self.slots.get_mut(key) else {
             return;
         };
-        let SlotState::Running { changed } = slot.state else {
+        let QueueEntryState::Running { changed } = slot.state else {
             return;
         };
         slot.not_before = match requeue {
@@ -142,7 +145,7 @@ impl DelayQueue {
             Requeue::Recheck(pause) => Some(if changed { now } else { now + pause }),
             Requeue::OnChange | Requeue::Forget => changed.then_some(now),
         };
-        slot.state = due.map_or(SlotState::Idle, SlotState::Waiting);
+        slot.state = due.map_or(QueueEntryState::Idle, QueueEntryState::Waiting);
         self.due.extend(due.map(|due| (due, key.clone())));
     }
 }

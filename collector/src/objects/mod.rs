@@ -26,5 +26,5 @@ pub use guest_health::{
 pub use label_propagation::{LabelPropagation, LabelPropagationSpec, LabelPropagationStatus, LabelRule};
 pub use selector::{LabelSelector, SelectorOperator, SelectorRequirement};
 pub use user_cluster::{
-    KubeconfigRef, Phase, SecretKeyRef, UserCluster, UserClusterSpec, UserClusterStatus, VmisRef,
+    ClusterPhase, KubeconfigRef, SecretKeyRef, UserCluster, UserClusterSpec, UserClusterStatus, VmisRef,
 };

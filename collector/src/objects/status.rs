@@ -5,26 +5,26 @@ use virtfleet_collector_core::{
     view::{ClusterState, ClusterView},
 };
 
-use super::{Condition, ConditionStatus, LabelPropagationStatus, Phase, UserClusterStatus};
-use crate::{labels::PolicyTally, tenants::Tenant};
+use super::{ClusterPhase, Condition, ConditionStatus, LabelPropagationStatus, UserClusterStatus};
+use crate::{labels::PolicyTally, tenants::TenantEntry};
 
 /// The status of a `UserCluster`, with transition times from the previous status `before`. `now` is
 /// RFC 3339.
 pub fn user_cluster(
     before: &UserClusterStatus,
-    tenant: &Tenant,
+    tenant: &TenantEntry,
     view: Option<&ClusterView>,
     now: &str,
 ) -> UserClusterStatus {
     let (state, message) = tenant.status();
     let (phase, holds, reason) = match state {
-        ClusterState::Pending => (Phase::Pending, ConditionStatus::False, "NoKubeconfig"),
+        ClusterState::Pending => (ClusterPhase::Pending, ConditionStatus::False, "NoKubeconfig"),
         // A suspended cluster is treated as not ready by clients that wait for it.
-        ClusterState::Connecting => (Phase::Pending, ConditionStatus::False, "Connecting"),
-        ClusterState::Unreachable => (Phase::Unreachable, ConditionStatus::False, "Unreachable"),
-        ClusterState::Failed => (Phase::Failed, ConditionStatus::False, "Failed"),
-        ClusterState::Ready => (Phase::Ready, ConditionStatus::True, "Watching"),
-        ClusterState::Suspended => (Phase::Suspended, ConditionStatus::True, "Watching"),
+        ClusterState::Connecting => (ClusterPhase::Pending, ConditionStatus::False, "Connecting"),
+        ClusterState::Unreachable => (ClusterPhase::Unreachable, ConditionStatus::False, "Unreachable"),
+        ClusterState::Failed => (ClusterPhase::Failed, ConditionStatus::False, "Failed"),
+        ClusterState::Ready => (ClusterPhase::Ready, ConditionStatus::True, "Watching"),
+        ClusterState::Suspended => (ClusterPhase::Suspended, ConditionStatus::True, "Watching"),
     };
     let count = |of: fn(&ClusterView) -> usize| {
         let count = view.map_or(0, of);
@@ -124,30 +124,33 @@ mod tests {
 
     #[test]
     fn transition_times_change_only_with_the_status() {
-        let mut tenant = Tenant {
+        let mut tenant = TenantEntry {
             generation: 3,
-            ..Tenant::default()
+            ..TenantEntry::default()
         };
         let first = user_cluster(&UserClusterStatus::default(), &tenant, None, "t1");
         assert_eq!(
             (first.phase, first.observed_generation),
-            (Phase::Pending, Some(3))
+            (ClusterPhase::Pending, Some(3))
         );
         assert_eq!(user_cluster(&first, &tenant, None, "t2"), first);
         tenant.state = TenantState::Unreachable("no route".to_owned());
         let dark = user_cluster(&first, &tenant, None, "t3");
         assert_eq!(
             (dark.phase, dark.message.as_str()),
-            (Phase::Unreachable, "no route")
+            (ClusterPhase::Unreachable, "no route")
         );
         let since = &dark.conditions[0].last_transition_time;
         assert_eq!(since, "t1", "still not ready: no transition");
         tenant.state = TenantState::Ready;
         let ready = user_cluster(&dark, &tenant, None, "t4");
-        assert_eq!(ready.phase, Phase::Ready);
+        assert_eq!(ready.phase, ClusterPhase::Ready);
         assert_eq!(ready.conditions[0].last_transition_time, "t4");
         tenant.suspend = true;
-        assert_eq!(user_cluster(&ready, &tenant, None, "t5").phase, Phase::Suspended);
+        assert_eq!(
+            user_cluster(&ready, &tenant, None, "t5").phase,
+            ClusterPhase::Suspended
+        );
     }
 
     #[test]

@@ -57,7 +57,8 @@ pub struct UserClusterSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VmisRef {
-    /// Their namespace in the infra cluster. Several user clusters may share it, each with its own selector.
+    /// Their namespace in the infra cluster. Several user clusters may share it, each with its own
+    /// selector.
     #[schemars(
         length(min = 1, max = 63),
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
@@ -107,7 +108,7 @@ pub struct UserClusterStatus {
     pub observed_generation: Option<i64>,
     /// State of the connection to its API server.
     #[serde(default)]
-    pub phase: Phase,
+    pub phase: ClusterPhase,
     /// Why it is not Ready, and what to do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 4096))]
@@ -126,7 +127,7 @@ pub struct UserClusterStatus {
 
 /// State of the connection to a user cluster's API server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-pub enum Phase {
+pub enum ClusterPhase {
     /// There is no kubeconfig yet, or its Nodes have not been read yet.
     #[default]
     Pending,
@@ -140,7 +141,7 @@ pub enum Phase {
     Suspended,
 }
 
-impl Phase {
+impl ClusterPhase {
     /// The name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -25,7 +25,7 @@ use super::meter::{Meter, Metered};
 
 /// A connection for consecutive requests; dropping it closes it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct AgentConnection {
     sender: http1::SendRequest<Empty<Bytes>>,
     driver: JoinHandle<()>,
     /// Why the connection ended, if hyper reported that to the driver and not to the request.
@@ -44,7 +44,7 @@ fn is_fresh(opened: Instant, now: Instant) -> bool {
     now.saturating_duration_since(opened) < MAX_AGE
 }
 
-impl Drop for Connection {
+impl Drop for AgentConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
@@ -54,7 +54,7 @@ fn fail(class: FailureClass, message: String) -> Failure {
     Failure::new(class, message)
 }
 
-impl Connection {
+impl AgentConnection {
     /// Connects to `target` and verifies its agent's certificate.
     pub(super) async fn open(
         target: &DialTarget,
@@ -168,7 +168,7 @@ impl Connection {
     }
 }
 
-impl Connection {
+impl AgentConnection {
     /// Sends a request and waits for the response head or the end of the connection. With hyper
     /// 1.12 alone, a request sometimes never ends if its connection is closed while it is being
     /// sent.

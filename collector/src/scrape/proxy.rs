@@ -27,7 +27,7 @@ use virtfleet_wire::ids::VmKey;
 use super::{
     ProxyMetrics, Puller,
     concurrency::PullLimiter,
-    connection::Connection,
+    connection::AgentConnection,
     filter::{PageFilter, PageLimits},
 };
 use crate::fleet::Fleet;
@@ -62,9 +62,9 @@ pub struct ProxyLimits {
 type Permits = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
 
 /// A page being proxied.
-struct Page {
+struct ProxiedPage {
     body: Incoming,
-    connection: Connection,
+    connection: AgentConnection,
     filter: PageFilter,
     read: usize,
     deadline: Instant,
@@ -108,7 +108,7 @@ impl PageProxy {
             Err(Failure::new(FailureClass::Timeout, message))
         });
         match begun {
-            Ok(page) => Ok(futures_util::stream::unfold(page, Page::next)),
+            Ok(page) => Ok(futures_util::stream::unfold(page, ProxiedPage::next)),
             Err(failure) => {
                 self.metrics.ended(Err(failure.class));
                 Err(failure)
@@ -116,7 +116,7 @@ impl PageProxy {
         }
     }
 
-    async fn begin(self: &Arc<Self>, vm: &VmKey, deadline: Instant) -> Result<Page, Failure> {
+    async fn begin(self: &Arc<Self>, vm: &VmKey, deadline: Instant) -> Result<ProxiedPage, Failure> {
         let target = self.fleet.dial(vm)?;
         let place = {
             let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,7 +125,7 @@ impl PageProxy {
         let permits = place.acquire().await;
         let mut connection = self.puller.connect(&target).await?;
         let answer = connection.get(PATH, self.max_bytes).await?;
-        Ok(Page {
+        Ok(ProxiedPage {
             body: answer.into_body(),
             connection,
             filter: PageFilter::new(self.limits),
@@ -139,7 +139,7 @@ impl PageProxy {
     }
 }
 
-impl Page {
+impl ProxiedPage {
     /// The next piece of the filtered page, and the remaining page.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         if self.ended {

@@ -15,7 +15,7 @@ use virtfleet_wire::report::ReportError;
 
 use super::{
     body,
-    connection::{Connection, SharedTls},
+    connection::{AgentConnection, SharedTls},
     summary::Summary,
 };
 
@@ -39,7 +39,7 @@ pub struct Puller {
 }
 
 /// A connection kept from the last pull, if any.
-pub(super) type KeptConnection = Option<Connection>;
+pub(super) type KeptConnection = Option<AgentConnection>;
 
 impl Puller {
     /// A client for agents of one trust domain.
@@ -52,8 +52,8 @@ impl Puller {
     }
 
     /// Opens a connection to `target` and verifies its agent.
-    pub(super) async fn connect(&self, target: &DialTarget) -> Result<Connection, Failure> {
-        Connection::open(target, &self.tls, &self.trust_domain).await
+    pub(super) async fn connect(&self, target: &DialTarget) -> Result<AgentConnection, Failure> {
+        AgentConnection::open(target, &self.tls, &self.trust_domain).await
     }
 
     /// Pulls `target` once. Reuses the connection of the previous pull if it is still open, and
@@ -88,8 +88,8 @@ impl Puller {
         target: &DialTarget,
         kept: KeptConnection,
         stage: &mut PullStage,
-    ) -> Result<(Answer, Connection), Failure> {
-        if let Some(connection) = kept.filter(Connection::is_open) {
+    ) -> Result<(Answer, AgentConnection), Failure> {
+        if let Some(connection) = kept.filter(AgentConnection::is_open) {
             match self.request(connection, stage).await {
                 // An agent may close a kept connection at any time, e.g. at a restart; that is no
                 // failure of the agent.
@@ -99,15 +99,15 @@ impl Puller {
             }
         }
         *stage = PullStage::Connecting;
-        let connection = Connection::open(target, &self.tls, &self.trust_domain).await?;
+        let connection = AgentConnection::open(target, &self.tls, &self.trust_domain).await?;
         self.request(connection, stage).await
     }
 
     async fn request(
         &self,
-        mut connection: Connection,
+        mut connection: AgentConnection,
         stage: &mut PullStage,
-    ) -> Result<(Answer, Connection), Failure> {
+    ) -> Result<(Answer, AgentConnection), Failure> {
         *stage = PullStage::AwaitingReport;
         let response = connection.get("/v1/report", self.limits.report_bytes).await?;
         *stage = PullStage::ReadingReport;

@@ -14,12 +14,12 @@ use virtfleet_wire::ids::VmKey;
 pub struct Schedule {
     interval: Duration,
     epoch: Instant,
-    slots: HashMap<VmKey, Slot>,
+    slots: HashMap<VmKey, ScheduleSlot>,
     queue: BTreeSet<(Instant, VmKey)>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct ScheduleSlot {
     state: State,
 }
 
@@ -73,7 +73,7 @@ impl Schedule {
             None => {
                 self.slots.insert(
                     key.clone(),
-                    Slot {
+                    ScheduleSlot {
                         state: State::Waiting(due),
                     },
                 );
@@ -84,7 +84,7 @@ impl Schedule {
 
     /// Removes a VM from the schedule.
     pub fn remove(&mut self, key: &VmKey) {
-        if let Some(Slot {
+        if let Some(ScheduleSlot {
             state: State::Waiting(at),
         }) = self.slots.remove(key)
         {
@@ -120,7 +120,7 @@ impl Schedule {
         };
         self.slots.insert(
             key.clone(),
-            Slot {
+            ScheduleSlot {
                 state: State::Waiting(due),
             },
         );

@@ -1,4 +1,5 @@
-//! The boot command: one script of shell that writes the payload durably, verifies it at every boot and runs the delivery.
+//! The boot command: a shell script that writes the payload durably, verifies it at every boot and
+//! runs the delivery.
 
 use std::fmt::Write as _;
 
@@ -6,12 +7,14 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::payload::{File, Payload};
 
-/// Ends a file in the script; no line of a file that is written as it is may be this.
-const END: &str = "VIRTFLEET_END";
+/// End marker of a file in the script; no line of a file that is written as plain text may equal
+/// it.
+const END_MARKER: &str = "VIRTFLEET_END";
 /// Columns of base64.
-const COLUMNS: usize = 100;
+const BASE64_COLUMNS: usize = 100;
 
-/// The script: ASCII, and a subshell as a whole, so that nothing of it is left in a shell that goes on after it.
+/// The script: ASCII, and a subshell as a whole, so that it leaves no state in a shell that
+/// continues after it.
 pub(crate) fn script(payload: &Payload) -> String {
     let mut text = include_str!("text/boot-head.sh").to_owned();
     for file in payload.all_files() {
@@ -26,31 +29,37 @@ pub(crate) fn script(payload: &Payload) -> String {
 fn put(text: &mut String, file: &File) {
     let plain = plain(&file.content);
     let decode = if plain.is_some() { "" } else { " base64" };
-    writeln!(text, "put {:04o} {}{decode} <<'{END}'", file.mode, file.path).ok();
+    writeln!(
+        text,
+        "put {:04o} {}{decode} <<'{END_MARKER}'",
+        file.mode, file.path
+    )
+    .ok();
     if let Some(plain) = plain {
         text.push_str(plain);
     } else {
         let encoded = STANDARD.encode(&file.content);
         let mut rest = encoded.as_str();
         while !rest.is_empty() {
-            let (line, after) = rest.split_at(rest.len().min(COLUMNS));
+            let (line, after) = rest.split_at(rest.len().min(BASE64_COLUMNS));
             text.push_str(line);
             text.push('\n');
             rest = after;
         }
     }
-    text.push_str(END);
+    text.push_str(END_MARKER);
     text.push('\n');
 }
 
-/// The content as text, when a person can read it and neither YAML, nor a template, nor a here-document changes it.
+/// The content as text, if it is readable and neither YAML, nor a template, nor a here-document
+/// changes it.
 fn plain(content: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(content).ok()?;
     let readable = text
         .bytes()
         .all(|b| b == b'\n' || b == b'\t' || (b' '..=b'~').contains(&b));
     let template = ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark));
-    let ends = text.ends_with('\n') && !text.lines().any(|line| line == END);
+    let ends = text.ends_with('\n') && !text.lines().any(|line| line == END_MARKER);
     (readable && ends && !template).then_some(text)
 }
 
@@ -59,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_read_is_written_as_it_is() {
+    fn readable_content_is_written_as_plain_text() {
         assert_eq!(plain(b"a\tb\n"), Some("a\tb\n"));
         for odd in [
             &b""[..],
@@ -76,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_texts_pass_through_every_form() {
+    fn packaged_texts_pass_through_every_form() {
         for text in [
             include_str!("text/boot-head.sh"),
             include_str!("text/boot-tail.sh"),

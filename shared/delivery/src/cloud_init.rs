@@ -1,22 +1,22 @@
-//! User-data for cloud-init: the boot command alone, or together with user-data that is there already.
+//! User-data for cloud-init: the boot command alone, or merged with existing user-data.
 //!
-//! A boot command and a boothook are what cloud-init runs at every boot; everything else (`write_files`, `runcmd`) it marks as
-//! done before it is done, and never runs again after a power cut.
+//! cloud-init runs boot commands and boothooks at every boot. It marks everything else
+//! (`write_files`, `runcmd`) as done before it is done, and never runs it again after a power cut.
 
 use virtfleet_wire::layered::{Node, NodeValue, parse_yaml};
 
 use crate::{boot, mime, payload::Payload, splice};
 
-/// How the user-data is put.
+/// Form of the user-data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// One cloud-config with our boot command in front.
+    /// One cloud-config that starts with the boot command.
     CloudConfig,
-    /// A MIME message with a boothook, which no rule of merging can drop.
+    /// A MIME message with a boothook, which no merge rule can drop.
     Mime,
 }
 
-/// User-data that is there already.
+/// Existing user-data.
 #[derive(Debug, Clone, Copy)]
 pub struct With<'a> {
     /// Its name, for messages and as the part's name.
@@ -25,24 +25,26 @@ pub struct With<'a> {
     pub text: &'a str,
 }
 
-/// User-data that can be given to a VM.
+/// User-data for a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     /// The text.
     pub text: String,
-    /// What whoever renders should know.
+    /// Notes for the user who renders it.
     pub notes: Vec<String>,
 }
 
-/// How cloud-init is to merge ours when something else follows: lists grow, nothing is replaced.
+/// Merge rule for cloud-init if another part follows: lists are appended, nothing is replaced.
 const MERGE: &str = "merge_how:\n- name: list\n  settings: [append]\n- name: dict\n  settings: [no_replace, \
                      recurse_list]\n";
 
-/// cloud-init keeps what a boot command prints, and drops what a boothook prints: this puts both into one file.
+/// cloud-init logs the output of a boot command, but drops that of a boothook: this appends both to
+/// one file.
 const HOOK_LOG: &str = "log=${VIRTFLEET_ROOT:-}/var/log/cloud-init-output.log\n(: >>\"$log\") 2>/dev/null && exec \
                         >>\"$log\" 2>&1\n";
 
-/// Kinds that cloud-init knows by how the text begins (its own table, `handlers/__init__.py`), longest first.
+/// Types that cloud-init recognises by the beginning of the text (table in its
+/// `handlers/__init__.py`), longest first.
 const KINDS: [(&str, &str); 8] = [
     ("#cloud-config-archive", "text/cloud-config-archive"),
     ("#cloud-config-jsonp", "text/cloud-config-jsonp"),
@@ -78,18 +80,19 @@ fn kind<'a>(with: &With<'_>) -> Result<Option<&'a str>, String> {
         return Ok(None);
     }
     Err(format!(
-        "{}: its first line is none that cloud-init knows: #cloud-config, #!, ## template: jinja, a MIME header",
+        "{}: cloud-init does not recognise its first line: #cloud-config, #!, ## template: jinja, a MIME header",
         with.name
     ))
 }
 
-/// The documents of user-data that has to be YAML.
+/// The documents of user-data that must be YAML.
 fn yaml(with: &With<'_>) -> Result<Vec<Node>, String> {
     parse_yaml(with.text)
         .map_err(|error| format!("{}:{}: not YAML: {}", with.name, error.line, error.message))
 }
 
-/// cloud-init drops a cloud-config that it cannot read, with a warning in the guest that nobody sees.
+/// Rejects what cloud-init would drop: a cloud-config that it cannot parse, with a warning that
+/// only the guest's log has.
 fn is_cloud_config(with: &With<'_>) -> Result<(), String> {
     let name = with.name;
     let documents = yaml(with)?;
@@ -97,19 +100,21 @@ fn is_cloud_config(with: &With<'_>) -> Result<(), String> {
         [] => Ok(()),
         [one] if matches!(one.value, NodeValue::Mapping(_)) => Ok(()),
         [one] => Err(format!(
-            "{name}:{}: a cloud-config is a mapping, e.g. `packages: [jq]`, and this is none",
+            "{name}:{}: a cloud-config must be a mapping, e.g. `packages: [jq]`",
             one.line
         )),
         [_, second, ..] => Err(format!(
-            "{name}:{}: a second document begins; cloud-init reads one",
+            "{name}:{}: a second document starts here, but cloud-init reads only one",
             second.line
         )),
     }
 }
 
-/// Renders. `made` says how this came about, as comment lines.
+/// Renders the user-data. `made` has comment lines about its origin.
 ///
-/// Errors: user-data of a kind that cloud-init does not know, a cloud-config that is no YAML mapping.
+/// # Errors
+/// User-data of a type that cloud-init does not recognise, or a cloud-config that is not a YAML
+/// mapping.
 pub fn render(payload: &Payload, form: Form, with: &[With<'_>], made: &str) -> Result<Rendered, String> {
     let script = boot::script(payload);
     let kinds = with.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
@@ -128,11 +133,11 @@ pub fn render(payload: &Payload, form: Form, with: &[With<'_>], made: &str) -> R
                     return Ok(Rendered { text, notes });
                 }
                 None => notes.push(format!(
-                    "{}: its bootcmd cannot be added to without rewriting it, so this is a MIME message",
+                    "{}: its bootcmd cannot be extended without rewriting it, so the output is a MIME message",
                     one.name
                 )),
             },
-            _ => notes.push("not one cloud-config alone, so this is a MIME message".to_owned()),
+            _ => notes.push("not a single cloud-config, so the output is a MIME message".to_owned()),
         }
     }
     let hook = format!("#cloud-boothook\n#!/bin/sh\n{made}{HOOK_LOG}{script}");
@@ -153,7 +158,7 @@ pub fn render(payload: &Payload, form: Form, with: &[With<'_>], made: &str) -> R
     Ok(Rendered { text, notes })
 }
 
-/// A path's last part, as a header takes it.
+/// The last component of a path, valid in a header.
 fn part_name(path: &str) -> String {
     let last = path.rsplit('/').next().unwrap_or(path);
     last.chars()

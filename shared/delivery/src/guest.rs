@@ -1,20 +1,21 @@
-//! What `virtfleet-agent install` puts into a guest: the texts of `packaging/`, for another place of the binary.
+//! Files that `virtfleet-agent install` writes in a guest: the texts of `packaging/`, adapted to
+//! another path of the binary.
 
 use crate::payload::File;
 
-/// How the texts of `packaging/` spell the binary.
+/// Path of the binary in the texts of `packaging/`.
 const PACKAGED: &str = "/usr/bin/virtfleet-agent";
-/// Where the texts go, which of them are units, and where the units of a package lie.
+/// Folder of the units.
 const SYSTEM: &str = "/etc/systemd/system";
-/// Folders in which a package's units lie; where one of ours is there, the package owns everything.
+/// Folders of a package's units; if one of our units is there, the package owns all files.
 pub const PACKAGE_UNITS: [&str; 2] = ["/usr/lib/systemd/system", "/lib/systemd/system"];
 
-/// A text of `packaging/` and where it goes.
+/// A text of `packaging/` and its path in the guest.
 #[derive(Debug, Clone, Copy)]
 pub struct Shipped {
     /// Its absolute path in the guest.
     pub path: &'static str,
-    /// As it lies in `packaging/`.
+    /// The text in `packaging/`.
     pub text: &'static str,
 }
 
@@ -24,7 +25,7 @@ macro_rules! shipped {
     };
 }
 
-/// Everything, a line each.
+/// All files, one per line.
 pub const SHIPPED: &[Shipped] = shipped! {
     "systemd/virtfleet-agent.service" => "/etc/systemd/system/virtfleet-agent.service",
     "systemd/virtfleet-discard.service" => "/etc/systemd/system/virtfleet-discard.service",
@@ -43,23 +44,24 @@ pub const SHIPPED: &[Shipped] = shipped! {
     "udev/90-virtfleet.rules" => "/etc/udev/rules.d/90-virtfleet.rules",
 };
 
-/// Units that are started before anything else goes on, in their order. Those that are not shipped are passed over.
+/// Units that are started before boot continues, in this order. Units that are not shipped are
+/// skipped.
 pub const SYNCHRONOUS: [&str; 2] = ["virtfleet-provision.service", "virtfleet-dns.service"];
-/// The agent's own unit.
+/// The unit of the agent.
 pub const AGENT_UNIT: &str = "virtfleet-agent.service";
-/// The user, and the group that may read what root writes for the agent.
+/// The user, and the group that may read files that root writes for the agent.
 pub const USER: &str = "virtfleet";
 
 /// A symbolic link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Where it lies.
+    /// Its path.
     pub path: String,
-    /// What it says.
+    /// Its target.
     pub target: String,
 }
 
-/// The files, for a binary at `agent`.
+/// The files for a binary at `agent`.
 pub fn files(agent: &str) -> Vec<File> {
     let file = |shipped: &Shipped| File {
         path: shipped.path.to_owned(),
@@ -69,7 +71,7 @@ pub fn files(agent: &str) -> Vec<File> {
     SHIPPED.iter().map(file).collect()
 }
 
-/// The names of the units that lie directly among systemd's (no drop-ins).
+/// The names of the units, without drop-ins.
 pub fn units() -> impl Iterator<Item = &'static str> {
     SHIPPED.iter().filter_map(unit_name)
 }
@@ -82,7 +84,7 @@ fn unit_name(shipped: &Shipped) -> Option<&'static str> {
         .filter(|name| !name.contains('/'))
 }
 
-/// Units with an `[Install]` section: they are enabled, and started by `install`.
+/// Units with an `[Install]` section: `install` enables and starts them.
 pub fn enabled() -> impl Iterator<Item = &'static str> {
     SHIPPED
         .iter()
@@ -90,7 +92,7 @@ pub fn enabled() -> impl Iterator<Item = &'static str> {
         .filter_map(unit_name)
 }
 
-/// The links that `systemctl enable` would make.
+/// The links that `systemctl enable` would create.
 pub fn links() -> Vec<Link> {
     SHIPPED
         .iter()
@@ -104,7 +106,7 @@ pub fn links() -> Vec<Link> {
         .collect()
 }
 
-/// `wants` or `requires`, and by whom, from the `[Install]` section.
+/// Folder (`wants` or `requires`) and units of the `[Install]` section.
 fn wants(shipped: &Shipped) -> impl Iterator<Item = (&'static str, &'static str)> {
     let section = shipped.text.split("\n[Install]\n").nth(1).unwrap_or_default();
     section.lines().flat_map(|line| {
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_speaks_of_the_binary_where_it_is() {
+    fn every_text_has_the_path_of_the_binary() {
         for file in files("/opt/x/bin/virtfleet-agent") {
             let text = String::from_utf8(file.content).unwrap();
             assert!(!text.contains("/usr/bin/virtfleet-agent"), "{}", file.path);
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_enabled_is_linked_as_systemctl_would() {
+    fn enabled_units_are_linked_like_systemctl() {
         let links = links();
         assert!(links.contains(&Link {
             path: "/etc/systemd/system/multi-user.target.wants/virtfleet-agent.service".to_owned(),
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_of_packaging_that_a_guest_needs_is_here() {
+    fn every_packaged_file_for_guests_is_listed() {
         let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
         for folder in [
             "systemd",

@@ -1,4 +1,4 @@
-//! A configuration for Ignition, spec 3.3.0 (<https://coreos.github.io/ignition/configuration-v3_3/>).
+//! A config for Ignition, spec 3.3.0 (<https://coreos.github.io/ignition/configuration-v3_3/>).
 
 use std::io::Write as _;
 
@@ -8,12 +8,14 @@ use serde_json::{Map, Value, json};
 
 use crate::payload::{DROP_IN, File, Payload, UNIT, WAITING};
 
-/// The spec's version.
+/// The spec version.
 pub const VERSION: &str = "3.3.0";
 
-/// Renders, into `with` when there is a configuration already.
+/// Renders the config, merged into `with` if there is an existing config.
 ///
-/// Errors: a configuration that is none, is of another major version, or has one of our files or units itself.
+/// # Errors
+/// The existing config is malformed, has another major version, or already has one of the rendered
+/// files or units.
 pub fn render(payload: &Payload, with: Option<&str>) -> Result<Value, String> {
     let mut config = match with {
         None => json!({}),
@@ -31,7 +33,7 @@ pub fn render(payload: &Payload, with: Option<&str>) -> Result<Value, String> {
     for file in &payload.files {
         if files.iter().any(|theirs| theirs["path"] == file.path) {
             return Err(format!(
-                "storage.files has {} already; take one of them away",
+                "storage.files already has {}; remove one of them",
                 file.path
             ));
         }
@@ -39,7 +41,7 @@ pub fn render(payload: &Payload, with: Option<&str>) -> Result<Value, String> {
     }
     let units = list(object(map, "systemd")?, "units", "systemd.units")?;
     if units.iter().any(|theirs| theirs["name"] == UNIT) {
-        return Err(format!("systemd.units has {UNIT} already; take one of them away"));
+        return Err(format!("systemd.units already has {UNIT}; remove one of them"));
     }
     units.push(json!({"name": UNIT, "enabled": true, "contents": payload.unit}));
     for name in WAITING {
@@ -47,18 +49,18 @@ pub fn render(payload: &Payload, with: Option<&str>) -> Result<Value, String> {
         match units.iter_mut().find(|theirs| theirs["name"] == name) {
             None => units.push(json!({"name": name, "dropins": [drop_in]})),
             Some(Value::Object(unit)) => list(unit, "dropins", name)?.push(drop_in),
-            Some(_) => return Err(format!("systemd.units: {name} is no object")),
+            Some(_) => return Err(format!("systemd.units: {name} is not an object")),
         }
     }
     Ok(config)
 }
 
-/// The version to say: theirs when it is newer than ours.
+/// The version for the result: the existing one if it is newer.
 fn newer(theirs: &str) -> Result<String, String> {
     let minor = theirs
         .strip_prefix("3.")
         .and_then(|rest| rest.split(['.', '-']).next()?.parse::<u32>().ok())
-        .ok_or_else(|| format!("ignition.version is {theirs}; only spec 3 is known here"))?;
+        .ok_or_else(|| format!("ignition.version is {theirs}; only spec 3 is supported"))?;
     Ok(if minor >= 3 { theirs } else { VERSION }.to_owned())
 }
 
@@ -66,14 +68,14 @@ fn object<'m>(map: &'m mut Map<String, Value>, key: &str) -> Result<&'m mut Map<
     map.entry(key)
         .or_insert_with(|| json!({}))
         .as_object_mut()
-        .ok_or_else(|| format!("{key} is no object"))
+        .ok_or_else(|| format!("{key} is not an object"))
 }
 
 fn list<'m>(map: &'m mut Map<String, Value>, key: &str, place: &str) -> Result<&'m mut Vec<Value>, String> {
     map.entry(key)
         .or_insert_with(|| json!([]))
         .as_array_mut()
-        .ok_or_else(|| format!("{place}: {key} is no list"))
+        .ok_or_else(|| format!("{place}: {key} is not a list"))
 }
 
 fn entry(file: &File) -> Value {
@@ -88,7 +90,7 @@ fn data(content: &[u8]) -> String {
     format!("data:;base64,{}", STANDARD.encode(content))
 }
 
-/// The content in gzip, when that is smaller. The same content always gives the same bytes.
+/// The content compressed by gzip, if that is smaller. Equal content gives equal bytes.
 fn packed(content: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(content).ok()?;

@@ -1,19 +1,19 @@
-//! Several kinds of user-data as one MIME message, which is how cloud-init takes them together.
+//! Several types of user-data as one MIME message, as cloud-init expects it.
 
 use std::fmt::Write as _;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-/// One part.
+/// One part of the message.
 pub(crate) struct Part<'a> {
-    /// Its content type, e.g. `text/x-shellscript`. None: the content is a MIME message itself.
+    /// Its content type, e.g. `text/x-shellscript`. None: the content is itself a MIME message.
     pub(crate) kind: Option<&'a str>,
-    /// The file name that cloud-init gives it.
+    /// The file name for cloud-init.
     pub(crate) name: &'a str,
     pub(crate) content: &'a str,
 }
 
-/// The message. `made` stands in its preamble, which nobody executes.
+/// The message. `made` is in its preamble, which is never executed.
 pub(crate) fn message(made: &str, parts: &[Part<'_>]) -> String {
     let mut boundary = "virtfleet-part".to_owned();
     while parts.iter().any(|part| part.content.contains(&boundary)) {

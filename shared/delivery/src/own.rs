@@ -2,6 +2,18 @@
 
 use crate::WANTED;
 
+/// Paths of the certificate, its key and the clients' authority.
+pub(crate) const TLS_PATHS: [&str; 3] = [
+    "/etc/virtfleet/tls/agent.crt",
+    "/etc/virtfleet/tls/agent.key",
+    "/etc/virtfleet/tls/ca.crt",
+];
+
+/// Path of the settings.
+pub const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
+
+pub(super) const DELIVER: &str = "/var/lib/virtfleet/delivery/deliver";
+
 /// Other paths that only the delivery writes.
 pub(crate) const OWN: [&str; 7] = [
     SETTINGS,
@@ -11,16 +23,4 @@ pub(crate) const OWN: [&str; 7] = [
     "/etc/systemd/system/virtfleet-delivery.service",
     "/etc/systemd/system/kubelet.service.d/20-virtfleet-delivery.conf",
     "/etc/systemd/system/containerd.service.d/20-virtfleet-delivery.conf",
-];
-
-/// Where the settings are put.
-pub const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
-
-pub(super) const DELIVER: &str = "/var/lib/virtfleet/delivery/deliver";
-
-/// Where the certificate, its key and the clients' authority are put.
-pub(crate) const TLS_PATHS: [&str; 3] = [
-    "/etc/virtfleet/tls/agent.crt",
-    "/etc/virtfleet/tls/agent.key",
-    "/etc/virtfleet/tls/ca.crt",
 ];

@@ -1,9 +1,8 @@
-//! The files that must lie in the guest, whoever brings them.
+//! The files that a guest needs, independent of how they are delivered.
 
 use super::own::DELIVER;
-pub(crate) use super::own::OWN;
 pub use super::own::SETTINGS;
-pub(crate) use super::own::TLS_PATHS;
+pub(crate) use super::own::{OWN, TLS_PATHS};
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
@@ -17,14 +16,14 @@ use crate::{
     spec::{Checked, Platform},
 };
 
-/// The delivery's unit.
+/// The unit of the delivery.
 pub(crate) const UNIT: &str = "virtfleet-delivery.service";
-/// Units that wait for the delivery's first try.
+/// Units that wait for the delivery's first attempt.
 pub(crate) const WAITING: [&str; 2] = ["containerd.service", "kubelet.service"];
 /// The name of their drop-in.
 pub(crate) const DROP_IN: &str = "20-virtfleet-delivery.conf";
 
-/// The most that all files together may weigh: a Secret holds 1 MiB, and base64 takes a third.
+/// Maximum size of all files together: a Secret holds 1 MiB, and base64 needs a third.
 const MAX_BYTES: usize = 700_000;
 
 /// A file for the guest, owned by root.
@@ -48,30 +47,31 @@ impl File {
     }
 }
 
-/// Everything that a renderer needs.
+/// Input of the renderers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
-    /// Files, in the order in which they are written. The unit and its drop-ins are not among them.
+    /// Files in the order of writing, without the unit and its drop-ins.
     pub files: Vec<File>,
     /// The text of `virtfleet-delivery.service`.
     pub unit: String,
     /// The text of the drop-ins of containerd and kubelet.
     pub drop_in: &'static str,
-    /// How long a boot waits, in seconds.
+    /// Maximum time that a boot waits for the agent, in seconds.
     pub wait: u64,
 }
 
-/// What a caller does for [`build`]: the only ways out of this crate.
+/// Callbacks of [`build`] that access files; this crate does no I/O itself.
 pub struct Outside<'a> {
-    /// The content of a file that the input names, or why it cannot be had.
+    /// The content of a file that the input names, or why it cannot be read.
     pub read: &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>,
-    /// SHA-256 in hexadecimal digits of a file that the input names, or why it cannot be had.
+    /// SHA-256 in hexadecimal digits of a file that the input names, or why it cannot be read.
     pub sha256: &'a mut dyn FnMut(&str) -> Result<String, String>,
 }
 
-/// Puts the payload together.
+/// Builds the payload.
 ///
-/// Errors: files that cannot be read or are no such files, each with the line that names them.
+/// # Errors
+/// Files that cannot be read or have the wrong content, each with the line that names them.
 pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut say = |path: &str, message: String| {
@@ -130,7 +130,7 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
             let at = format!("tls.{key}");
             match (outside.read)(name) {
                 Ok(content) if is_pem(&content, kind) => files.push(File::text(path, mode, content)),
-                Ok(_) => say(&at, format!("{name} has no PEM block that ends in {kind}")),
+                Ok(_) => say(&at, format!("{name} has no PEM block of the type {kind}")),
                 Err(why) => say(&at, format!("{name} cannot be read: {why}")),
             }
         }
@@ -156,7 +156,7 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
     if bytes > MAX_BYTES {
         say(
             "files",
-            format!("{bytes} bytes in all; a Secret has room for {MAX_BYTES} of them at most"),
+            format!("{bytes} bytes in total, but at most {MAX_BYTES} fit into a Secret"),
         );
     }
     if !problems.is_empty() {
@@ -174,7 +174,7 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
 }
 
 impl Payload {
-    /// All files, the unit and its drop-ins, too.
+    /// All files, including the unit and its drop-ins.
     pub fn all_files(&self) -> Vec<File> {
         let system = "/etc/systemd/system";
         let drop_ins = WAITING
@@ -185,8 +185,9 @@ impl Payload {
     }
 }
 
-/// The settings file. Whoever renders user-data wants a guest that works: its DNS and its queues are put right, and the public
-/// dashboards have what they ask for, unless something else is written.
+/// The settings file. Its defaults differ from the agent's, because user-data is rendered for a
+/// working guest: DNS and queues are managed, and the metrics of the public dashboards are on,
+/// unless the input says otherwise.
 fn settings(written: &Value, tls: bool, platform: Platform) -> String {
     let mut map = match written {
         Value::Object(map) => map.clone(),
@@ -209,7 +210,7 @@ fn settings(written: &Value, tls: bool, platform: Platform) -> String {
     section(&mut map, "metrics")
         .entry("profile")
         .or_insert_with(|| "dashboards".into());
-    let clones = platform == Platform::Kkp && opt_into_clones(&mut map);
+    let clones = platform == Platform::Kkp && opt_into_image_clones(&mut map);
     let clones = if clones { IMAGE_CLONES } else { "" };
     format!(
         "# Written at every boot from user-data; what you set by hand belongs into another file here.\n{clones}\
@@ -218,12 +219,13 @@ fn settings(written: &Value, tls: bool, platform: Platform) -> String {
     )
 }
 
-/// What the settings say of the opt-in that they have for KKP.
+/// Comment in the settings about the opt-in for KKP.
 const IMAGE_CLONES: &str = "# platform: kkp. KKP attaches secondary disks as clones of the OS image. `content: image-clone` lets the\n\
      # agent erase such a disk, but only if it is proven to be an untouched clone of this VM's root disk.\n";
 
-/// Sets `content: image-clone` on each disk that does not say what it holds; whether there is one. A shared disk is never formatted.
-fn opt_into_clones(map: &mut Map<String, Value>) -> bool {
+/// Sets `content: image-clone` on each disk without `content`; returns whether there is one. A
+/// shared disk is never formatted.
+fn opt_into_image_clones(map: &mut Map<String, Value>) -> bool {
     let disks = map.get_mut("disks").and_then(Value::as_array_mut);
     let mut any = false;
     for disk in disks.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -237,7 +239,7 @@ fn opt_into_clones(map: &mut Map<String, Value>) -> bool {
     any
 }
 
-/// The mapping at a key, made when it is not there; a null counts as none.
+/// The mapping at a key, created if missing or null.
 fn section<'m>(map: &'m mut Map<String, Value>, key: &str) -> &'m mut Map<String, Value> {
     let value = map.entry(key).or_insert(Value::Null);
     if !value.is_object() {
@@ -245,7 +247,7 @@ fn section<'m>(map: &'m mut Map<String, Value>, key: &str) -> &'m mut Map<String
     }
     match value {
         Value::Object(map) => map,
-        _ => unreachable!("it was made an object"),
+        _ => unreachable!("it was replaced by an object"),
     }
 }
 
@@ -262,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn on_kkp_disks_that_say_nothing_else_may_be_clones_of_the_os_image() {
+    fn on_kkp_disks_without_content_opt_into_image_clones() {
         let written = json!({"disks": [
             {"name": "a", "match": {"size": "1Gi"}},
             {"name": "b", "content": "blank"},
@@ -278,7 +280,7 @@ mod tests {
             !other.contains("image-clone") && !other.contains("kkp"),
             "{other}"
         );
-        // Without a disk that opts in there is nothing to say.
+        // Without a disk that opts in there is no comment.
         for none in [
             json!({}),
             json!({"disks": []}),

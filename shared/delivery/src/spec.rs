@@ -1,4 +1,4 @@
-//! The input: `kind: Delivery`, checked with file and line.
+//! The input: `kind: Delivery`, validated with file and line.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::payload::{OWN, TLS_PATHS};
 /// The input's `kind`.
 pub const DELIVERY_KIND: &str = "Delivery";
 
-/// What is brought into a guest at its first boot, and kept there.
+/// Brings the agent into a guest at its first boot, and keeps it installed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Delivery {
@@ -23,20 +23,23 @@ pub struct Delivery {
     pub api_version: String,
     /// Always `Delivery`.
     pub kind: String,
-    /// What runs the VMs, where the settings depend on it.
+    /// The platform that runs the VMs, which determines some defaults of the settings.
     pub platform: Platform,
-    /// The agent's binary. Leave it out when the image has the agent; then only settings and files are brought.
+    /// The agent's binary. Absent if the image has the agent; then only settings and files are
+    /// delivered.
     pub agent: Option<Agent>,
-    /// The agent's settings, as `kind: AgentConfig` has them, without its header.
+    /// The agent's settings, as in `kind: AgentConfig`, without its header.
     pub settings: AgentConfig,
-    /// The agent's certificate, its key and the authority of its clients: files beside this one.
+    /// The agent's certificate, its key and the authority of its clients: files next to this one.
     pub tls: Option<Tls>,
-    /// Other files.
+    /// Additional files.
     pub files: Vec<Extra>,
-    /// How long a boot waits for the agent, 10s to 10m. Afterwards it is tried again in the background.
+    /// Maximum time that a boot waits for the agent, 10s to 10m. Afterwards the delivery is retried
+    /// in the background.
     pub wait: Span,
-    /// Make the next boot a first boot again (`cloud-init clean`, at most twice) when a power cut in the first boot left
-    /// cloud-init's own files empty, so that the network never comes up. Only before anything of the user's has run.
+    /// Make the next boot a first boot again (`cloud-init clean`, at most twice) if a power cut
+    /// during the first boot left cloud-init's own files empty, so that the network never comes up.
+    /// Only before any user command has run.
     pub repair_cloud_init: bool,
 }
 
@@ -56,39 +59,40 @@ impl Default for Delivery {
     }
 }
 
-/// What runs the VMs.
+/// The platform that runs the VMs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Platform {
-    /// KubeVirt, whoever makes the VMs.
+    /// KubeVirt, independent of the tool that creates the VMs.
     #[default]
     Kubevirt,
-    /// Kubermatic KKP: each secondary disk is a clone of the OS image (machine-controller, `getDataVolumeTemplates`). A disk of the settings without `content` gets
-    /// `content: image-clone`.
+    /// Kubermatic KKP: each secondary disk is a clone of the OS image (machine-controller,
+    /// `getDataVolumeTemplates`). A disk of the settings without `content` gets `content:
+    /// image-clone`.
     Kkp,
 }
 
-/// The agent's binary: which one, and where from.
+/// The agent's binary: its SHA-256 and its sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Agent {
     /// Its SHA-256, 64 hexadecimal digits. Either this or `file`.
     pub sha256: Option<String>,
-    /// A copy beside this file, from which the SHA-256 is taken when this is rendered. It is not sent along.
+    /// A copy next to this file, used to compute the SHA-256 at render time. It is not delivered.
     pub file: Option<String>,
-    /// Its version, for people.
+    /// Its version, for display.
     pub version: Option<String>,
-    /// Where it is, tried in their order.
+    /// Its sources, tried in this order.
     pub sources: Vec<Source>,
 }
 
-/// One place that has the binary: exactly one of these.
+/// A source of the binary: exactly one of these.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Source {
     /// An attached disk with a filesystem.
     pub disk: Option<Disk>,
-    /// An address: `https://`, `http://` or `file://`.
+    /// A URL: `https://`, `http://` or `file://`.
     pub url: Option<String>,
 }
 
@@ -96,13 +100,13 @@ pub struct Source {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Disk {
-    /// The filesystem's label, as `/dev/disk/by-label` has it.
+    /// The filesystem's label, as in `/dev/disk/by-label`.
     pub label: String,
-    /// The file's path on it.
+    /// The file's path on the disk.
     pub path: String,
 }
 
-/// Files beside the input, PEM.
+/// PEM files next to the input.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Tls {
@@ -110,7 +114,7 @@ pub struct Tls {
     pub certificate: String,
     /// The certificate's private key.
     pub key: String,
-    /// The authorities whose clients may read.
+    /// The authorities whose clients are authorized.
     #[serde(rename = "clientCA")]
     pub client_ca: String,
 }
@@ -121,36 +125,37 @@ pub struct Tls {
 pub struct Extra {
     /// Its path in the guest.
     pub path: String,
-    /// Its permission bits in octal, between quotes; "0644" when left out.
+    /// Its permission bits in octal, quoted; default "0644".
     pub mode: Option<String>,
     /// Its content.
     pub content: Option<String>,
-    /// A file beside the input that has its content.
+    /// A file next to the input with the content.
     pub from: Option<String>,
 }
 
 impl Extra {
-    /// The permission bits, when they are well written.
+    /// The permission bits, if they are valid.
     pub fn bits(&self) -> Option<u32> {
         let text = self.mode.as_deref().unwrap_or("0644");
         u32::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o777)
     }
 }
 
-/// An input in which everything is right.
+/// A valid input.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// What it says.
+    /// The input.
     pub delivery: Delivery,
-    /// The settings as they were written, without defaults and header; null when there are none.
+    /// The settings as written, without defaults and header; null if there are none.
     pub settings: Value,
-    /// Who set what.
+    /// File and line of each value.
     pub origins: Origins,
 }
 
-/// Reads an input. `file` is its name for messages.
+/// Parses an input. `file` is its name for messages.
 ///
-/// Errors: every problem, each with its line.
+/// # Errors
+/// All problems, each with its line.
 pub fn read(file: &str, text: &str) -> Result<Checked, Vec<Problem>> {
     let fragment = Fragment {
         file: file.to_owned(),
@@ -168,7 +173,7 @@ pub fn read(file: &str, text: &str) -> Result<Checked, Vec<Problem>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    // It was read before, so it can be read again.
+    // It was parsed before, so this cannot fail.
     let documents = parse_yaml(text).unwrap_or_default();
     let settings = documents.first().and_then(|document| document.get("settings"));
     Ok(Checked {
@@ -178,7 +183,7 @@ pub fn read(file: &str, text: &str) -> Result<Checked, Vec<Problem>> {
     })
 }
 
-/// What the types cannot say.
+/// Validation beyond the types.
 fn check(delivery: &Delivery, origins: &Origins) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut say = |path: &str, message: String| {
@@ -196,14 +201,13 @@ fn check(delivery: &Delivery, origins: &Origins) -> Vec<Problem> {
             if file.is_empty() {
                 say(
                     &format!("tls.{key}"),
-                    "required: the name of a PEM file beside this one".to_owned(),
+                    "required: the name of a PEM file next to this one".to_owned(),
                 );
             }
         }
         let named = &delivery.settings.server.tls;
         if named.certificate.is_some() || named.key.is_some() || named.client_ca.is_some() {
-            let message =
-                "tls brings these files and names them; take certificate, key and clientCA away here";
+            let message = "tls delivers these files and sets them; remove certificate, key and clientCA here";
             say("settings.server.tls", message.to_owned());
         }
     }
@@ -213,7 +217,7 @@ fn check(delivery: &Delivery, origins: &Origins) -> Vec<Problem> {
         if let Some(message) = refused(&extra.path) {
             say(&at("path"), message);
         } else if !paths.insert(&extra.path) {
-            say(&at("path"), format!("{} stands here twice", extra.path));
+            say(&at("path"), format!("{} is listed twice", extra.path));
         }
         if extra.bits().is_none() {
             let message = "permission bits in octal between quotes, such as \"0644\"";
@@ -222,7 +226,7 @@ fn check(delivery: &Delivery, origins: &Origins) -> Vec<Problem> {
         if extra.content.is_some() == extra.from.is_some() {
             say(
                 &format!("files[{index}]"),
-                "needs either content or from, not both".to_owned(),
+                "set either content or from".to_owned(),
             );
         }
     }
@@ -238,12 +242,12 @@ fn check_agent(agent: &Agent, say: &mut impl FnMut(&str, String)) {
         (Some(sum), None) if sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()) => {}
         (Some(_), None) => say(
             "agent.sha256",
-            "not 64 hexadecimal digits, as `sha256sum` prints them".to_owned(),
+            "not 64 hexadecimal digits as printed by `sha256sum`".to_owned(),
         ),
         (None, Some(_)) => {}
         _ => say(
             "agent",
-            "needs either sha256 or file (from which the sum is taken), not both".to_owned(),
+            "set either sha256 or file (from which the SHA-256 is computed)".to_owned(),
         ),
     }
     if agent
@@ -256,7 +260,7 @@ fn check_agent(agent: &Agent, say: &mut impl FnMut(&str, String)) {
     if agent.sources.is_empty() {
         say(
             "agent.sources",
-            "empty: name at least one disk or url that has the binary".to_owned(),
+            "empty: set at least one disk or url with the binary".to_owned(),
         );
     }
     for (index, source) in agent.sources.iter().enumerate() {
@@ -280,11 +284,11 @@ fn check_agent(agent: &Agent, say: &mut impl FnMut(&str, String)) {
                     .any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
                 if !known || !url.bytes().all(|b| b.is_ascii_graphic()) {
                     let message =
-                        format!("{url:?} is no address such as https://mirror.example/virtfleet-agent");
+                        format!("{url:?} is not a URL such as https://mirror.example/virtfleet-agent");
                     say(&format!("{at}.url"), message);
                 }
             }
-            _ => say(&at, "needs either disk or url, not both".to_owned()),
+            _ => say(&at, "set either disk or url".to_owned()),
         }
     }
 }
@@ -293,7 +297,7 @@ fn printable(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
 }
 
-/// Why a path in the guest cannot be had.
+/// Why a path in the guest is not allowed.
 fn refused(path: &str) -> Option<String> {
     let well_formed = path
         .strip_prefix('/')
@@ -303,18 +307,18 @@ fn refused(path: &str) -> Option<String> {
             .all(|b| b.is_ascii_alphanumeric() || b"/._-@+=:,".contains(&b));
     if !well_formed {
         return Some(format!(
-            "{path:?} is no absolute path of letters, digits and `._-@+=:,` without `.`, `..` and double `/`"
+            "{path:?} is not an absolute path of letters, digits and `._-@+=:,` without `.`, `..` and double `/`"
         ));
     }
     if path.starts_with("/var/lib/cloud/") {
-        return Some("nothing below /var/lib/cloud stays there: `cloud-init clean` removes it".to_owned());
+        return Some("`cloud-init clean` removes everything below /var/lib/cloud".to_owned());
     }
     let temporary = ["/run/", "/tmp/", "/dev/", "/proc/", "/sys/"];
     if temporary.iter().any(|folder| path.starts_with(folder)) {
-        return Some("this folder is empty after each boot; name one that lasts".to_owned());
+        return Some("this folder is empty after each boot; use a persistent one".to_owned());
     }
     let ours = OWN.contains(&path) || TLS_PATHS.contains(&path) || path.starts_with("/opt/virtfleet/");
-    ours.then(|| "the delivery itself writes this".to_owned())
+    ours.then(|| "the delivery itself writes this file".to_owned())
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Puts a boot command in front of those of a cloud-config without touching anything else of its text.
+//! Inserts a boot command before those of a cloud-config without changing the rest of its text.
 //!
-//! The text is never written anew: cloud-init reads YAML 1.1, in which `0644` and `yes` mean other things than in YAML 1.2,
-//! and comments belong to whoever wrote them.
+//! The text is never reformatted: cloud-init reads YAML 1.1, in which `0644` and `yes` mean other
+//! values than in YAML 1.2, and comments must be kept.
 
 use serde_json::{Value, json};
 use virtfleet_wire::layered::{Node, parse_yaml};
 
-/// The text with `script` as the first item of `bootcmd`. None when that cannot be had by insertion alone; whoever calls then
-/// takes another form.
+/// The text with `script` as the first item of `bootcmd`. None if that is impossible by insertion
+/// alone; the caller then uses another form.
 pub(crate) fn first_bootcmd(text: &str, script: &str) -> Option<String> {
     let before = document(text)?;
     let mut wanted = before.clone();
@@ -31,11 +31,11 @@ pub(crate) fn first_bootcmd(text: &str, script: &str) -> Option<String> {
     } else {
         format!("{}\nbootcmd:\n{}", lines.join("\n"), item("", script))
     };
-    // Whatever was overlooked above shows here.
+    // Verifies the result of the insertion.
     (document(&spliced)? == wanted).then_some(spliced)
 }
 
-/// A script as an item of a YAML list, in literal form.
+/// A script as an item of a YAML list, as a literal block.
 pub(crate) fn item(indent: &str, script: &str) -> String {
     let mut text = format!("{indent}- |\n");
     for line in script.lines() {
@@ -49,7 +49,7 @@ pub(crate) fn item(indent: &str, script: &str) -> String {
     text
 }
 
-/// The one mapping that a cloud-config is; an empty one when there are only comments.
+/// The mapping of a cloud-config; an empty one if there are only comments.
 fn document(text: &str) -> Option<Value> {
     let documents = parse_yaml(text).ok()?;
     match documents.as_slice() {
@@ -66,7 +66,7 @@ mod tests {
     const SCRIPT: &str = "(\n  echo 'ours: #1'\n\n)\n";
 
     #[test]
-    fn everything_else_stays_to_the_letter() {
+    fn the_rest_of_the_text_is_unchanged() {
         for text in [
             "#cloud-config\n",
             "#cloud-config",
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_by_insertion_is_refused() {
+    fn texts_that_need_more_than_insertion_are_rejected() {
         for text in [
             "#cloud-config\nbootcmd: [a]\n",
             "#cloud-config\nbootcmd: []\n",

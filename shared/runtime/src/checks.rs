@@ -66,8 +66,8 @@ pub fn any_failed(results: &[CheckResult]) -> bool {
     results.iter().any(|result| result.status == CheckStatus::Fail)
 }
 
-/// Formats results as aligned, coloured text. Print it through `anstream`, which removes the colours
-/// where the output is not a terminal or `NO_COLOR` is set.
+/// Formats results as aligned, coloured text. Print it through `anstream`, which removes the
+/// colours where the output is not a terminal or `NO_COLOR` is set.
 pub fn text(results: &[CheckResult]) -> String {
     let width = results.iter().map(|result| result.what.chars().count()).max();
     let width = width.unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a file's content is, whatever its name.
+//! SHA-256 digests of files.
 
 use std::{
     fmt::{self, Write as _},
@@ -9,7 +9,7 @@ use std::{
 
 use ring::digest::{Context, SHA256};
 
-/// SHA-256 of what comes bit by bit.
+/// Incremental SHA-256.
 #[derive(Clone)]
 pub struct Sha256(Context);
 
@@ -26,7 +26,7 @@ impl fmt::Debug for Sha256 {
 }
 
 impl Sha256 {
-    /// Takes more bytes.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -61,7 +61,7 @@ mod tests {
 
     /// FIPS 180-2, appendix B.1.
     #[test]
-    fn the_standards_own_example() {
+    fn example_of_the_standard() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("abc");
         std::fs::write(&file, "abc").unwrap();

@@ -1,28 +1,29 @@
-//! The one place for exit codes.
+//! Exit codes of all programs.
 
 use std::process::{ExitCode, Termination};
 
-/// How a program of ours ends.
+/// Exit code of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// All went well.
+    /// Success.
     Ok,
-    /// Something failed; standard error says what.
+    /// Failure; standard error has the error.
     Failure,
-    /// The command line is wrong (clap's own code).
+    /// Invalid command line (clap's own code).
     Usage,
-    /// Something would be changed (`plan --detailed-exitcode`, where a wrong command line is told by standard error).
+    /// Changes are pending (`plan --detailed-exitcode`; an invalid command line then differs by its
+    /// error on standard error).
     Changes,
-    /// Something is refused.
+    /// A change is rejected.
     Refused,
-    /// What was asked for does not exist.
+    /// The named object does not exist.
     NotFound,
-    /// The settings are wrong: `EX_CONFIG` of sysexits.h, which systemd prints as `CONFIG`.
+    /// Invalid settings: `EX_CONFIG` of sysexits.h, which systemd prints as `CONFIG`.
     Config,
 }
 
 impl Code {
-    /// As the shell sees it.
+    /// The number for the shell.
     pub fn number(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -35,7 +36,7 @@ impl Code {
         }
     }
 
-    /// Every code.
+    /// All codes.
     pub const ALL: [Self; 7] = [
         Self::Ok,
         Self::Failure,
@@ -46,7 +47,7 @@ impl Code {
         Self::Config,
     ];
 
-    /// The code with this number; a failure when there is none.
+    /// The code with this number; `Failed` for an unknown number.
     pub fn of(number: u8) -> Self {
         let code = Self::ALL.into_iter().find(|code| code.number() == number);
         code.unwrap_or(Self::Failure)
@@ -66,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_comes_back_as_its_code() {
+    fn numbers_round_trip() {
         for number in [0, 1, 2, 3, 4, 78] {
             assert_eq!(Code::of(number).number(), number);
         }
         assert_eq!(Code::of(101), Code::Failure);
     }
 
-    /// One table for all programs, and it is complete.
+    /// The documented table is complete, for all programs.
     #[test]
     fn the_documented_table_has_every_code() {
         let page = include_str!("../../../docs/cli.md");

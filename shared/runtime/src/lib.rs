@@ -1,4 +1,5 @@
-//! What both programs run on: digests, logs, exit codes, shutdown, TLS, and an HTTP server with limits.
+//! Common parts of both programs: digests, logs, exit codes, shutdown, TLS, and an HTTP server with
+//! limits.
 //!
 //! ```text
 //! main ─▶ telemetry::init ─▶ shutdown::signals ─▶ http::serve(listener, tls, limits, service) ─▶ drain ─▶ exit::Code

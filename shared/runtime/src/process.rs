@@ -1,8 +1,7 @@
-//! The program's own process metrics (room: shared/runtime), named as Prometheus' client libraries name them
-//! ("Writing client libraries", section "Process metrics").
+//! Metrics of the program's own process, with the names of Prometheus' client libraries ("Writing
+//! client libraries", section "Process metrics").
 //!
-//! Reads `<procfs>/self` and `<procfs>/stat`. What cannot be read is left out: a page with one family less is worth more
-//! than no page.
+//! Reads `<procfs>/self` and `<procfs>/stat`. Families that cannot be read are omitted.
 
 use std::{fs, path::Path};
 
@@ -12,7 +11,7 @@ use nix::{
 };
 use virtfleet_wire::exposition::Page;
 
-/// What the kernel counts in, as `sysconf` tells it.
+/// Units of the kernel's counters, from `sysconf`.
 #[derive(Debug, Clone, Copy)]
 struct Units {
     /// `_SC_CLK_TCK`: ticks in a second.
@@ -21,7 +20,7 @@ struct Units {
     page: f64,
 }
 
-/// The fields of `/proc/self/stat` that are shown. Numbers as in proc_pid_stat(5).
+/// Fields of `/proc/self/stat`, numbered as in proc_pid_stat(5).
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct SelfStat {
     /// 14 and 15: user and system time, in ticks.
@@ -36,7 +35,8 @@ struct SelfStat {
     resident_pages: f64,
 }
 
-/// Appends `process_*` of this very process to `page`. `procfs` is where proc is mounted, usually `/proc`.
+/// Appends `process_*` of this process to `page`. `procfs` is the mount point of proc, usually
+/// `/proc`.
 pub fn append_process_metrics(page: &mut Page, procfs: &Path) {
     let units = units();
     let stat = fs::read_to_string(procfs.join("self/stat")).ok();
@@ -52,31 +52,31 @@ pub fn append_process_metrics(page: &mut Page, procfs: &Path) {
     if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_AS) {
         page.gauge(
             "process_virtual_memory_max_bytes",
-            "Virtual memory that the process may have (soft limit), in bytes; 2^64 - 1 without a limit.",
+            "Maximum virtual memory of the process (soft limit), in bytes; 2^64 - 1 without a limit.",
             soft as f64,
         );
     }
     if let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) {
         page.gauge(
             "process_max_fds",
-            "File descriptors that may be open at once (soft limit).",
+            "Maximum open file descriptors (soft limit).",
             soft as f64,
         );
     }
 }
 
-/// How many files this process has open.
+/// Number of open files of this process.
 fn open_files(procfs: &Path) -> Option<u64> {
     let directory = procfs.join("self/fd");
-    // Since Linux 6.2 they are the directory's size (kernel: `fs/proc/fd.c`), which saves the listing of each one; before
-    // that it was 0. Only the kernel's own tree says so.
+    // Since Linux 6.2 the number is the size of the directory (kernel: `fs/proc/fd.c`), which
+    // avoids listing all of them; before it was 0. Only the kernel's own proc has it.
     if procfs == Path::new("/proc")
         && let Ok(told) = fs::metadata(&directory)
         && told.len() > 0
     {
         return Some(told.len());
     }
-    // The listing itself holds one of them open.
+    // The listing itself has one of them open.
     Some((fs::read_dir(directory).ok()?.count() as u64).saturating_sub(1))
 }
 
@@ -100,7 +100,7 @@ fn append_stat(page: &mut Page, stat: SelfStat, units: Units, boot: Option<f64>)
     if let Some(boot) = boot {
         page.gauge(
             "process_start_time_seconds",
-            "When the process was started, in seconds since 1970.",
+            "Start time of the process, in seconds since 1970.",
             boot + stat.start_ticks / units.ticks,
         );
     }
@@ -114,11 +114,12 @@ fn units() -> Option<Units> {
     })
 }
 
-/// The second field is the program's name in parentheses, which may hold spaces and parentheses: count from the last one.
+/// The second field is the program's name in parentheses, which may contain spaces and parentheses:
+/// count from the last one.
 fn parse_self_stat(text: &str) -> Option<SelfStat> {
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // The first one here is field 3.
+    // The first field here is field 3.
     let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
     Some(SelfStat {
         cpu_ticks: field(14)? + field(15)?,
@@ -129,7 +130,7 @@ fn parse_self_stat(text: &str) -> Option<SelfStat> {
     })
 }
 
-/// `btime` of `/proc/stat`: seconds from 1970 to the boot.
+/// `btime` of `/proc/stat`: the boot time in seconds since 1970.
 fn boot_time(text: &str) -> Option<f64> {
     text.lines()
         .find_map(|line| line.strip_prefix("btime "))?
@@ -146,9 +147,9 @@ mod tests {
                         18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
 
     #[test]
-    fn open_files_are_counted_whatever_the_kernel_tells() {
+    fn open_files_are_counted_on_all_kernels() {
         let kept: Vec<_> = (0..100).map(|_| fs::File::open("/dev/null").unwrap()).collect();
-        // Other tests open files, too.
+        // Other tests open files as well.
         let close = |_| {
             let (told, listed) = (open_files(Path::new("/proc")), open_files(Path::new("/proc/.")));
             told.zip(listed)
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_stat_line_gives_nothing() {
+    fn malformed_stat_lines_are_ignored() {
         for text in ["", "1 (x", "1 (x) S 1 2", &STAT.replace("2560", "many")] {
             assert_eq!(parse_self_stat(text), None, "{text:?}");
         }

@@ -1,11 +1,13 @@
-//! When to stop: SIGTERM or SIGINT begins a graceful shutdown, a second one of them ends the wait.
+//! Shutdown on signals: the first SIGTERM or SIGINT starts a graceful shutdown, the second one ends
+//! the wait.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Cancels the returned token at the first SIGTERM or SIGINT; `hard` at the second.
 ///
-/// Errors: the kernel refuses a signal handler.
+/// # Errors
+/// A signal handler cannot be installed.
 pub fn signals() -> std::io::Result<Shutdown> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
@@ -16,7 +18,7 @@ pub fn signals() -> std::io::Result<Shutdown> {
     let tokens = shutdown.clone();
     tokio::spawn(async move {
         for (token, what) in [
-            (&tokens.graceful, "finishing what runs"),
+            (&tokens.graceful, "finishing running work"),
             (&tokens.hard, "stopping at once"),
         ] {
             let name = tokio::select! {
@@ -30,11 +32,11 @@ pub fn signals() -> std::io::Result<Shutdown> {
     Ok(shutdown)
 }
 
-/// The two stages of stopping.
+/// The two stages of a shutdown.
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
-    /// Take no new work, finish what runs.
+    /// Accept no new work, finish running work.
     pub graceful: CancellationToken,
-    /// Do not wait any longer.
+    /// Stop waiting.
     pub hard: CancellationToken,
 }

@@ -1,4 +1,5 @@
-//! Logs: text on a terminal, JSON elsewhere, always on standard error, so that standard output stays the answer.
+//! Logs: text on a terminal, JSON elsewhere; always on standard error, so that standard output has
+//! only results.
 
 use std::io::IsTerminal as _;
 
@@ -11,7 +12,10 @@ use tracing_subscriber::{
 };
 use virtfleet_wire::settings::{LogFormat, LogLevel, LogSettings};
 
-/// Starts logging for the whole process. A second call changes nothing and says so.
+/// Starts logging for the whole process.
+///
+/// # Errors
+/// Logging was started before.
 pub fn init(settings: &LogSettings) -> Result<(), AlreadyStarted> {
     let filter = filter(settings);
     let terminal = std::io::stderr().is_terminal();
@@ -33,8 +37,8 @@ pub fn init(settings: &LogSettings) -> Result<(), AlreadyStarted> {
         .map_err(|_| AlreadyStarted)
 }
 
-/// The same for a command that does something and ends, whose log a person reads on a terminal, in the journal or on the serial
-/// console: text without times, unless the settings ask for JSON.
+/// As [`init`], for a short-running command whose log is read on a terminal, in the journal or on
+/// the serial console: text without times, unless the settings have JSON.
 ///
 /// # Errors
 /// Logging was started before.
@@ -55,8 +59,8 @@ pub fn init_command(settings: &LogSettings) -> Result<(), AlreadyStarted> {
         .map_err(|_| AlreadyStarted)
 }
 
-/// kube's client logs whole answers that it cannot read, of any size and whoever sent them. It returns each such error, too, and
-/// its callers log that within bounds.
+/// kube's client logs complete responses that it cannot parse, of any size and from any server. It
+/// also returns each such error, and the callers log it with limits.
 const NEVER_LOGGED: &str = "kube_client";
 
 fn filter<S: Subscriber>(settings: &LogSettings) -> impl Filter<S> + Send + Sync + 'static {

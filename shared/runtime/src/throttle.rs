@@ -1,11 +1,11 @@
-//! One line where a thousand would say the same.
+//! Limits the rate of repeated log lines.
 
 use std::{
     sync::Mutex,
     time::{Duration, Instant},
 };
 
-/// Lets the first event through at once and then one each period, with the number of those held back.
+/// Passes the first event, then at most one per period, with the number of suppressed ones.
 #[derive(Debug)]
 pub struct Throttle {
     period: Duration,
@@ -13,7 +13,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// At most one event each `period` after the first.
+    /// At most one event per `period` after the first.
     pub const fn new(period: Duration) -> Self {
         Self {
             period,
@@ -21,7 +21,7 @@ impl Throttle {
         }
     }
 
-    /// `Some(held back since the last one)` when the event at `now` should be shown.
+    /// `Some(number suppressed since the last one)` if the event at `now` is to be logged.
     pub fn pass(&self, now: Instant) -> Option<u64> {
         let mut state = self
             .state

@@ -1,4 +1,5 @@
-//! Applies a changed fact to the index: stores it, finds the affected VMs, and updates keys, then views.
+//! Applies a changed fact to the index: stores it, finds the affected VMs, and updates keys, then
+//! views.
 
 use super::touched::Touched;
 use std::{collections::BTreeSet, sync::Arc};
@@ -167,11 +168,11 @@ impl FleetIndex {
         true
     }
 
-    /// VMs that only the old or only the new selector matches get new keys. The desired labels of VMs that
-    /// stay selected may change.
+    /// VMs that only the old or only the new selector matches get new keys. The desired labels of
+    /// VMs that stay selected may change.
     ///
-    /// Walks over the namespace once and tries two selectors on each VM: hundreds of clusters may share a
-    /// namespace, and trying all selectors on all its VMs would be quadratic.
+    /// Walks over the namespace once and tries two selectors on each VM: hundreds of clusters may
+    /// share a namespace, and trying all selectors on all its VMs would be quadratic.
     fn touch_selected(
         &self,
         before: Option<&UserCluster>,
@@ -250,7 +251,8 @@ impl FleetIndex {
         true
     }
 
-    /// Updates keys, then views, of the affected VMs. Returns all VMs that may have changed, sorted.
+    /// Updates keys, then views, of the affected VMs. Returns all VMs that may have changed,
+    /// sorted.
     pub(super) fn settle(&mut self, touched: Touched) -> Vec<VmKey> {
         let Touched {
             keys,
@@ -277,8 +279,8 @@ impl FleetIndex {
         views.into_iter().collect()
     }
 
-    /// Counts the size of a VM's complete report. Returns the VMs whose reports were dropped to keep the
-    /// budget.
+    /// Counts the size of a VM's complete report. Returns the VMs whose reports were dropped to
+    /// keep the budget.
     fn update_budget(&mut self, vm: &VmKey) -> Vec<VmKey> {
         let Some(entry) = self.store.vms.get(vm) else {
             return Vec::new();
@@ -297,8 +299,8 @@ impl FleetIndex {
         over
     }
 
-    /// Updates one VM's keys, and adds to `views` all VMs whose view depends on the change. Removes a VM
-    /// that has neither VMI nor VirtualMachine.
+    /// Updates one VM's keys, and adds to `views` all VMs whose view depends on the change. Removes
+    /// a VM that has neither VMI nor VirtualMachine.
     fn settle_keys(&mut self, vm: &VmKey, views: &mut BTreeSet<VmKey>) {
         let Some(entry) = self.store.vms.get(vm) else {
             return;

@@ -1,4 +1,5 @@
-//! The index for the label planner: policies and past migrations as facts, and the input of one VM's plan.
+//! The index for the label planner: policies and past migrations as facts, and the input of one
+//! VM's plan.
 
 use std::collections::BTreeSet;
 
@@ -47,8 +48,8 @@ impl FleetIndex {
         true
     }
 
-    /// Updates the findings about policies that select no user cluster. Before the first full read there
-    /// may be more clusters.
+    /// Updates the findings about policies that select no user cluster. Before the first full read
+    /// there may be more clusters.
     pub(super) fn check_policies(&mut self) {
         if !self.synced {
             return;
@@ -119,8 +120,8 @@ impl FleetIndex {
             .extend(moves.chain(last.map(|(key, _)| key)).cloned());
     }
 
-    /// Input of the label plan for a VM's Node. None before the inventory was read completely, and for a VM
-    /// without user cluster or Node.
+    /// Input of the label plan for a VM's Node. None before the inventory was read completely, and
+    /// for a VM without user cluster or Node.
     pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
         if !self.synced {
             return None;
@@ -158,8 +159,8 @@ impl FleetIndex {
         })
     }
 
-    /// Labels of the infra nodes from which the VM was migrated. Only recorded migrations are used: a move
-    /// that this process happened to observe would make the plan depend on its uptime.
+    /// Labels of the infra nodes from which the VM was migrated. Only recorded migrations are used:
+    /// a move that this process happened to observe would make the plan depend on its uptime.
     fn stood_on(&self, key: &VmKey, entry: &VmEntry) -> Vec<Labels> {
         let store = &self.store;
         let last = entry.vmi.as_deref().and_then(|vmi| vmi.migration.as_ref());

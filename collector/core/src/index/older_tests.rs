@@ -1,5 +1,5 @@
-//! Reports of earlier agent versions, recorded in a guest, can still be read completely. A new version adds
-//! its own file; the files of the two previous versions stay.
+//! Reports of earlier agent versions, recorded in a guest, can still be read completely. A new
+//! version adds its own file; the files of the two previous versions stay.
 
 use serde_json::Value;
 use virtfleet_wire::report::GuestReport;

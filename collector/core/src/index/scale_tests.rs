@@ -71,8 +71,9 @@ fn ten_thousand_vms_are_joined() {
     assert_eq!(index.targets().len(), VMS);
 }
 
-/// KKP's namespaced mode and Gardener: hundreds of user clusters share a namespace. The cost of an event is
-/// counted in selector evaluations: one per VM of the namespace for a user cluster, and a few for a VM.
+/// KKP's namespaced mode and Gardener: hundreds of user clusters share a namespace. The cost of an
+/// event is counted in selector evaluations: one per VM of the namespace for a user cluster, and a
+/// few for a VM.
 #[test]
 fn five_hundred_clusters_in_one_namespace_are_keyed_in_one_walk() {
     const VMS: usize = 10_000;
@@ -105,7 +106,8 @@ fn five_hundred_clusters_in_one_namespace_are_keyed_in_one_walk() {
     index.apply(InventoryEvent::Synced);
     assert!(count(&index) <= 4 * VMS, "loading all VMs");
 
-    // A user cluster that is relabelled, deleted, created again, and one that selects another's VMs.
+    // A user cluster that is relabelled, deleted, created again, and one that selects another's
+    // VMs.
     let mut relabelled = cluster("c-7", "shared", &[("a-role", "worker"), ("id", "c-7")]);
     relabelled.suspend = true;
     let events = [

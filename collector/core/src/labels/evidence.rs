@@ -9,7 +9,8 @@ use crate::facts::Labels;
 /// Objects that depend on a Node's labels, read on demand.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Evidence {
-    /// PersistentVolumes that are bound and used by a pod on the Node, and which have a required node affinity.
+    /// PersistentVolumes that are bound and used by a pod on the Node, and which have a required
+    /// node affinity.
     pub volumes: Vec<Dependent>,
     /// CSI drivers registered on the Node (`CSINode.spec.drivers`) and their topology keys.
     pub csi: Vec<(String, Vec<String>)>,

@@ -1,4 +1,4 @@
-//! The settings that user-data brings, checked as the agent will check them.
+//! Validates the settings in user-data as the agent will.
 
 use std::collections::BTreeSet;
 
@@ -12,45 +12,46 @@ use virtfleet_wire::{
     settings::AgentConfig,
 };
 
-/// The key under which the agent reports that certificates are missing.
+/// The settings key under which the agent reports missing certificates.
 const TLS: &str = "server.tls";
 
-/// Checks what the settings of a payload come to in the guest: those of the input and those that its `files` bring, in the
-/// agent's order. `without_tls` accepts settings that name no certificate. Returns whether they name one.
+/// Validates the effective settings in the guest: those of the input and those in its `files`, in
+/// the agent's order. `without_tls` accepts settings without certificates. Returns whether they
+/// have certificates.
 ///
 /// # Errors
-/// Every problem that `virtfleet-agent check-config` would report, each with the line of the input; settings with which the
-/// agent serves without TLS or not at all.
+/// Every problem that `virtfleet-agent check-config` would report, with the line of the input;
+/// settings with which the agent would serve without TLS or not at all.
 pub(super) fn check(checked: &Checked, payload: &Payload, without_tls: bool) -> Result<bool, Vec<Problem>> {
     let loaded = merge(&fragments(payload));
-    let named = Named::of(&loaded.value);
+    let named = TlsFilesSet::of(&loaded.value);
     let mut problems: Vec<Problem> = loaded
         .problems
         .into_iter()
-        .filter(|problem| problem.path != TLS || named == Named::Some)
+        .filter(|problem| problem.path != TLS || named == TlsFilesSet::Some)
         .map(|problem| in_input(checked, problem))
         .collect();
-    if named == Named::Nothing && !without_tls {
-        let message = "no certificate is named, so the agent would not serve with TLS and the collector could not read it; \
+    if named == TlsFilesSet::Nothing && !without_tls {
+        let message = "no certificate is set, so the agent would not serve with TLS and the collector could not read it; \
                        add tls to the input, set settings.server.tls.certificate, key and clientCA to files that the guest \
-                       has, or give --without-tls when the guest's image sets them";
+                       has, or use --without-tls if the guest's image sets them";
         problems.push(at_settings(checked, TLS, message.to_owned()));
     }
     if problems.is_empty() {
-        Ok(named == Named::Some)
+        Ok(named == TlsFilesSet::Some)
     } else {
         Err(problems)
     }
 }
 
-/// Which of the three files of `server.tls` the settings name.
+/// Which of the three files of `server.tls` are set.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Named {
+enum TlsFilesSet {
     Nothing,
     Some,
 }
 
-impl Named {
+impl TlsFilesSet {
     fn of(config: &AgentConfig) -> Self {
         let tls = &config.server.tls;
         let files = [&tls.certificate, &tls.key, &tls.client_ca];
@@ -62,11 +63,11 @@ impl Named {
     }
 }
 
-/// The settings files among those of the payload, as the agent reads them.
+/// The settings files in the payload, as the agent reads them.
 fn fragments(payload: &Payload) -> Vec<Fragment> {
     let text = |path: &str| {
         let file = payload.files.iter().find(|file| file.path == path)?;
-        // An empty file masks others of its name and says nothing.
+        // An empty file masks others of its name and has no settings.
         (!file.content.is_empty()).then(|| Fragment {
             file: path.to_owned(),
             text: String::from_utf8_lossy(&file.content).into_owned(),
@@ -85,7 +86,7 @@ fn fragments(payload: &Payload) -> Vec<Fragment> {
     paths.filter_map(text).collect()
 }
 
-/// The same problem where a person finds it: in the input.
+/// Maps a problem to its place in the input.
 fn in_input(checked: &Checked, problem: Problem) -> Problem {
     if problem.file == SETTINGS || problem.is_about_default() {
         let nearest = problem.nearest.clone();
@@ -108,7 +109,7 @@ fn at_settings(checked: &Checked, path: &str, message: String) -> Problem {
     };
     let mut origin = checked.origins.of(&path);
     if origin == Origin::Default {
-        // What the input leaves out is a matter of its first line.
+        // A missing key is reported on the first line of `settings`.
         origin = checked.origins.of("kind");
     }
     Problem::at(&origin, path, message)

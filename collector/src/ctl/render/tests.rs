@@ -3,7 +3,7 @@ use std::fs;
 use clap::Parser as _;
 
 use super::*;
-use crate::ctl::cli::{Program, Word};
+use crate::ctl::cli::{Program, TopLevelCommand};
 
 fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, String, String) {
     fs::write(
@@ -16,7 +16,7 @@ fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, S
     let line = ["virtfleetctl", "render", verb, &file]
         .into_iter()
         .chain(rest.iter().copied());
-    let Word::Render(what) = Program::try_parse_from(line).unwrap().word else {
+    let TopLevelCommand::Render(what) = Program::try_parse_from(line).unwrap().command else {
         panic!("not render")
     };
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -41,7 +41,7 @@ fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, S
 const AGENT: &str = "agent: {file: agent, sources: [{url: \"https://x/y\"}]}\nsettings: {server: {tls: {certificate: /c, key: /k, clientCA: /a}}}\n";
 
 #[test]
-fn what_the_input_names_lies_beside_it() {
+fn files_of_the_input_are_read_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("agent"), "abc").unwrap();
     let (done, out, err) = rendered(folder.path(), AGENT, &["cloud-init"]);
@@ -52,7 +52,7 @@ fn what_the_input_names_lies_beside_it() {
     );
     assert!(out.contains("sha256 ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n"));
     assert!(
-        err.contains("KubeVirt takes at most 2048") && err.contains("Secret"),
+        err.contains("KubeVirt accepts at most 2048") && err.contains("Secret"),
         "{err}"
     );
     let (done, out, _) = rendered(folder.path(), AGENT, &["cloud-init", "--form", "mime"]);
@@ -63,9 +63,9 @@ fn what_the_input_names_lies_beside_it() {
     assert!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["systemd"].is_object());
 }
 
-/// Whoever wrote the input does not choose which files of this machine are sent.
+/// The author of the input must not choose which files of this machine are sent.
 #[test]
-fn files_are_read_only_beside_the_input_unless_asked_for() {
+fn files_elsewhere_require_an_option() {
     let around = tempfile::tempdir().unwrap();
     let folder = around.path().join("delivery");
     fs::create_dir_all(folder.join("more")).unwrap();
@@ -95,7 +95,7 @@ fn files_are_read_only_beside_the_input_unless_asked_for() {
 }
 
 #[test]
-fn mistakes_are_named_and_nothing_is_printed() {
+fn errors_have_a_place_and_nothing_is_printed() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("theirs"), "hello").unwrap();
     let theirs = folder.path().join("theirs").display().to_string();
@@ -117,7 +117,7 @@ fn mistakes_are_named_and_nothing_is_printed() {
         (
             "",
             vec!["cloud-init", "--without-tls", "--with", &theirs],
-            "its first line is none",
+            "cloud-init does not recognise its first line",
         ),
         (
             "",
@@ -137,7 +137,7 @@ fn mistakes_are_named_and_nothing_is_printed() {
         (
             "",
             vec!["cloud-init", "--without-tls", "--form", "mime", "--with", &list],
-            "list:2: a cloud-config is a mapping",
+            "list:2: a cloud-config must be a mapping",
         ),
     ] {
         let (done, out, _) = rendered(folder.path(), input, &args);

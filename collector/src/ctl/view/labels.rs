@@ -5,11 +5,11 @@ use virtfleet_collector_core::{
     view::List,
 };
 
-use super::{Look, sheet::Sheet};
+use super::{ViewOptions, sheet::Sheet};
 use crate::{
     api::{LabelView, action_name},
     ctl::{
-        client::Answer,
+        client::ApiResponse,
         fail::Fail,
         table::{Cell, Table, Tone},
     },
@@ -24,16 +24,16 @@ fn tone(view: &LabelView) -> Tone {
     }
 }
 
-pub(in crate::ctl) fn labels(answer: &Answer, look: &Look) -> Result<String, Fail> {
-    table(answer, look, "Every label is as it should be.")
+pub(in crate::ctl) fn labels(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
+    table(answer, options, "All labels have their desired values.")
 }
 
-/// What another policy would do.
-pub(in crate::ctl) fn label_changes(answer: &Answer, look: &Look) -> Result<String, Fail> {
-    table(answer, look, "Nothing would change.")
+/// Decisions under another policy.
+pub(in crate::ctl) fn label_changes(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
+    table(answer, options, "Nothing would change.")
 }
 
-fn table(answer: &Answer, look: &Look, none: &str) -> Result<String, Fail> {
+fn table(answer: &ApiResponse, options: &ViewOptions, none: &str) -> Result<String, Fail> {
     let list: List<LabelView> = answer.read()?;
     let mut headers = vec![
         "CLUSTER",
@@ -45,7 +45,7 @@ fn table(answer: &Answer, look: &Look, none: &str) -> Result<String, Fail> {
         "REASON",
         "POLICY",
     ];
-    if look.wide {
+    if options.wide {
         headers.extend(["MODE", "SOURCE", "VM", "INFRA-NODE", "ERROR", "MESSAGE"]);
     }
     let mut table = Table::new(&headers);
@@ -66,7 +66,7 @@ fn table(answer: &Answer, look: &Look, none: &str) -> Result<String, Fail> {
             Cell::new(decision.reason.as_str()),
             Cell::maybe(decision.policy.as_ref()),
         ];
-        if look.wide {
+        if options.wide {
             row.extend([
                 Cell::maybe(decision.mode.map(|mode| format!("{mode:?}"))),
                 Cell::maybe(decision.source.as_ref()),
@@ -78,20 +78,20 @@ fn table(answer: &Answer, look: &Look, none: &str) -> Result<String, Fail> {
         }
         table.rows.push(row);
     }
-    Ok(look.table(&table, none))
+    Ok(options.table(&table, none))
 }
 
-pub(in crate::ctl) fn label(answer: &Answer, look: &Look) -> Result<String, Fail> {
+pub(in crate::ctl) fn label(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
     let list: List<LabelView> = answer.read()?;
     if list.items.is_empty() {
-        let known = "no policy asks for that key on that Node and we have never written it, or no VM is known to be that \
-                     Node: virtfleetctl labels diff --all lists what is known";
-        return Err(Fail::NotFound(known.to_owned()));
+        let message = "no policy selects that key on that Node and virtfleet has never written it, or no VM is assigned to that \
+                     Node: virtfleetctl labels diff --all lists all labels";
+        return Err(Fail::NotFound(message.to_owned()));
     }
     let mut text = String::new();
     for view in &list.items {
         let decision = &view.decision;
-        let mut sheet = Sheet::new(look);
+        let mut sheet = Sheet::new(options);
         sheet.pair("Node", Some(format!("{}/{}", view.cluster, view.node)));
         sheet.pair("Key", Some(&decision.key));
         sheet.pair("Is", Some(decision.current.as_deref().unwrap_or("(none)")));
@@ -113,7 +113,7 @@ pub(in crate::ctl) fn label(answer: &Answer, look: &Look) -> Result<String, Fail
         sheet.toned(
             "Contested",
             view.contested
-                .then_some("others keep changing it, so it is left alone for a while"),
+                .then_some("another writer keeps changing it, so it is not written for a while"),
             Tone::Warn,
         );
         sheet.pair("Dry run", decision.dry_run.then_some("yes"));

@@ -2,11 +2,11 @@
 
 use virtfleet_collector_core::view::{ClusterState, ClusterView, HostView, List};
 
-use super::{Look, severity_tone};
+use super::{ViewOptions, severity_tone};
 use crate::{
     api::{FindingView, severity_name},
     ctl::{
-        client::Answer,
+        client::ApiResponse,
         fail::Fail,
         table::{Cell, Table, Tone},
     },
@@ -16,7 +16,7 @@ fn names<T: ToString>(names: &[T]) -> String {
     names.iter().map(T::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// A number that should be 0.
+/// A number that should be 0, coloured otherwise.
 fn bad_unless_zero(number: usize) -> Cell {
     Cell::toned(
         number.to_string(),
@@ -24,10 +24,10 @@ fn bad_unless_zero(number: usize) -> Cell {
     )
 }
 
-pub(in crate::ctl) fn hosts(answer: &Answer, look: &Look) -> Result<String, Fail> {
+pub(in crate::ctl) fn hosts(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
     let list: List<HostView> = answer.read()?;
     let mut headers = vec!["NAME", "READY", "REGION", "ZONE", "VMS", "UP", "SILENT"];
-    if look.wide {
+    if options.wide {
         headers.push("CLUSTERS");
     }
     let mut table = Table::new(&headers);
@@ -47,15 +47,15 @@ pub(in crate::ctl) fn hosts(answer: &Answer, look: &Look) -> Result<String, Fail
             Cell::new(host.agents_up.to_string()),
             bad_unless_zero(host.agents_silent),
         ];
-        if look.wide {
+        if options.wide {
             row.push(Cell::new(names(&host.clusters)));
         }
         table.rows.push(row);
     }
-    Ok(look.table(&table, "No hosts found."))
+    Ok(options.table(&table, "No hosts found."))
 }
 
-pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, Fail> {
+pub(in crate::ctl) fn clusters(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
     let list: List<ClusterView> = answer.read()?;
     let mut headers = vec![
         "NAME",
@@ -67,7 +67,7 @@ pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, F
         "NODES",
         "NODES-WITHOUT-VM",
     ];
-    if look.wide {
+    if options.wide {
         headers.extend(["ZONES", "MESSAGE"]);
     }
     let mut table = Table::new(&headers);
@@ -87,7 +87,7 @@ pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, F
             Cell::new(cluster.nodes.to_string()),
             bad_unless_zero(cluster.nodes_without_vm),
         ];
-        if look.wide {
+        if options.wide {
             let zones: Vec<_> = cluster
                 .zones
                 .iter()
@@ -98,13 +98,13 @@ pub(in crate::ctl) fn clusters(answer: &Answer, look: &Look) -> Result<String, F
         }
         table.rows.push(row);
     }
-    Ok(look.table(&table, "No user clusters found."))
+    Ok(options.table(&table, "No user clusters found."))
 }
 
-pub(in crate::ctl) fn findings(answer: &Answer, look: &Look) -> Result<String, Fail> {
+pub(in crate::ctl) fn findings(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
     let list: List<FindingView> = answer.read()?;
     let mut headers = vec!["SEVERITY", "VM", "SUBJECT", "ID", "MESSAGE"];
-    if look.wide {
+    if options.wide {
         headers.extend(["REMEDY", "REASON", "SINCE"]);
     }
     let mut table = Table::new(&headers);
@@ -118,10 +118,10 @@ pub(in crate::ctl) fn findings(answer: &Answer, look: &Look) -> Result<String, F
             Cell::new(&finding.id),
             Cell::new(&finding.message),
         ];
-        if look.wide {
+        if options.wide {
             row.extend([&finding.remedy, &finding.reason, &finding.since].map(Cell::new));
         }
         table.rows.push(row);
     }
-    Ok(look.table(&table, "No findings."))
+    Ok(options.table(&table, "No findings."))
 }

@@ -1,4 +1,4 @@
-//! Answers as text: one file for each kind.
+//! Formats responses as text: one module for each kind.
 
 mod labels;
 mod lists;
@@ -16,28 +16,28 @@ use virtfleet_wire::finding::Severity;
 
 use super::table::{Table, Tone};
 
-/// How to show it.
+/// View options.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
-    /// All columns.
+pub(super) struct ViewOptions {
+    /// Show all columns.
     pub(super) wide: bool,
-    /// With the line of column names.
+    /// Show the header line.
     pub(super) headers: bool,
-    /// With colours.
+    /// Use colours.
     pub(super) colour: bool,
-    /// The longest that a cell may be, in characters.
-    pub(super) longest: usize,
+    /// Maximum characters of a cell.
+    pub(super) max_chars: usize,
     /// Milliseconds since 1970.
     pub(super) now: u64,
 }
 
-impl Look {
-    /// A list's table, or a line that says that it is empty.
+impl ViewOptions {
+    /// A list's table, or a line for an empty list.
     fn table(&self, table: &Table, none: &str) -> String {
         if table.rows.is_empty() {
             return format!("{none}\n");
         }
-        let lines = table.lines(self.headers, self.colour, self.longest);
+        let lines = table.lines(self.headers, self.colour, self.max_chars);
         let mut text = lines.join("\n");
         text.push('\n');
         text
@@ -70,7 +70,7 @@ fn severity_tone(severity: Severity) -> Tone {
     }
 }
 
-/// Nothing when there is nothing to look at.
+/// No colour without findings.
 fn findings_tone(findings: usize) -> Tone {
     if findings == 0 { Tone::Plain } else { Tone::Warn }
 }

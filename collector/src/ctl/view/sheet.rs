@@ -1,53 +1,53 @@
-//! A sheet about one thing: sections of names with values, and of tables.
+//! Sheet with details of one object: sections of names with values, and of tables.
 
-use super::Look;
+use super::ViewOptions;
 use crate::ctl::{
-    table::{LONGEST_CELL, Table, Tone},
+    table::{MAX_CELL_CHARS, Table, Tone},
     text::safe,
 };
 
-/// The longest that a value may be, in characters.
-const LONGEST_VALUE: usize = 1000;
-/// Where values begin, counted from the section's indent.
-const COLUMN: usize = 16;
+/// Maximum characters of a value.
+const MAX_VALUE_CHARS: usize = 1000;
+/// Column of the values, counted from the section's indent.
+const VALUE_COLUMN: usize = 16;
 
-/// A sheet under construction.
-pub(super) struct Sheet<'look> {
+/// Builder of a sheet.
+pub(super) struct Sheet<'options> {
     text: String,
-    look: &'look Look,
+    options: &'options ViewOptions,
     indent: &'static str,
 }
 
-impl<'look> Sheet<'look> {
-    pub(super) fn new(look: &'look Look) -> Self {
+impl<'options> Sheet<'options> {
+    pub(super) fn new(options: &'options ViewOptions) -> Self {
         Self {
             text: String::new(),
-            look,
+            options,
             indent: "",
         }
     }
 
-    /// Begins a section; what follows is indented.
+    /// Starts a section; what follows is indented.
     pub(super) fn section(&mut self, title: &str) {
         self.indent = "  ";
         self.text.push_str(title);
         self.text.push_str(":\n");
     }
 
-    /// `name: value`; nothing when there is no value.
+    /// `name: value`; nothing without a value.
     pub(super) fn pair<T: ToString>(&mut self, name: &str, value: Option<T>) {
         self.toned(name, value, Tone::Plain);
     }
 
-    /// The same in a tone.
+    /// The same with a tone.
     pub(super) fn toned<T: ToString>(&mut self, name: &str, value: Option<T>, tone: Tone) {
         let Some(value) = value else { return };
-        let value = tone.paint(&safe(&value.to_string(), LONGEST_VALUE), self.look.colour);
+        let value = tone.paint(&safe(&value.to_string(), MAX_VALUE_CHARS), self.options.colour);
         let name = format!("{}:", safe(name, 60));
-        self.line(&format!("{name:COLUMN$} {value}"));
+        self.line(&format!("{name:VALUE_COLUMN$} {value}"));
     }
 
-    /// A line as it is.
+    /// A line of text.
     pub(super) fn line(&mut self, line: &str) {
         self.text.push_str(self.indent);
         self.text.push_str(line.trim_end());
@@ -56,7 +56,7 @@ impl<'look> Sheet<'look> {
 
     /// A table.
     pub(super) fn table(&mut self, table: &Table) {
-        for line in table.lines(self.look.headers, self.look.colour, LONGEST_CELL) {
+        for line in table.lines(self.options.headers, self.options.colour, MAX_CELL_CHARS) {
             self.line(&line);
         }
     }

@@ -1,4 +1,4 @@
-//! `virtfleetctl vm`: everything about one VM on one sheet.
+//! `virtfleetctl vm`: all details of one VM on one sheet.
 
 use std::collections::BTreeSet;
 
@@ -12,32 +12,33 @@ use virtfleet_wire::{
     report::{Section, SectionStatus},
 };
 
-use super::{Look, agent_tone, severity_tone, sheet::Sheet, state_tone, vms::memory};
+use super::{ViewOptions, agent_tone, severity_tone, sheet::Sheet, state_tone, vms::memory};
 use crate::{
     api::severity_name,
     ctl::{
-        client::Answer,
+        client::ApiResponse,
         fail::Fail,
         table::{Cell, Table, Tone},
         text::{age, bytes, safe, since},
     },
 };
 
-/// Sections of the report that are always shown, under these titles; `-o wide` shows the others as well.
+/// Sections of the report that are always shown, with their titles; `-o wide` shows the others as
+/// well.
 const SECTIONS: [(&str, &str); 3] = [("system", "System"), ("disks", "Disks"), ("nics", "NICs")];
-/// More columns than this are not readable.
-const MOST_COLUMNS: usize = 9;
+/// Maximum columns of a readable table.
+const MAX_COLUMNS: usize = 9;
 
-pub(in crate::ctl) fn vm(answer: &Answer, look: &Look) -> Result<String, Fail> {
+pub(in crate::ctl) fn vm(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
     let detail: VmDetail = answer.read()?;
     let vm = &detail.vm;
-    let mut sheet = Sheet::new(look);
+    let mut sheet = Sheet::new(options);
     sheet.pair("Name", Some(&vm.name));
     sheet.pair("Namespace", Some(&vm.namespace));
     sheet.pair("Cluster", vm.cluster.as_ref());
     sheet.toned("State", Some(vm.state.as_str()), state_tone(vm.state));
     sheet.pair("UID", vm.uid.as_ref());
-    if look.wide && !detail.labels.is_empty() {
+    if options.wide && !detail.labels.is_empty() {
         let labels: Vec<_> = detail
             .labels
             .iter()
@@ -46,12 +47,12 @@ pub(in crate::ctl) fn vm(answer: &Answer, look: &Look) -> Result<String, Fail> {
         sheet.pair("Labels", Some(labels.join(",")));
     }
     placement(&mut sheet, &detail);
-    agent(&mut sheet, vm, look.now);
-    guest(&mut sheet, vm, look.now);
+    agent(&mut sheet, vm, options.now);
+    guest(&mut sheet, vm, options.now);
     identity(&mut sheet, &detail);
     interfaces(&mut sheet, &detail);
-    report(&mut sheet, &detail, look.wide);
-    findings(&mut sheet, &detail.findings_list, look.colour);
+    report(&mut sheet, &detail, options.wide);
+    findings(&mut sheet, &detail.findings_list, options.colour);
     Ok(sheet.finish())
 }
 
@@ -178,7 +179,7 @@ fn report(sheet: &mut Sheet<'_>, detail: &VmDetail, wide: bool) {
     }
 }
 
-/// A section of one thing as names with values, of several as a table.
+/// A section with one item as names with values, with several items as a table.
 fn section(sheet: &mut Sheet<'_>, title: &str, section: &Section) {
     let mut notes = Vec::new();
     match section.status {
@@ -209,7 +210,7 @@ fn section(sheet: &mut Sheet<'_>, title: &str, section: &Section) {
     }
 }
 
-/// One column for each field that any item has, the name first.
+/// One column for each field of any item, the name first.
 fn items_table(items: &[Value]) -> Table {
     let fields: BTreeSet<&str> = items
         .iter()
@@ -219,7 +220,7 @@ fn items_table(items: &[Value]) -> Table {
     let first = ["name", "device"];
     let known = first.iter().copied().filter(|field| fields.contains(field));
     let others = fields.iter().copied().filter(|field| !first.contains(field));
-    let columns: Vec<&str> = known.chain(others).take(MOST_COLUMNS).collect();
+    let columns: Vec<&str> = known.chain(others).take(MAX_COLUMNS).collect();
     if columns.is_empty() {
         let mut table = Table::new(&["ITEM"]);
         table.rows = items.iter().map(|item| vec![Cell::maybe(plain(item))]).collect();
@@ -235,7 +236,7 @@ fn items_table(items: &[Value]) -> Table {
     table
 }
 
-/// The value of a field; a size in bytes with its unit, a time as people write it, yes and no.
+/// The value of a field: bytes and times with their unit, yes and no.
 fn shown(field: &str, value: &Value) -> Option<String> {
     match (value, value.as_f64()) {
         (_, Some(size)) if field.ends_with("Bytes") => Some(bytes(size)),
@@ -245,13 +246,14 @@ fn shown(field: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// Seconds since 1970 in UTC, as RFC 3339 has it.
+/// Seconds since 1970 in UTC, as RFC 3339.
 fn time(seconds: &Value) -> Option<String> {
     let time = jiff::Timestamp::from_second(seconds.as_i64()?).ok()?;
     Some(format!("{time:.0}"))
 }
 
-/// A field of the report in words: `memoryTotalBytes` is `memory total`, because the value shows its unit.
+/// A field of the report as words: `memoryTotalBytes` becomes `memory total`, because the value has
+/// its unit.
 fn words(field: &str) -> String {
     let units = ["Bytes", "Unix"];
     let name = units
@@ -268,7 +270,7 @@ fn words(field: &str) -> String {
     words
 }
 
-/// What people write in capitals.
+/// Words with capital letters.
 const CAPITALS: [(&str, &str); 5] = [
     ("os", "OS"),
     ("cpus", "CPUs"),
@@ -277,7 +279,7 @@ const CAPITALS: [(&str, &str); 5] = [
     ("mac", "MAC"),
 ];
 
-/// `osName` as `OS name`, as the names on the rest of the sheet.
+/// `osName` as `OS name`, like the other names on the sheet.
 fn label(field: &str) -> String {
     let words = words(field);
     let shown = words.split(' ').map(|word| {

@@ -5,15 +5,15 @@ use virtfleet_collector_core::{
     view::{List, VmView},
 };
 
-use super::{Look, agent_tone, findings_tone, state_tone};
+use super::{ViewOptions, agent_tone, findings_tone, state_tone};
 use crate::ctl::{
-    client::Answer,
+    client::ApiResponse,
     fail::Fail,
     table::{Cell, Table},
     text::{bytes, since},
 };
 
-pub(in crate::ctl) fn vms(answer: &Answer, look: &Look) -> Result<String, Fail> {
+pub(in crate::ctl) fn vms(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
     let list: List<VmView> = answer.read()?;
     let mut headers = vec![
         "NAMESPACE",
@@ -26,7 +26,7 @@ pub(in crate::ctl) fn vms(answer: &Answer, look: &Look) -> Result<String, Fail> 
         "SEEN",
         "FINDINGS",
     ];
-    if look.wide {
+    if options.wide {
         headers.extend([
             "REGION",
             "USER-NODE",
@@ -43,11 +43,11 @@ pub(in crate::ctl) fn vms(answer: &Answer, look: &Look) -> Result<String, Fail> 
         ]);
     }
     let mut table = Table::new(&headers);
-    table.rows = list.items.iter().map(|vm| row(vm, look)).collect();
-    Ok(look.table(&table, "No VMs found."))
+    table.rows = list.items.iter().map(|vm| row(vm, options)).collect();
+    Ok(options.table(&table, "No VMs found."))
 }
 
-fn row(vm: &VmView, look: &Look) -> Vec<Cell> {
+fn row(vm: &VmView, options: &ViewOptions) -> Vec<Cell> {
     let mut row = vec![
         Cell::new(vm.namespace.as_str()),
         Cell::new(vm.name.as_str()),
@@ -56,10 +56,10 @@ fn row(vm: &VmView, look: &Look) -> Vec<Cell> {
         Cell::maybe(vm.cluster.as_ref()),
         Cell::maybe(vm.infra_node.as_ref()),
         Cell::maybe(vm.zone.as_ref()),
-        Cell::maybe(vm.agent.last_seen_ms.map(|seen| since(look.now, seen))),
+        Cell::maybe(vm.agent.last_seen_ms.map(|seen| since(options.now, seen))),
         Cell::toned(vm.findings.to_string(), findings_tone(vm.findings)),
     ];
-    if look.wide {
+    if options.wide {
         let guest = vm.guest.as_ref();
         let metrics = guest.map(|guest| &guest.metrics);
         row.extend([

@@ -74,8 +74,8 @@ impl ConnectionPolicy {
     }
 }
 
-/// ClusterClients of the infra cluster, and the policy for user clusters with the dial rules `rules`. kube
-/// itself rereads a token file and the service account's CA every minute.
+/// ClusterClients of the infra cluster, and the policy for user clusters with the dial rules
+/// `rules`. kube itself rereads a token file and the service account's CA every minute.
 pub(super) async fn infra(
     settings: &ClusterInventory,
     rules: DialRules,

@@ -10,7 +10,7 @@ const MAX_MESSAGE_CHARS: usize = 512;
 
 /// A failed list or watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct WatchFailure {
     /// The HTTP status, if the server sent one.
     pub(super) code: Option<u16>,
     /// Message for display.
@@ -21,7 +21,7 @@ pub(super) struct Failure {
     pub(super) over_limit: bool,
 }
 
-impl Failure {
+impl WatchFailure {
     /// Whether retrying alone cannot help: 401, 403, 404.
     pub(super) fn is_definite(&self) -> bool {
         matches!(self.code, Some(401 | 403 | 404))

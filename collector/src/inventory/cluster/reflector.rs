@@ -27,11 +27,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
     connect::LimitError,
-    failure::{Failure, explain, limit_of, message},
+    failure::{WatchFailure, explain, limit_of, message},
 };
 use crate::{
     labels::TokenBucket,
-    page::{Page, PageError},
+    page::{ListPage, ListPageError},
 };
 
 /// Objects in a page of a list.
@@ -77,7 +77,7 @@ pub(super) enum ReflectorEvent<K> {
     /// A watch started: the server works.
     Watching,
     /// A request failed; the next call waits and retries.
-    Failed(Failure),
+    Failed(WatchFailure),
 }
 
 type WatchStream<K> = Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<K>>> + Send>>;
@@ -164,7 +164,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
     }
 
     /// Rejects the collection because it exceeds a limit: it is listed again after a delay.
-    pub(super) fn reject(&mut self, message: String) -> Failure {
+    pub(super) fn reject(&mut self, message: String) -> WatchFailure {
         self.state = ReflectorState::Start;
         self.exceeded(message)
     }
@@ -266,9 +266,9 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
     }
 
     fn read_page(&mut self, text: &str) -> Option<ReflectorEvent<K>> {
-        let page = match Page::read(text, self.page as usize) {
+        let page = match ListPage::read(text, self.page as usize) {
             Ok(page) => page,
-            Err(error @ (PageError::TooMany(_) | PageError::LongToken)) => {
+            Err(error @ (ListPageError::TooMany(_) | ListPageError::LongToken)) => {
                 return Some(ReflectorEvent::Failed(self.reject(error.to_string())));
             }
             Err(error) => return self.restart(None, error.to_string()),
@@ -428,7 +428,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
     fn fail(&mut self, code: Option<u16>, message: String) -> ReflectorEvent<K> {
         self.failures += 1;
         self.wait();
-        ReflectorEvent::Failed(Failure {
+        ReflectorEvent::Failed(WatchFailure {
             code,
             message,
             count: self.failures,
@@ -436,10 +436,10 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
         })
     }
 
-    fn exceeded(&mut self, message: String) -> Failure {
+    fn exceeded(&mut self, message: String) -> WatchFailure {
         self.failures += 1;
         self.wait_until = Some(Instant::now() + RETRY_AFTER_LIMIT);
-        Failure {
+        WatchFailure {
             code: None,
             message,
             count: self.failures,

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{
     connect::MAX_KUBECONFIG,
-    failure::Failure,
+    failure::WatchFailure,
     reflector::{Reflector, ReflectorEvent},
 };
 use crate::inventory::read::SecretRef;
@@ -36,7 +36,7 @@ pub(super) struct NamespaceSecrets {
     /// It has listed completely once.
     is_listed: bool,
     /// Why it cannot be watched at present.
-    failure: Option<Failure>,
+    failure: Option<WatchFailure>,
 }
 
 /// Result of the lookup of a kubeconfig.
@@ -51,7 +51,7 @@ pub(super) enum KubeconfigLookup {
     /// The kubeconfig.
     Kubeconfig(Vec<u8>),
     /// The Secrets could never be read.
-    Failed(Failure),
+    Failed(WatchFailure),
 }
 
 impl Secrets {
@@ -181,7 +181,7 @@ mod tests {
             name: name.to_owned(),
             key: "kubeconfig".to_owned(),
         };
-        let failure = || Failure {
+        let failure = || WatchFailure {
             code: Some(403),
             message: "forbidden".to_owned(),
             count: 1,

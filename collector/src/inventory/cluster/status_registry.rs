@@ -13,7 +13,7 @@ use virtfleet_wire::{
     ids::{ClusterName, Namespace},
 };
 
-use super::{failure::Failure, kinds::Kind, metrics::WatchMetrics};
+use super::{failure::WatchFailure, kinds::Kind, metrics::WatchMetrics};
 
 /// Identifies a watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +45,7 @@ impl WatchId {
 struct WatchStatus {
     /// It has listed completely at least once.
     listed: bool,
-    failure: Option<Failure>,
+    failure: Option<WatchFailure>,
     objects: usize,
     unreadable: Vec<Finding>,
 }
@@ -53,7 +53,7 @@ struct WatchStatus {
 impl WatchStatus {
     /// Whether the inventory is complete with respect to this watch.
     fn is_settled(&self, kind: Kind) -> bool {
-        let without = self.failure.as_ref().is_some_and(Failure::is_definite);
+        let without = self.failure.as_ref().is_some_and(WatchFailure::is_definite);
         self.listed || (kind.is_optional() && without)
     }
 }
@@ -127,7 +127,7 @@ impl StatusRegistry {
 
     /// The watch failed. A first failure after success is ignored, because every API server
     /// restarts now and then, unless retrying cannot help. Returns like [`StatusRegistry::listed`].
-    pub(super) fn failed(&self, id: &WatchId, failure: &Failure) -> bool {
+    pub(super) fn failed(&self, id: &WatchId, failure: &WatchFailure) -> bool {
         self.metrics.failed(id.kind.name(), id.cluster());
         self.change(id, |status| {
             if !status.listed || failure.is_definite() || failure.count > 1 {

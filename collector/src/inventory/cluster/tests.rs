@@ -3,7 +3,8 @@ use serde_json::{Value, json};
 use virtfleet_collector_core::facts::{Fact, FactKey, InventoryEvent};
 
 use super::{
-    failure::Failure, kinds::Kind, object::Object, reflector::ReflectorEvent, resource_cache::ResourceCache,
+    failure::WatchFailure, kinds::Kind, object::Object, reflector::ReflectorEvent,
+    resource_cache::ResourceCache,
 };
 use crate::inventory::folder::reader::FolderState;
 
@@ -210,7 +211,7 @@ fn only_a_complete_list_or_a_deletion_removes_objects() {
     for _ in 0..3 {
         say(ReflectorEvent::ListStarted);
         say(ReflectorEvent::Listed(good("a")));
-        let failed = ReflectorEvent::Failed(Failure {
+        let failed = ReflectorEvent::Failed(WatchFailure {
             code: Some(500),
             message: "x".to_owned(),
             count: 1,

@@ -17,7 +17,7 @@ use virtfleet_wire::{
 
 use super::{
     connect::{self, ClusterClients, ConnectionPolicy},
-    failure::Failure,
+    failure::WatchFailure,
     kinds::Kind,
     object::Object,
     reflector::{Reflector, ReflectorEvent},
@@ -266,12 +266,12 @@ impl NodeWatch<'_> {
         }
     }
 
-    fn failed(&self, failure: &Failure) {
+    fn failed(&self, failure: &WatchFailure) {
         let why = format!("it exceeds a limit on user clusters: {}", failure.message);
         self.set_state(TenantState::Failed(why.clone()), &why);
     }
 
-    fn unreachable(&self, failure: &Failure) {
+    fn unreachable(&self, failure: &WatchFailure) {
         let mut why = format!("its Nodes cannot be watched: {}", failure.message);
         if failure.code == Some(403) {
             why.push_str(

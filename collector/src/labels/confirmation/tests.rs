@@ -46,8 +46,8 @@ fn decision(current: Option<&str>, desired: Option<&str>) -> Decision {
 }
 
 proptest! {
-        /// For every sequence of values, a Node gets a new value exactly when the infra node's label has had
-        /// it for the whole delay.
+        /// For every sequence of values, a Node gets a new value exactly when the infra node's
+        /// label has had it for the whole delay.
     #[test]
     fn only_a_stable_value_is_written(steps in prop::collection::vec((0..4_usize, 1..40_u64), 1..60)) {
         let begun = Instant::now();

@@ -34,7 +34,7 @@ fn with(text: &str) -> With<'_> {
 }
 
 #[test]
-fn what_is_wanted_is_said_word_by_word() {
+fn the_request_file_has_all_values() {
     let payload = payload("tls: {certificate: c, key: key, clientCA: ca}\nrepairCloudInit: false\n");
     let text = |path: &str| {
         let file = payload.files.iter().find(|file| file.path == path).unwrap();
@@ -60,7 +60,7 @@ fn what_is_wanted_is_said_word_by_word() {
 }
 
 #[test]
-fn files_that_are_missing_or_no_pem_are_named_with_their_line() {
+fn missing_files_and_wrong_pem_are_named_with_their_line() {
     let text = "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\ntls:\n  certificate: absent\n  key: cert\n  clientCA: \
                 ca\nfiles:\n- {path: /x, from: absent}\n";
     let checked = spec::read("d.yaml", text).unwrap();
@@ -77,14 +77,14 @@ fn files_that_are_missing_or_no_pem_are_named_with_their_line() {
         found,
         [
             "d.yaml:4: tls.certificate: absent cannot be read: no such file",
-            "d.yaml:5: tls.key: cert has no PEM block that ends in PRIVATE KEY",
+            "d.yaml:5: tls.key: cert has no PEM block of the type PRIVATE KEY",
             "d.yaml:8: files[0].from: absent cannot be read: no such file",
         ]
     );
 }
 
 #[test]
-fn a_cloud_config_has_our_command_first() {
+fn a_cloud_config_starts_with_the_boot_command() {
     let payload = payload("");
     let alone = render(&payload, Form::CloudConfig, &[], MADE).unwrap();
     assert!(alone.text.starts_with("#cloud-config\n# made\n") && alone.notes.is_empty());
@@ -105,7 +105,7 @@ fn a_cloud_config_has_our_command_first() {
 }
 
 #[test]
-fn other_kinds_and_what_cannot_be_added_to_become_parts() {
+fn other_types_and_texts_that_cannot_be_extended_become_parts() {
     let payload = payload("");
     for (theirs, kind) in [
         ("#cloud-config\nbootcmd: [a]\n", "text/cloud-config"),
@@ -136,7 +136,7 @@ fn other_kinds_and_what_cannot_be_added_to_become_parts() {
     );
     let error = render(&payload, Form::Mime, &[with("hello")], MADE).unwrap_err();
     assert!(
-        error.starts_with("dir/user data: its first line is none that cloud-init knows"),
+        error.starts_with("dir/user data: cloud-init does not recognise its first line"),
         "{error}"
     );
 }

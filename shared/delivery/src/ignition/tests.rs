@@ -16,7 +16,7 @@ fn unpacked(entry: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn the_same_files_are_brought() {
+fn the_same_files_are_delivered() {
     let payload = payload("files:\n- {path: /x, mode: \"0600\", content: short}\n");
     let config = render(&payload, None).unwrap();
     assert_eq!(config["ignition"]["version"], VERSION);
@@ -44,7 +44,7 @@ fn the_same_files_are_brought() {
 }
 
 #[test]
-fn a_configuration_that_is_there_is_kept() {
+fn an_existing_config_is_kept() {
     let payload = payload("");
     let theirs = r#"{"ignition":{"version":"3.4.0","config":{"merge":[]}},
         "storage":{"files":[{"path":"/a"}]},
@@ -71,15 +71,15 @@ fn a_configuration_that_is_there_is_kept() {
         (r#"{"ignition":{"version":"2.3.0"}}"#, "ignition.version is 2.3.0"),
         (
             r#"{"ignition":{"version":"3.3.0"},"storage":[]}"#,
-            "storage is no object",
+            "storage is not an object",
         ),
         (
             r#"{"ignition":{"version":"3.3.0"},"storage":{"files":[{"path":"/var/lib/virtfleet/delivery/wanted"}]}}"#,
-            "storage.files has /var/lib",
+            "storage.files already has /var/lib",
         ),
         (
             r#"{"ignition":{"version":"3.3.0"},"systemd":{"units":[{"name":"virtfleet-delivery.service"}]}}"#,
-            "systemd.units has virtfleet-delivery.service",
+            "systemd.units already has virtfleet-delivery.service",
         ),
     ] {
         let error = render(&payload, Some(theirs)).unwrap_err();

@@ -8,14 +8,14 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_least_input_is_good() {
+fn the_minimal_input_is_valid() {
     let checked = read("d.yaml", HEAD).unwrap();
     assert_eq!(checked.delivery, Delivery::default());
     assert_eq!(checked.settings, Value::Null);
 }
 
 #[test]
-fn settings_are_kept_as_they_were_written() {
+fn settings_are_kept_as_written() {
     let text = format!("{HEAD}settings: {{ log: {{ level: debug }}, metrics: {{}} }}\n");
     let checked = read("d.yaml", &text).unwrap();
     assert_eq!(
@@ -37,13 +37,13 @@ fn expect<T: AsRef<str>>(cases: &[(T, &str)]) {
 }
 
 #[test]
-fn mistakes_about_the_agent_have_their_line() {
+fn errors_about_the_agent_have_their_line() {
     let sum = "a".repeat(64);
     let url = "sources: [{url: \"http://x/y\"}]";
     expect(&[
         (
             format!("agent:\n  {url}\n"),
-            "d.yaml:3: agent: needs either sha256 or file",
+            "d.yaml:3: agent: set either sha256 or file",
         ),
         (
             format!("agent:\n  sha256: abc\n  {url}\n"),
@@ -51,7 +51,7 @@ fn mistakes_about_the_agent_have_their_line() {
         ),
         (
             format!("agent:\n  sha256: {sum}\n  file: x\n  {url}\n"),
-            "d.yaml:3: agent: needs either",
+            "d.yaml:3: agent: set either",
         ),
         (
             format!("agent:\n  sha256: {sum}\n"),
@@ -63,11 +63,11 @@ fn mistakes_about_the_agent_have_their_line() {
         ),
         (
             format!("agent:\n  sha256: {sum}\n  sources:\n  - {{}}\n"),
-            "d.yaml:6: agent.sources[0]: needs either disk or url",
+            "d.yaml:6: agent.sources[0]: set either disk or url",
         ),
         (
             format!("agent:\n  sha256: {sum}\n  sources:\n  - url: ftp://x\n"),
-            "d.yaml:6: agent.sources[0].url: \"ftp://x\" is no address",
+            "d.yaml:6: agent.sources[0].url: \"ftp://x\" is not a URL",
         ),
         (
             format!("agent:\n  sha256: {sum}\n  sources:\n  - url: \"http://x/$(id) y\"\n"),
@@ -85,7 +85,7 @@ fn mistakes_about_the_agent_have_their_line() {
 }
 
 #[test]
-fn every_other_mistake_has_its_line() {
+fn all_other_errors_have_their_line() {
     expect(&[
         ("wiat: 90s\n", "d.yaml:3: wiat: unknown key"),
         (
@@ -104,11 +104,11 @@ fn every_other_mistake_has_its_line() {
         ),
         (
             "tls: {certificate: a, key: b, clientCA: c}\nsettings:\n  server: {tls: {key: /k}}\n",
-            "d.yaml:5: settings.server.tls: tls brings these files",
+            "d.yaml:5: settings.server.tls: tls delivers these files",
         ),
         (
             "files:\n- {path: x, content: a}\n",
-            "d.yaml:4: files[0].path: \"x\" is no absolute path",
+            "d.yaml:4: files[0].path: \"x\" is not an absolute path",
         ),
         (
             "files:\n- {path: /a/../b, content: a}\n",
@@ -120,7 +120,7 @@ fn every_other_mistake_has_its_line() {
         ),
         (
             "files:\n- {path: /var/lib/cloud/x, content: a}\n",
-            "d.yaml:4: files[0].path: nothing below",
+            "d.yaml:4: files[0].path: `cloud-init clean`",
         ),
         (
             "files:\n- {path: /run/x, content: a}\n",
@@ -132,7 +132,7 @@ fn every_other_mistake_has_its_line() {
         ),
         (
             "files:\n- {path: /a, content: a}\n- {path: /a, content: a}\n",
-            "d.yaml:5: files[1].path: /a stands",
+            "d.yaml:5: files[1].path: /a is listed",
         ),
         (
             "files:\n- {path: /a, content: a, mode: \"0999\"}\n",
@@ -140,7 +140,7 @@ fn every_other_mistake_has_its_line() {
         ),
         (
             "files:\n- {path: /a}\n",
-            "d.yaml:4: files[0]: needs either content or from",
+            "d.yaml:4: files[0]: set either content or from",
         ),
     ]);
 }

@@ -1,8 +1,9 @@
-//! Which connections are open, and which one goes when there are too many.
+//! Admission of connections: which are open, and which one is closed if there are too many.
 //!
-//! A connection that is new costs a place before anything is known of who opened it. So a server never waits for a place, which
-//! idle connections could take from everybody: it closes a connection of whoever has most, the oldest of those that have shown
-//! nothing yet first.
+//! A new connection occupies a slot before its client is known. The server never waits for a free
+//! slot, because idle connections could then block all others. Instead it closes a connection of
+//! the peer with the most connections, first the oldest that has neither a verified client nor a
+//! complete request.
 
 use std::{
     collections::HashMap,
@@ -17,14 +18,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Neither a verified client nor a whole request yet.
+    /// No verified client and no complete request yet.
     New,
-    /// Between two requests, or reading an answer.
+    /// Between two requests, or sending a response.
     Idle,
-    /// A request is being answered.
+    /// A request is being processed.
     Busy,
 }
 
@@ -32,12 +33,13 @@ enum Phase {
 struct Open {
     peer: IpAddr,
     phase: Phase,
-    /// Grows with each change of any connection's phase: the least is the longest in its phase.
+    /// Increases with each change of any connection's phase: the smallest is the longest in its
+    /// phase.
     since: u64,
     cut: CancellationToken,
 }
 
-/// The open connections of one server.
+/// Open connections of one server.
 #[derive(Debug)]
 pub(super) struct Admission {
     connections: usize,
@@ -58,7 +60,8 @@ impl Admission {
         })
     }
 
-    /// A place for a connection from `peer`, which may cost another its own; none when all are busy.
+    /// A slot for a connection from `peer`, for which another connection may be closed; none if all
+    /// are busy.
     pub(super) fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Ticket> {
         let peer = peer.to_canonical();
         let mut open = self.lock();
@@ -78,7 +81,7 @@ impl Admission {
             None
         };
         if let Some(victim) = victim {
-            // Without one all places are busy: nobody who is answered is cut for a newcomer.
+            // Otherwise all slots are busy: no running request is aborted for a new connection.
             open.remove(&victim?)?.cut.cancel();
         }
         let id = self.tick();
@@ -116,7 +119,7 @@ fn oldest(open: &HashMap<u64, Open>, phase: Phase, peer: IpAddr) -> Option<u64> 
         .map(|(id, _)| *id)
 }
 
-/// The peer with most connections that count.
+/// The peer with the most connections that match.
 fn busiest(open: &HashMap<u64, Open>, counts: impl Fn(&Open) -> bool) -> Option<IpAddr> {
     let mut by_peer: HashMap<IpAddr, usize> = HashMap::new();
     for one in open.values().filter(|one| counts(one)) {
@@ -128,7 +131,7 @@ fn busiest(open: &HashMap<u64, Open>, counts: impl Fn(&Open) -> bool) -> Option<
         .map(|(peer, _)| peer)
 }
 
-/// A connection's place; clones share it, and it is free when the last is dropped.
+/// The slot of a connection; clones share it, and it is free when the last is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct Ticket(Arc<Held>);
 
@@ -146,23 +149,23 @@ impl Drop for Held {
 }
 
 impl Ticket {
-    /// Ends when the place is needed for another.
+    /// Returns when the slot is needed for another connection.
     pub(super) async fn is_taken(&self) {
         self.0.cut.cancelled().await;
     }
 
-    /// Whether nothing is known of the client yet.
+    /// Whether the client is not known yet.
     pub(super) fn is_new(&self) -> bool {
         let open = self.0.admission.lock();
         open.get(&self.0.id).is_some_and(|one| one.phase == Phase::New)
     }
 
-    /// The client is verified, or its request has been answered.
+    /// The client is verified, or a response is complete.
     pub(super) fn idle(&self) {
         self.enter(Phase::Idle);
     }
 
-    /// A request has come whole.
+    /// A request is complete.
     pub(super) fn busy(&self) {
         self.enter(Phase::Busy);
     }
@@ -197,23 +200,23 @@ mod tests {
     }
 
     #[test]
-    fn who_opens_many_and_says_nothing_loses_its_oldest() {
+    fn the_peer_with_most_new_connections_loses_its_oldest() {
         let admission = admission();
         let honest = admission.admit(peer(1)).unwrap();
         let idle: Vec<_> = (0..20).map(|_| admission.admit(peer(9)).unwrap()).collect();
-        assert!(!is_cut(&honest), "it is as old and has shown as little");
+        assert!(!is_cut(&honest), "its peer has fewer connections");
         assert_eq!(idle.iter().filter(|one| !is_cut(one)).count(), 3);
-        assert!(is_cut(&idle[0]) && !is_cut(&idle[19]), "the oldest goes");
-        // Who has shown who it is leaves the number of the new.
+        assert!(is_cut(&idle[0]) && !is_cut(&idle[19]), "the oldest is closed");
+        // A verified connection does not count as new.
         honest.idle();
         let next = admission.admit(peer(2)).unwrap();
         assert!(!is_cut(&next) && !is_cut(&honest));
         drop((idle, next, honest));
-        assert!(admission.lock().is_empty(), "places are free again");
+        assert!(admission.lock().is_empty(), "slots are free again");
     }
 
     #[test]
-    fn idle_ones_go_before_busy_ones_and_busy_ones_never() {
+    fn idle_connections_are_closed_and_busy_ones_never() {
         let admission = admission();
         let held: Vec<_> = (1..=6)
             .map(|number| {
@@ -222,7 +225,7 @@ mod tests {
                 ticket
             })
             .collect();
-        assert!(admission.admit(peer(7)).is_none(), "all are being answered");
+        assert!(admission.admit(peer(7)).is_none(), "all are busy");
         held[2].idle();
         held[1].idle();
         let next = admission.admit(peer(7)).unwrap();
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn one_peer_has_its_share() {
+    fn connections_per_peer_are_limited() {
         let admission = admission();
         let held: Vec<_> = (0..5)
             .map(|_| {

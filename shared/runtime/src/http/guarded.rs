@@ -1,4 +1,4 @@
-//! The service as the outside meets it: bounded in number and in time.
+//! Service wrapper that limits the number and the duration of requests.
 
 use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -9,13 +9,13 @@ use tokio::sync::Semaphore;
 
 use super::{ServerMetrics, admission::Ticket};
 
-/// The body of every answer.
+/// The body of all responses.
 pub(super) type Body<B> = Either<Full<Bytes>, B>;
 
-/// Wraps a service with the limits that apply to requests, for one connection.
+/// A service with the limits on requests, for one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Guarded<S> {
-    /// The connection's place.
+    /// The connection's slot.
     pub(super) ticket: Ticket,
     pub(super) service: S,
     pub(super) requests: Arc<Semaphore>,
@@ -58,7 +58,7 @@ where
                     metrics.timeouts.inc();
                     Ok(refusal(
                         StatusCode::GATEWAY_TIMEOUT,
-                        "the answer took too long; try again\n",
+                        "the response took too long; try again\n",
                     ))
                 }
             }

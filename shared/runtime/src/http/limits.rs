@@ -2,30 +2,33 @@
 
 use std::time::Duration;
 
-/// What one client, or all of them, may take.
+/// Limits of a server.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections open at once, over all listeners that share a [`Server`]. Beyond it the longest idle one of whoever has most
-    /// is closed for a new one; when all are busy, the new one.
+    /// Maximum open connections, over all listeners that share a [`Server`]. Beyond it the longest
+    /// idle connection of the peer with the most is closed for a new one; if all are busy, the new
+    /// one is closed.
     pub connections: usize,
-    /// Of these, connections of which nothing is known yet: no verified client, no whole request. Beyond it the oldest of
-    /// whoever has most is closed.
+    /// Maximum connections without a verified client or a complete request. Beyond it the oldest of
+    /// the peer with the most is closed.
     pub new_connections: usize,
-    /// Of all, connections from one IP address.
+    /// Maximum connections from one IP address.
     pub connections_per_peer: usize,
-    /// Requests answered at once; more get 503.
+    /// Maximum concurrent requests; more get 503.
     pub requests: usize,
-    /// For the service to answer one request; then 504.
+    /// Maximum time for the service to answer a request; then 504.
     pub request_timeout: Duration,
-    /// For the first byte of a connection.
+    /// Maximum time until the first byte of a connection.
     pub first_byte_timeout: Duration,
-    /// For a TLS handshake; where clients show no certificate, until the first request has come whole.
+    /// Maximum time for a TLS handshake; without client certificates, until the first complete
+    /// request.
     pub handshake_timeout: Duration,
-    /// For a client to send a request's head: on a kept connection also the longest pause between two requests.
+    /// Maximum time for a client to send a request's head: on a kept connection also the maximum
+    /// pause between two requests.
     pub idle_timeout: Duration,
-    /// For a client to take the next piece of an answer.
+    /// Maximum time for a client to accept the next part of a response.
     pub write_timeout: Duration,
-    /// For running requests to end once stopping has begun.
+    /// Maximum time for running requests to end during a shutdown.
     pub shutdown_grace: Duration,
 }
 

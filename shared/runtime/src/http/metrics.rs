@@ -1,4 +1,4 @@
-//! What the server counts.
+//! Metrics of the server.
 
 use std::sync::atomic::AtomicI64;
 
@@ -7,38 +7,34 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Counters of one server; clones share them.
+/// Metrics of one server; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct ServerMetrics {
-    /// Connections that are open.
+    /// Open connections.
     pub open: Gauge<i64, AtomicI64>,
-    /// Connections accepted.
+    /// Accepted connections.
     pub accepted: Counter,
-    /// Connections closed because their place was needed, or because all were busy.
+    /// Connections closed because their slot was needed, or because all were busy.
     pub dropped: Counter,
-    /// TLS handshakes that failed or took too long, and clients that sent nothing.
+    /// TLS handshakes that failed or timed out, and clients that sent nothing.
     pub handshake_failures: Counter,
-    /// Clients with a valid certificate that may not ask.
+    /// Clients with a valid certificate that are not authorized.
     pub unauthorised: Counter,
-    /// Requests answered.
+    /// Requests with a response.
     pub requests: Counter,
-    /// Requests answered with 503, because too many were running.
+    /// Requests rejected with 503, because too many were running.
     pub busy: Counter,
-    /// Requests answered with 504, because they took too long.
+    /// Requests aborted with 504, because they took too long.
     pub timeouts: Counter,
 }
 
 impl ServerMetrics {
-    /// Registers all of them under the registry's prefix, as `http_…`.
+    /// Registers all metrics as `http_…` under the registry's prefix.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let http = registry.sub_registry_with_prefix("http");
-        http.register(
-            "connections_open",
-            "Connections that are open",
-            metrics.open.clone(),
-        );
-        http.register("connections", "Connections accepted", metrics.accepted.clone());
+        http.register("connections_open", "Open connections", metrics.open.clone());
+        http.register("connections", "Accepted connections", metrics.accepted.clone());
         http.register(
             "connections_dropped",
             "Connections closed to make room for others, or because all were busy",
@@ -46,18 +42,18 @@ impl ServerMetrics {
         );
         http.register(
             "tls_handshake_failures",
-            "TLS handshakes that failed or took too long, and clients that sent nothing",
+            "TLS handshakes that failed or timed out, and clients that sent nothing",
             metrics.handshake_failures.clone(),
         );
         http.register(
             "clients_unauthorised",
-            "Connections closed because the client may not ask",
+            "Connections closed because the client is not authorized",
             metrics.unauthorised.clone(),
         );
-        http.register("requests", "Requests answered", metrics.requests.clone());
+        http.register("requests", "Requests with a response", metrics.requests.clone());
         http.register(
             "requests_busy",
-            "Requests refused because too many were running",
+            "Requests rejected because too many were running",
             metrics.busy.clone(),
         );
         http.register(

@@ -1,8 +1,9 @@
-//! An HTTP/1.1 server with limits: connections, requests, time to shake hands, to ask, to answer and to be read.
+//! HTTP/1.1 server with limits on connections, requests, and the times to handshake, to send and
+//! process a request, and to receive a response.
 //!
 //! ```text
-//! accept ─▶ admission ─▶ TLS (client certificate) ─▶ may it ask? ─▶ request ─▶ service ─▶ answer
-//!              └ a place, or another's      └ closed and counted  └ 503 beyond max_requests, 504 beyond request_timeout
+//! accept ─▶ admission ─▶ TLS (client certificate) ─▶ authorised? ─▶ request ─▶ service ─▶ response
+//!              └ a free slot, or another's  └ closed and counted  └ 503 beyond max_requests, 504 beyond request_timeout
 //! ```
 
 mod admission;

@@ -1,4 +1,4 @@
-//! The accept loop and the life of a connection.
+//! Accept loop, and handling of one connection.
 
 pub use super::limits::Limits;
 use std::{
@@ -31,16 +31,16 @@ use super::{
 };
 use crate::{shutdown::Shutdown, throttle::Throttle, tls::TlsAcceptor};
 
-/// How a listener's connections are protected.
+/// Transport of a listener.
 #[derive(Debug, Clone)]
 pub enum Transport {
-    /// Not at all.
+    /// Plain HTTP.
     Plain,
-    /// By TLS with certificates on both sides.
+    /// TLS with certificates on both sides.
     Tls(Arc<TlsAcceptor>),
 }
 
-/// One service on any number of listeners, under common limits.
+/// One service on any number of listeners, with common limits.
 #[derive(Debug, Clone)]
 pub struct Server<S> {
     service: S,
@@ -51,7 +51,7 @@ pub struct Server<S> {
     complaints: Arc<Throttle>,
 }
 
-/// What a server serves.
+/// A service that a server can run.
 pub trait HttpService:
     Service<Request<Incoming>, Response = Response<Self::Body>, Error = Infallible, Future: Send>
     + Clone
@@ -59,7 +59,7 @@ pub trait HttpService:
     + Sync
     + 'static
 {
-    /// The answer's body.
+    /// The response's body.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
 }
 
@@ -79,7 +79,7 @@ impl<S> Server<S>
 where
     S: HttpService<Future: 'static>,
 {
-    /// A server that listens nowhere yet.
+    /// A server without listeners.
     pub fn new(service: S, limits: Limits, metrics: ServerMetrics) -> Self {
         Self {
             service,
@@ -91,8 +91,8 @@ where
         }
     }
 
-    /// Accepts until `shutdown.graceful`, then lets running requests end: for `shutdown_grace` at the most, and not beyond
-    /// `shutdown.hard`. Returns how many connections had to be cut.
+    /// Accepts connections until `shutdown.graceful`, then waits for running requests: at most
+    /// `shutdown_grace`, and until `shutdown.hard`. Returns how many connections were aborted.
     pub async fn serve(self, listener: TcpListener, transport: Transport, shutdown: Shutdown) -> usize {
         let tasks = TaskTracker::new();
         let cut = CancellationToken::new();
@@ -104,7 +104,8 @@ where
             let (stream, peer) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of files or memory: the connection stays in the queue, so a loop without a pause would spin.
+                    // Out of files or memory: the connection stays in the queue, so a loop without
+                    // a pause would spin.
                     if let Some(held) = self.complaints.pass(Instant::now()) {
                         tracing::warn!(%error, held, "cannot accept a connection");
                     }
@@ -112,10 +113,10 @@ where
                     continue;
                 }
             };
-            // The loop never waits for a place: whoever holds all of them would stop it.
+            // The loop never waits for a slot: a client with all slots would block it.
             let Some(ticket) = self.admission.admit(peer.ip()) else {
                 self.metrics.dropped.inc();
-                self.complain(peer, "connection closed", "all connections are busy");
+                self.log_rejected(peer, "connection closed", "all connections are busy");
                 continue;
             };
             let connection = Connection {
@@ -143,14 +144,14 @@ where
 }
 
 impl<S> Server<S> {
-    fn complain(&self, peer: SocketAddr, what: &str, reason: &str) {
+    fn log_rejected(&self, peer: SocketAddr, what: &str, reason: &str) {
         if let Some(held) = self.complaints.pass(Instant::now()) {
             tracing::warn!(%peer, reason, held, "{what}");
         }
     }
 }
 
-/// One accepted connection.
+/// An accepted connection.
 struct Connection<S> {
     server: Server<S>,
     peer: SocketAddr,
@@ -170,12 +171,12 @@ where
             () = self.cut.cancelled() => {}
             () = self.ticket.is_taken() => drop(self.server.metrics.dropped.inc()),
             () = self.stays_new() => self.handshake_failed("the client did not send a request in time"),
-            () = self.speak(stream, transport) => {}
+            () = self.negotiate(stream, transport) => {}
         }
         self.server.metrics.open.dec();
     }
 
-    /// Returns when the client has shown nothing of itself for too long.
+    /// Returns when the client has stayed unknown for too long.
     async fn stays_new(&self) {
         let limits = &self.server.limits;
         tokio::time::sleep(limits.first_byte_timeout + limits.handshake_timeout).await;
@@ -184,10 +185,10 @@ where
         }
     }
 
-    async fn speak(&self, stream: TcpStream, transport: Transport) {
-        // Answers are written whole; waiting to fill a segment only adds latency.
+    async fn negotiate(&self, stream: TcpStream, transport: Transport) {
+        // Responses are written in one piece; waiting to fill a segment only adds latency.
         drop(stream.set_nodelay(true));
-        // Ready also when the client has gone away, which the read after it finds out.
+        // Also ready if the client has disconnected, which the next read detects.
         let limit = self.server.limits.first_byte_timeout;
         tokio::select! {
             () = self.graceful.cancelled() => return,
@@ -219,7 +220,8 @@ where
                     }
                     Err(reason) => {
                         self.server.metrics.unauthorised.inc();
-                        self.server.complain(self.peer, "the client may not ask", &reason);
+                        self.server
+                            .log_rejected(self.peer, "the client is not authorized", &reason);
                     }
                 }
             }
@@ -229,7 +231,7 @@ where
     fn handshake_failed(&self, reason: &str) {
         self.server.metrics.handshake_failures.inc();
         self.server
-            .complain(self.peer, "connection closed before its first request", reason);
+            .log_rejected(self.peer, "connection closed before its first request", reason);
     }
 
     fn guarded(&self) -> Guarded<S> {

@@ -1,4 +1,5 @@
-//! A stream whose writes must get on: a client that asks and then does not read is dropped.
+//! A stream whose writes must make progress: a client that sends requests but does not read
+//! responses is disconnected.
 
 use std::{
     future::Future as _,
@@ -30,7 +31,7 @@ impl<S> WriteDeadline<S> {
         }
     }
 
-    /// Passes a ready result on; a pending one starts or checks the deadline.
+    /// Passes a ready result; a pending one starts or checks the deadline.
     fn guard<T>(&mut self, poll: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if poll.is_ready() {
             self.waiting = None;

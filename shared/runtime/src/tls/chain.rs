@@ -1,32 +1,32 @@
-//! Whether a certificate chains to authorities.
+//! Verification of certificate chains.
 
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime, pem::PemObject as _};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, Error, KeyUsage, anchor_from_trusted_cert};
 
-/// For what a certificate is used.
+/// Purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
-    /// By a client.
+    /// Client authentication.
     Client,
-    /// By a server.
+    /// Server authentication.
     Server,
 }
 
-/// Checks that the first certificate of `chain` leads to one of `authorities` by the others of `chain`, at a time in seconds since
-/// 1970. Both are PEM text.
+/// Checks that the first certificate of `chain` is issued by one of `authorities`, through the
+/// others of `chain`, at a time in seconds since 1970. Both are PEM text.
 ///
 /// # Errors
-/// Why it does not, as a sentence's end.
+/// The problem, as the end of a sentence.
 pub fn check_chain(chain: &[u8], authorities: &[u8], usage: Usage, seconds: u64) -> Result<(), String> {
     let read = |pem: &[u8]| {
         CertificateDer::pem_slice_iter(pem)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| format!("is no PEM: {error}"))
+            .map_err(|error| format!("is not PEM: {error}"))
     };
     let (chain, authorities) = (read(chain)?, read(authorities)?);
-    let (first, others) = chain.split_first().ok_or("holds no certificate")?;
+    let (first, others) = chain.split_first().ok_or("contains no certificate")?;
     let anchors: Vec<TrustAnchor<'_>> = authorities
         .iter()
         .filter_map(|one| anchor_from_trusted_cert(one).ok())
@@ -48,7 +48,7 @@ pub fn check_chain(chain: &[u8], authorities: &[u8], usage: Usage, seconds: u64)
             Error::CertExpired { .. } => "or one of its issuers has expired".to_owned(),
             Error::CertNotValidYet { .. } => "or one of its issuers is not valid yet".to_owned(),
             error if error.to_string().contains("ExtendedKeyUsage") => {
-                format!("is not made for a {purpose} (extended key usage)")
+                format!("is not valid for a {purpose} (extended key usage)")
             }
             error => format!("cannot be verified: {error}"),
         })

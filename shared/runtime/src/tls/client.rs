@@ -1,4 +1,4 @@
-//! The client's side: whom we trust, and who we are.
+//! TLS of the client: trusted authorities, and the own certificate.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,12 +15,12 @@ use super::{
     reload::{Reloading, Source},
 };
 
-/// The files.
+/// Files of the client's TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTlsPaths {
     /// Authorities of servers.
     pub ca: PathBuf,
-    /// Our certificate and chain.
+    /// The client's certificate and chain.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -50,17 +50,21 @@ impl Source for ClientTlsPaths {
     }
 }
 
-/// The current client configuration.
+/// Client configuration, reloaded when its files change.
 #[derive(Debug)]
 pub struct ClientTls(Reloading<ClientTlsPaths>);
 
 impl ClientTls {
-    /// Reads the files for the first time.
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The file that cannot be used.
     pub fn new(paths: ClientTlsPaths) -> Result<Self, TlsError> {
         Reloading::new(paths).map(Self)
     }
 
-    /// The configuration for a new connection at `now`, as [`super::TlsAcceptor::config`] has it.
+    /// The configuration for a new connection at `now`; reloads like
+    /// [`super::TlsAcceptor::config`].
     pub fn config(&self, now: Instant) -> Arc<ClientConfig> {
         self.0.current(now)
     }

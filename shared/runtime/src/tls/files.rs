@@ -1,4 +1,4 @@
-//! Certificates, keys and authorities from PEM files, and whether the files have changed.
+//! Reads certificates, keys and authorities from PEM files, and detects changes of files.
 
 use std::{
     fs::Metadata,
@@ -13,28 +13,28 @@ use rustls::{
 
 use super::{AGENT_DNS_NAME, Validity, VmIdentity, peer_names};
 
-/// Why TLS cannot be set up.
+/// Why TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or is no PEM.
+    /// A file cannot be read, or is not PEM.
     #[error("cannot read {what} from {}", path.display())]
     Read {
-        /// What was looked for.
+        /// The expected content.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
         source: rustls::pki_types::pem::Error,
     },
-    /// A file holds none of what it should.
-    #[error("{} holds no {what}", path.display())]
+    /// A file lacks the expected content.
+    #[error("{} contains no {what}", path.display())]
     Empty {
-        /// What was looked for.
+        /// The expected content.
         what: &'static str,
         /// The file.
         path: PathBuf,
     },
-    /// rustls refuses the certificate, the key, or that they go together.
+    /// rustls rejects the certificate or the key, or they do not match.
     #[error("{} cannot be used", path.display())]
     Refused {
         /// The file.
@@ -42,7 +42,7 @@ pub enum TlsError {
         /// Why.
         source: rustls::Error,
     },
-    /// The authorities cannot be used to verify anybody.
+    /// The authorities cannot be used for verification.
     #[error("the authorities in {} cannot be used", path.display())]
     Authorities {
         /// The file.
@@ -63,7 +63,7 @@ impl TlsError {
         }
     }
 
-    /// Whether a file is not there (yet), which time may mend.
+    /// Whether a file does not exist (yet), so that a retry may help.
     pub fn is_missing_file(&self) -> bool {
         let Self::Read {
             source: rustls::pki_types::pem::Error::Io(error),
@@ -121,7 +121,7 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(store)
 }
 
-/// What identifies a file's content without reading it.
+/// Identifies the version of a file without reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamp(Vec<Option<(i64, i64, u64, u64)>>);
 
@@ -137,43 +137,46 @@ impl Stamp {
     }
 }
 
-/// Whether the first certificate of PEM text carries the names by which a collector knows an agent.
+/// Checks that the first certificate of PEM text has the names by which a collector identifies an
+/// agent.
 ///
-/// Errors: what is missing, as a sentence's end.
+/// # Errors
+/// The missing name, as the end of a sentence.
 pub fn check_agent_names(pem: &[u8]) -> Result<(), String> {
-    let certificate = CertificateDer::from_pem_slice(pem).map_err(|error| format!("is no PEM: {error}"))?;
+    let certificate = CertificateDer::from_pem_slice(pem).map_err(|error| format!("is not PEM: {error}"))?;
     let names = peer_names(&certificate);
     if !names.iter().any(|name| name == AGENT_DNS_NAME) {
         return Err(format!(
-            "has no DNS name {AGENT_DNS_NAME}, so no collector would accept it; it has {names:?}"
+            "has no DNS name {AGENT_DNS_NAME}, so collectors would reject it; it has {names:?}"
         ));
     }
     if !names.iter().any(|name| VmIdentity::from_uri(name).is_some()) {
         return Err(format!(
-            "has no URI spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>, so no collector would accept it; it has \
+            "has no URI spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>, so collectors would reject it; it has \
              {names:?}"
         ));
     }
     Ok(())
 }
 
-/// What is in PEM text: the narrowest validity of its certificates, or nothing more to say of a private key. `key` asks for
-/// a private key instead of certificates.
+/// Checks PEM text: returns the narrowest validity of its certificates, or none for a private key.
+/// `key` expects a private key instead of certificates.
 ///
-/// Errors: why it cannot be used, as a sentence's end.
+/// # Errors
+/// Why it cannot be used, as the end of a sentence.
 pub fn check_pem(pem: &[u8], key: bool) -> Result<Option<Validity>, String> {
     if key {
         return PrivateKeyDer::from_pem_slice(pem)
             .map(|_| None)
             .map_err(|error| match error {
-                rustls::pki_types::pem::Error::NoItemsFound => "holds no private key".to_owned(),
-                error => format!("is no PEM: {error}"),
+                rustls::pki_types::pem::Error::NoItemsFound => "contains no private key".to_owned(),
+                error => format!("is not PEM: {error}"),
             });
     }
     let mut narrowest: Option<Validity> = None;
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| format!("is no PEM: {error}"))?;
-        let own = Validity::of(&certificate).ok_or("holds a certificate that cannot be parsed")?;
+        let certificate = certificate.map_err(|error| format!("is not PEM: {error}"))?;
+        let own = Validity::of(&certificate).ok_or("contains a certificate that cannot be parsed")?;
         narrowest = Some(narrowest.map_or(own, |known| Validity {
             not_before: known.not_before.max(own.not_before),
             not_after: known.not_after.min(own.not_after),
@@ -181,5 +184,5 @@ pub fn check_pem(pem: &[u8], key: bool) -> Result<Option<Validity>, String> {
     }
     narrowest
         .map(Some)
-        .ok_or_else(|| "holds no certificate".to_owned())
+        .ok_or_else(|| "contains no certificate".to_owned())
 }

@@ -1,7 +1,7 @@
-//! TLS 1.3 with certificates on both sides, from PEM files that are read again when they change.
+//! TLS 1.3 with certificates on both sides, from PEM files that are reloaded when they change.
 //!
-//! ring is named as the provider in every configuration: as soon as two crates enable two providers, rustls' default
-//! panics.
+//! Every configuration names ring as its provider: if two crates enable two providers, rustls'
+//! default panics.
 
 mod chain;
 mod client;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 
-/// The DNS name in every agent's certificate; addresses change, this does not.
+/// The DNS name in every agent's certificate; unlike addresses it never changes.
 pub const AGENT_DNS_NAME: &str = "agent.virtfleet.internal";
 
 fn provider() -> Arc<CryptoProvider> {

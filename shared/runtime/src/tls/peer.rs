@@ -1,10 +1,10 @@
-//! Who a certificate names.
+//! Names in certificates.
 
 use rustls::pki_types::CertificateDer;
 use virtfleet_wire::ids::{Namespace, Uid, VmName};
 use webpki::EndEntityCert;
 
-/// The URIs, then the DNS names, of a certificate; none when it cannot be parsed.
+/// The URIs, then the DNS names, of a certificate; empty if it cannot be parsed.
 pub fn peer_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else {
         return Vec::new();
@@ -14,21 +14,22 @@ pub fn peer_names(certificate: &CertificateDer<'_>) -> Vec<String> {
         .collect()
 }
 
-/// `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>`: the VM that an agent's certificate stands for.
+/// `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>`: the VM that an agent's certificate
+/// identifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmIdentity {
-    /// Who issued the identity.
+    /// The issuer of the identity.
     pub trust_domain: String,
     /// The VM's namespace in the infra cluster.
     pub namespace: Namespace,
     /// The VM's name.
     pub name: VmName,
-    /// The incarnation: the VMI's UID, or the UID of its VirtualMachine.
+    /// The VMI's UID, or the UID of its VirtualMachine.
     pub uid: Uid,
 }
 
 impl VmIdentity {
-    /// Reads a SPIFFE URI; none when it is of another form.
+    /// Parses a SPIFFE URI; none for another form.
     pub fn from_uri(uri: &str) -> Option<Self> {
         let (trust_domain, path) = uri.strip_prefix("spiffe://")?.split_once('/')?;
         let mut parts = path.split('/');
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_documented_form_is_an_identity() {
+    fn only_the_documented_form_is_parsed() {
         let identity = VmIdentity::from_uri("spiffe://example.org/vmi/cluster-a/worker-0/1b2c").unwrap();
         assert_eq!(
             (identity.namespace.as_str(), identity.name.as_str()),

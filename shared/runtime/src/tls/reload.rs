@@ -1,4 +1,4 @@
-//! A configuration made from files, made again when they change.
+//! A configuration that is reloaded when its files change.
 
 use std::{
     path::Path,
@@ -8,14 +8,15 @@ use std::{
 
 use super::{TlsError, files::Stamp};
 
-/// How often, at the most, the files are looked at; a new connection triggers it, so that nothing runs at rest.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Minimum interval between two checks of the files; new connections trigger the check, so that an
+/// idle process does nothing.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a configuration is made from.
+/// Source of a configuration.
 pub(super) trait Source {
-    /// What is made.
+    /// The configuration.
     type Config;
-    /// Reads the files and makes it.
+    /// Reads the files and builds the configuration.
     fn load(&self) -> Result<Arc<Self::Config>, TlsError>;
     /// The files.
     fn files(&self) -> [&Path; 3];
@@ -48,11 +49,11 @@ impl<S: Source> Reloading<S> {
         })
     }
 
-    /// The configuration as of `now`. When changed files cannot be used the last good ones stay, and the error is logged
-    /// once a change.
+    /// The configuration as of `now`. If changed files cannot be used, the last valid configuration
+    /// is kept, and the error is logged once per change.
     pub(super) fn current(&self, now: Instant) -> Arc<S::Config> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_duration_since(state.looked) >= LOOK_EVERY {
+        if now.saturating_duration_since(state.looked) >= CHECK_INTERVAL {
             state.looked = now;
             let stamp = Stamp::of(self.source.files());
             if stamp != state.stamp {
@@ -61,13 +62,13 @@ impl<S: Source> Reloading<S> {
                 match self.source.load() {
                     Ok(config) => {
                         state.config = config;
-                        tracing::info!(file = %first.display(), "certificates read again");
+                        tracing::info!(file = %first.display(), "certificates reloaded");
                     }
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
                         tracing::error!(
                             error,
-                            "changed certificates cannot be used; the last good ones stay"
+                            "changed certificates cannot be used; the last valid ones are kept"
                         );
                     }
                 }

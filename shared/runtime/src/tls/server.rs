@@ -1,4 +1,4 @@
-//! The server's side: our certificate, and which clients may ask.
+//! TLS of the server: its certificate, and authorized clients.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,16 +15,16 @@ use super::{
     reload::{Reloading, Source},
 };
 
-/// The files, and who may ask.
+/// Files of the server's TLS, and authorized clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTlsPaths {
     /// Certificate and chain.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Authorities of clients; none lets in everybody, without asking for a certificate.
+    /// Authorities of clients; none allows every client, without client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Names, one of which a client must carry; empty for any client but an agent.
+    /// Names, one of which a client must have; empty allows every client except agents.
     pub clients: Vec<String>,
 }
 
@@ -54,7 +54,8 @@ impl Source for ServerTlsPaths {
             .with_single_cert(certificates(&self.certificate)?, private_key(&self.key)?)
             .map_err(refused)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Every peer shows its certificate each time: a ticket would outlive a rotation of the authorities.
+        // No session tickets: a ticket would outlive a rotation of the authorities, so every peer
+        // shows its certificate each time.
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
     }
@@ -68,23 +69,29 @@ impl Source for ServerTlsPaths {
     }
 }
 
-/// The current configuration, and whether a client may ask.
+/// Server configuration, reloaded when its files change, and the authorization of clients.
 #[derive(Debug)]
 pub struct TlsAcceptor(Reloading<ServerTlsPaths>);
 
 impl TlsAcceptor {
-    /// Reads the files for the first time.
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The file that cannot be used.
     pub fn new(paths: ServerTlsPaths) -> Result<Self, TlsError> {
         Reloading::new(paths).map(Self)
     }
 
-    /// The configuration for a new connection at `now`; files that have changed are read again, and when the new ones
-    /// cannot be used the last good ones stay.
+    /// The configuration for a new connection at `now`; changed files are reloaded, and if they
+    /// cannot be used the last valid configuration is kept.
     pub fn config(&self, now: Instant) -> Arc<ServerConfig> {
         self.0.current(now)
     }
 
-    /// Whether the client with this certificate may ask; the name that lets it, or why not.
+    /// Authorizes the client with this certificate; returns the name that is authorized.
+    ///
+    /// # Errors
+    /// Why the client is not authorized.
     pub fn authorise(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<String, String> {
         if self.0.source.client_ca.is_none() {
             return Ok("not asked".to_owned());
@@ -94,16 +101,19 @@ impl TlsAcceptor {
     }
 }
 
-/// An empty list lets in every verified client but an agent: agents share the authority, and must not read each other.
+/// An empty list allows every verified client except agents: they share the authority, but must not
+/// read each other.
 fn authorise(allowed: &[String], names: &[String]) -> Result<String, String> {
     if allowed.is_empty() {
         return match names.iter().find(|name| VmIdentity::from_uri(name).is_some()) {
-            Some(agent) => Err(format!("{agent} is an agent, and agents do not read each other")),
+            Some(agent) => Err(format!(
+                "{agent} is an agent, and agents must not read each other"
+            )),
             None => Ok(names.first().cloned().unwrap_or_else(|| "unnamed".to_owned())),
         };
     }
     let found = names.iter().find(|name| allowed.contains(name)).cloned();
-    found.ok_or_else(|| format!("none of {names:?} is among server.tls.clients"))
+    found.ok_or_else(|| format!("none of {names:?} is in server.tls.clients"))
 }
 
 #[cfg(test)]
@@ -111,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_do_not_read_each_other_unless_listed() {
+    fn agents_are_rejected_unless_listed() {
         let list = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
         let agent = list(&["spiffe://d/vmi/a/b/c", "agent.virtfleet.internal"]);
         let prometheus = list(&["prometheus.monitoring.svc"]);

@@ -1,11 +1,11 @@
-//! From when to when a certificate is valid.
+//! Validity period of certificates.
 
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, UnixTime, pem::PemObject as _};
 use webpki::{EndEntityCert, Error, KeyUsage};
 
-/// The times between which a certificate is valid, in seconds since 1970.
+/// The validity period of a certificate, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
     /// First second.
@@ -27,15 +27,16 @@ impl Validity {
         Self::of(&certificate).ok_or_else(|| "holds a certificate that cannot be parsed".to_owned())
     }
 
-    /// Reads it from a certificate; none when it cannot be parsed.
+    /// Reads the period from a certificate; none if it cannot be parsed.
     ///
-    /// webpki has no accessor for the two times, but names them when it refuses a certificate for being too young or too
-    /// old, and it looks at them before it looks for an issuer. So it is asked about 1970 and about the year 9999.
+    /// webpki has no accessor for the two times, but reports them when it rejects a certificate as
+    /// not yet valid or expired, and it checks them before the issuer. So this verifies the
+    /// certificate in 1970 and in the year 9999.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let not_before = match refusal(&certificate, 0)? {
             Error::CertNotValidYet { not_before, .. } => not_before.as_secs(),
-            // It was valid in 1970 already.
+            // Already valid in 1970.
             _ => 0,
         };
         match refusal(&certificate, 253_402_300_799)? {
@@ -52,7 +53,7 @@ impl Validity {
     }
 }
 
-/// Why `certificate` is not valid at a time, without any authority to vouch for it; so there always is a reason.
+/// Why `certificate` is not valid at a time, without any authority; so there is always a reason.
 fn refusal(certificate: &EndEntityCert<'_>, seconds: u64) -> Option<Error> {
     let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     certificate

@@ -239,7 +239,8 @@ fn cloud_node_controller_copies_cause_no_update_loop() {
     assert_eq!(after.labels, labels(&copied), "the copied value is restored");
 }
 
-/// The policy that asked for `FollowIfSafe` is deleted while a volume or a pod is bound to the zone.
+/// The policy that asked for `FollowIfSafe` is deleted while a volume or a pod is bound to the
+/// zone.
 #[test]
 fn labels_written_if_safe_are_reverted_only_if_safe() {
     let region = "topology.kubernetes.io/region";

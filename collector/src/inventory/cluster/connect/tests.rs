@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     super::{
-        failure::Failure,
+        failure::WatchFailure,
         kinds::Kind,
         object::Object,
         reflector::{Reflector, ReflectorEvent},
@@ -71,7 +71,7 @@ async fn server(answer: impl Fn(Uri) -> Response + Clone + Send + Sync + 'static
 }
 
 /// The first failure of a reflector with a limit of 100 Nodes.
-async fn failure(clients: ClusterClients) -> Failure {
+async fn failure(clients: ClusterClients) -> WatchFailure {
     let cluster = "prod".parse().unwrap();
     let api = Api::all_with(clients.watch_client, &Kind::UserNode.resource());
     let mut follower: Reflector<Object> = Reflector::tenant(api, 100);
